@@ -1,0 +1,382 @@
+"""The calibrator: benign raw scores in, a plain sklearn Pipeline and its exact raw thresholds out.
+
+The construction is that of Berlin, "Full-range Binary Classifier Calibration for Stable Model Updates in
+Production" (sections on edge-of-sample bias, method and artifact). It fits and it finds thresholds; it never looks
+at held-out data and never judges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.isotonic import IsotonicRegression
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MinMaxScaler
+
+from gate.contract import Anchor, Contract, Floats
+from gate.errors import GateError
+from gate.policy import Calibration
+
+TOP = 0.99  # the highest rescaled and calibrated score: a threshold of 1.0 flags nothing
+DECADES = 10  # the grid runs from 1e-10 to 1
+RESOLUTION = 1e-15  # IsotonicRegression merges float64 inputs closer than this, and averages them
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FitFacts:
+    """What the fit sample was, as far as reports and verdicts need it."""
+
+    n: int
+    distinct: int
+    lowest_label: float
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """The shipped pipeline with the contract it keeps and the settings it was fitted with."""
+
+    pipeline: Pipeline
+    contract: Contract
+    settings: Calibration
+    facts: FitFacts
+
+    def predict(self, scores: ArrayLike) -> Floats:
+        """Calibrated scores; float32 input is promoted first, because sklearn would rescale it in float32."""
+        column = np.asarray(scores, dtype=np.float64).reshape(-1, 1)
+        return np.asarray(self.pipeline.predict(column), dtype=np.float64)
+
+    @property
+    def knots(self) -> tuple[Floats, Floats]:
+        spline = self.pipeline[-1]
+        return spline.X_thresholds_, spline.y_thresholds_
+
+    @cached_property
+    def thresholds(self) -> dict[Decimal, float | None]:
+        """For each anchor's FPR the smallest raw score that the pipeline maps to the anchor or above.
+
+        Found by bisection over the float64 values themselves, so that `score >= threshold` and
+        `predict(score) >= anchor` agree on every score; None where no score of the domain reaches the anchor.
+        """
+        anchors = self.contract.anchors
+        scores = np.array([float(anchor.score) for anchor in anchors])
+        ends = _ordinal(np.array(self.settings.domain))
+        low, high = np.full(len(anchors), ends[0]), np.full(len(anchors), ends[1])
+        while np.any(low < high):
+            middle = (low & high) + ((low ^ high) >> 1)  # the mean without overflow
+            reached = self.predict(_from_ordinal(middle)) >= scores
+            high = np.where(reached, middle, high)
+            low = np.where(reached, low, np.minimum(middle + 1, high))
+        found = _from_ordinal(high)
+        reached = self.predict(found) >= scores
+        return {
+            anchor.fpr: float(threshold) if ok else None
+            for anchor, threshold, ok in zip(anchors, found, reached, strict=True)
+        }
+
+    def to_joblib(self) -> bytes:
+        """The artifact of the paper: `joblib.load` and `predict`, none of our code."""
+        buffer = io.BytesIO()
+        joblib.dump(self.pipeline, buffer)
+        return buffer.getvalue()
+
+    def to_json(self) -> str:
+        """The same knots without a pickle; floats are written so that they read back bit-equal."""
+        x, y = self.knots
+        document = {
+            "schema_version": 1,
+            "domain": list(self.settings.domain),
+            "feature_range": [0.0, TOP],
+            "plotting_position": self.settings.plotting_position,
+            "ties": self.settings.ties,
+            "knots": self.settings.knots,
+            "fit": {"n": self.facts.n, "distinct": self.facts.distinct, "lowest_label": self.facts.lowest_label},
+            "contract": [
+                {"fpr": float(anchor.fpr), "score": float(anchor.score)} for anchor in self.contract.anchors
+            ],
+            "thresholds": [
+                {"fpr": float(fpr), "raw_score": threshold} for fpr, threshold in self.thresholds.items()
+            ],
+            "rescaled": x.tolist(),
+            "calibrated": y.tolist(),
+        }
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.to_joblib()).hexdigest()
+
+
+# --- fitting ------------------------------------------------------------------------------------------------
+
+
+def fit(scores: ArrayLike, settings: Calibration | None = None, contract: Contract | None = None) -> Calibrator:
+    """Fit the release's calibrator on benign raw scores, in any order."""
+    return fit_sorted(np.sort(np.asarray(scores, dtype=np.float64).ravel()), settings, contract)
+
+
+def fit_sorted(
+    scores: Floats, settings: Calibration | None = None, contract: Contract | None = None
+) -> Calibrator:
+    """Fit on scores that are already in rising order; they are read, never changed."""
+    settings, contract = settings or Calibration(), contract or Contract()
+    low, high = settings.domain
+    if len(scores) < 2:
+        raise GateError(f"fit: must have at least 2 benign scores, got {len(scores)}; give more benign rows")
+    if not (low <= scores[0] and scores[-1] <= high):  # NaN sorts last and fails here too
+        raise GateError(
+            f"fit: every score must lie in the domain [{low:g}, {high:g}], got {scores[0]:g} to {scores[-1]:g}; "
+            "set calibration.domain in the policy"
+        )
+    scaler = MinMaxScaler(feature_range=(0, TOP), clip=True).fit([[low], [high]])
+    sample = _Sample(_rescale(scores, scaler), settings.plotting_position)
+    if settings.ties == "conservative":
+        sample.merge_near_ties()
+        spline = _fit_conservative(sample, contract, settings.knots)
+        lowest = sample.label(sample.rank_at_or_above(sample.scores[-1:]))
+    else:
+        spline = _fit_spline(*_storage_knots(sample, contract, settings.knots, sample.average_atoms))
+        lowest = sample.label(np.array([1]))
+    facts = FitFacts(sample.n, _count_distinct(scores), float(lowest[0]))
+    return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), contract, settings, facts)
+
+
+class _Sample:
+    """Rescaled benign scores in rising order, with the FPR label of each rank counted from the largest."""
+
+    def __init__(self, scores: Floats, plotting_position: str) -> None:
+        self.scores = scores
+        self.n = len(scores)
+        self.position = plotting_position
+
+    def label(self, rank: Ints) -> Floats:
+        """The FPR that the rank-th largest score stands for."""
+        k, n = np.asarray(rank, dtype=np.float64), self.n
+        if self.position == "mean":
+            return k / (n + 1)
+        # Filliben (1975): the approximate median of Beta(k, n - k + 1), exact at both ends.
+        interior = (k - 0.3175) / (n + 0.365)
+        ends = np.where(k <= 1, -np.expm1(np.log(0.5) / n), 0.5 ** (1 / n))
+        return np.where((k <= 1) | (k >= n), ends, interior)
+
+    def rank(self, fpr: Floats) -> Ints:
+        """The deepest rank whose label does not exceed `fpr`, within 1 .. n - 1 so that it has a successor."""
+        x = fpr * (self.n + 1) if self.position == "mean" else fpr * (self.n + 0.365) + 0.3175
+        return np.clip(np.floor(x), 1, self.n - 1).astype(np.int64)
+
+    def allowance(self, fpr: Decimal) -> int:
+        """How many of the fit scores an anchor may flag: the same rank in exact arithmetic, down to zero."""
+        p = Fraction(fpr)
+        x = p * (self.n + 1) if self.position == "mean" else p * (self.n + Fraction("0.365")) + Fraction("0.3175")
+        return min(x.__floor__(), self.n)
+
+    def at_rank(self, rank: Ints) -> Floats:
+        return self.scores[self.n - rank]
+
+    def rank_at_or_above(self, score: Floats) -> Ints:
+        """The inclusive rank: how many scores reach `score`."""
+        return self.n - np.searchsorted(self.scores, score, side="left")
+
+    def average_atoms(self, fpr: Floats) -> tuple[Ints, Ints]:
+        """The paper: every rank is a knot of its own, tied or not."""
+        upper = self.rank(fpr)
+        return upper, upper + 1
+
+    def conservative_atoms(self, fpr: Floats) -> tuple[Ints, Ints]:
+        """The inclusive ranks of the two neighbouring distinct scores between whose labels `fpr` lies."""
+        rank = self.rank(fpr)
+        score = self.at_rank(rank)
+        inclusive = self.rank_at_or_above(score)
+        above = self.n - np.searchsorted(self.scores, score, side="right")
+        whole = inclusive <= rank  # the tie block ends at or before the rank that `fpr` allows
+        upper = np.where(whole, inclusive, above)
+        below = np.minimum(inclusive + 1, self.n)
+        lower = np.where(whole, self.rank_at_or_above(self.at_rank(below)), inclusive)
+        # Above the largest atom there is no knot: the two largest define the extrapolation.
+        top = upper == 0
+        next_below = self.rank_at_or_above(self.at_rank(np.minimum(lower + 1, self.n)))
+        return np.where(top, lower, upper), np.where(top, next_below, lower)
+
+    def merge_near_ties(self) -> None:
+        """Give scores that sklearn would merge one value, the highest of them: float noise is not a difference."""
+        near = np.empty(self.n - 1, dtype=bool)
+        for gaps, part in _gaps(self.scores):
+            near[part] = (gaps > 0) & (gaps < RESOLUTION)
+        if not near.any():
+            return
+        # From the top down, so that the values that stay are RESOLUTION apart.
+        for start, stop in _near_blocks(-self.scores[::-1], near[::-1]):
+            self.scores[self.n - stop : self.n - start] = self.scores[self.n - start - 1]
+
+
+def _rescale(scores: Floats, scaler: Any) -> Floats:
+    """MinMaxScaler.transform, operation by operation, on one column without its checks and copies."""
+    rescaled = scores * scaler.scale_[0]
+    rescaled += scaler.min_[0]
+    return np.asarray(np.clip(rescaled, 0.0, TOP, out=rescaled))
+
+
+def _grid(contract: Contract, knots: int) -> Floats:
+    """Log-spaced FPRs from 1e-10 to 1 with every decade and every anchor among them."""
+    per_decade = (knots - 1) // DECADES
+    grid = 10.0 ** (np.arange(per_decade * DECADES + 1) / per_decade - DECADES)
+    grid[::per_decade] = [float(f"1e-{DECADES - i}") for i in range(DECADES + 1)]
+    return np.union1d(grid, [float(anchor.fpr) for anchor in contract.anchors])
+
+
+def _storage_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) -> tuple[Floats, Floats]:
+    """The (rescaled score, calibrated score) pairs that the shipped spline stores, scores rising.
+
+    Spline 1 of the paper is never fitted: sorted scores are monotone already, so its value at any FPR lies
+    between two order statistics, and below the lowest label on the line through the two lowest knots.
+    """
+    first, second = (rank[0] for rank in atoms(np.array([0.0])))
+    edges = sample.label(np.array([first, second, sample.n]))
+    fpr = np.union1d(_grid(contract, knots), edges)[::-1]
+    upper, lower = atoms(fpr)
+    q_upper, q_lower = sample.label(upper), sample.label(lower)
+    s_upper, s_lower = sample.at_rank(upper), sample.at_rank(lower)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(q_lower > q_upper, (q_lower - fpr) / (q_lower - q_upper), 1.0)
+    share = np.maximum(share, 0.0)  # beyond the highest label: the smallest score
+    score = np.where(share == 1.0, s_upper, s_lower + share * (s_upper - s_lower))
+    boundary = [TOP, 1.0]
+    return np.append(np.clip(score, 0.0, TOP), boundary), np.append(contract.score(fpr), boundary)
+
+
+def _fit_spline(x: Floats, y: Floats) -> IsotonicRegression:
+    """Spline 2, the shipped one."""
+    return IsotonicRegression(increasing=True, out_of_bounds="clip").fit(x, y)
+
+
+def _fit_conservative(sample: _Sample, contract: Contract, knots: int) -> IsotonicRegression:
+    """Spline 2 such that no score is promised rarer than the fit sample saw it, and no anchor flags too many."""
+    x, y = _storage_knots(sample, contract, knots, sample.conservative_atoms)
+    if _merging_overpromises(x, y, sample, contract):
+        x, y = _merge_downward(x, y)
+    spline = _fit_spline(x, y)
+    # Scores a few float64 steps apart can still round to one calibrated value: pin those below the anchor.
+    for anchor in contract.anchors:
+        allowed = sample.allowance(anchor.fpr)
+        if allowed >= sample.n:
+            continue
+        excess = sample.scores[sample.n - allowed - 1]
+        if spline.predict([excess])[0] >= float(anchor.score):
+            near = np.abs(x - excess) < RESOLUTION
+            seen = contract.score(sample.label(sample.rank_at_or_above(np.array([excess]))))[0]
+            pinned = min(seen, float(anchor.score) * (1 - 1e-12), *y[near & (x < excess)])
+            place = np.searchsorted(x[~near], excess)
+            x, y = np.insert(x[~near], place, excess), np.insert(y[~near], place, pinned)
+            spline = _fit_spline(x, y)
+    return spline
+
+
+def _merging_overpromises(x: Floats, y: Floats, sample: _Sample, contract: Contract) -> bool:
+    """Whether sklearn, which moves near knots to the first of them at their mean, would lift a benign score.
+
+    It does no harm where no benign score lies between the moved knots and the next one, and where the mean stays
+    at or below what the inclusive label of the first knot's score allows: then the paper's curve stands.
+    """
+    for start, stop in _near_blocks(x, np.diff(x) < RESOLUTION):
+        here, beyond = sample.rank_at_or_above(np.array([x[start], x[min(stop, len(x) - 1)]]))
+        strictly = sample.n - np.searchsorted(sample.scores, x[start], side="right")
+        if here and y[start:stop].mean() > contract.score(sample.label(here))[()]:
+            return True
+        if x[stop - 1] > x[start] and strictly > beyond:
+            return True
+    return False
+
+
+def _merge_downward(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """One knot for all that share a score: the highest score of them with the smallest calibrated value."""
+    keep = np.ones(len(x), dtype=bool)
+    y = y.copy()
+    for start, stop in _near_blocks(-x[::-1], np.diff(x)[::-1] < RESOLUTION):
+        first, last = len(x) - stop, len(x) - start - 1
+        y[last] = y[first]
+        keep[first:last] = False
+    return x[keep], y[keep]
+
+
+def _near_blocks(values: Floats, near: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Slices of a rising array within RESOLUTION of their first element, wherever `near` marks a pair (i, i + 1).
+
+    The grouping is that of sklearn's isotonic regression.
+    """
+    stop = 0
+    for pair in np.flatnonzero(near):
+        if pair < stop:
+            continue
+        start = max(int(np.searchsorted(values, values[pair], side="left")), stop)
+        stop = int(np.searchsorted(values, values[start] + RESOLUTION, side="left"))
+        while stop < len(values) and values[stop] - values[start] < RESOLUTION:
+            stop += 1
+        while values[stop - 1] - values[start] >= RESOLUTION:
+            stop -= 1
+        yield start, stop
+
+
+def _gaps(values: Floats) -> Iterator[tuple[Floats, slice]]:
+    """Differences of neighbours in pieces that stay in the processor's cache, each with its place."""
+    piece = 1 << 16
+    for base in range(0, len(values) - 1, piece):
+        gaps = np.diff(values[base : base + piece + 1])
+        yield gaps, slice(base, base + len(gaps))
+
+
+def _count_distinct(values: Floats) -> int:
+    return 1 + sum(int(np.count_nonzero(gaps)) for gaps, _ in _gaps(values))
+
+
+# --- float64 values in order --------------------------------------------------------------------------------
+
+
+def _ordinal(values: Floats) -> Ints:
+    """Integers in the order of the floats: neighbours differ by one."""
+    bits = np.asarray(values, dtype=np.float64).view(np.int64)
+    return np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
+
+
+def _from_ordinal(ordinals: Ints) -> Floats:
+    return np.where(ordinals < 0, np.int64(-(2**63)) - ordinals, ordinals).view(np.float64)
+
+
+# --- reading back -------------------------------------------------------------------------------------------
+
+
+def from_json(text: str, where: str = "calibrator.json") -> Calibrator:
+    """Rebuild a calibrator from its JSON, bit-equal; a pickle is never loaded."""
+    try:
+        document = json.loads(text)
+        low, high = (float(end) for end in document["domain"])
+        settings = Calibration(
+            knots=document["knots"],
+            plotting_position=document["plotting_position"],
+            ties=document["ties"],
+            domain=(low, high),
+        )
+        contract = Contract(
+            tuple(Anchor(Decimal(repr(p["fpr"])), Decimal(repr(p["score"]))) for p in document["contract"])
+        )
+        facts = FitFacts(**document["fit"])
+        x = np.array(document["rescaled"], dtype=np.float64)
+        y = np.array(document["calibrated"], dtype=np.float64)
+        scaler = MinMaxScaler(feature_range=(0, TOP), clip=True).fit([[low], [high]])
+        spline = IsotonicRegression(increasing=True, out_of_bounds="clip").fit(x, y)
+    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+        raise GateError(f"{where}: must be a calibrator written by gate, got {type(error).__name__}: {error}") from None
+    if not (np.array_equal(spline.X_thresholds_, x) and np.array_equal(spline.y_thresholds_, y)):
+        raise GateError(f"{where}: its knots must rise; this file was not written by gate")
+    return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), contract, settings, facts)
