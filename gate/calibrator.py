@@ -86,8 +86,9 @@ class Calibrator:
             for anchor, threshold, ok in zip(anchors, found, reached, strict=True)
         }
 
-    def to_joblib(self) -> bytes:
-        """The artifact of the paper: `joblib.load` and `predict`, none of our code."""
+    @cached_property
+    def artifact(self) -> bytes:
+        """The file of the paper: `joblib.load` and `predict`, none of our code."""
         buffer = io.BytesIO()
         joblib.dump(self.pipeline, buffer)
         return buffer.getvalue()
@@ -103,12 +104,8 @@ class Calibrator:
             "ties": self.settings.ties,
             "knots": self.settings.knots,
             "fit": {"n": self.facts.n, "distinct": self.facts.distinct, "lowest_label": self.facts.lowest_label},
-            "contract": [
-                {"fpr": float(anchor.fpr), "score": float(anchor.score)} for anchor in self.contract.anchors
-            ],
-            "thresholds": [
-                {"fpr": float(fpr), "raw_score": threshold} for fpr, threshold in self.thresholds.items()
-            ],
+            "contract": [{"fpr": float(anchor.fpr), "score": float(anchor.score)} for anchor in self.contract.anchors],
+            "thresholds": [{"fpr": float(fpr), "raw_score": threshold} for fpr, threshold in self.thresholds.items()],
             "rescaled": x.tolist(),
             "calibrated": y.tolist(),
         }
@@ -116,7 +113,8 @@ class Calibrator:
 
     @cached_property
     def sha256(self) -> str:
-        return hashlib.sha256(self.to_joblib()).hexdigest()
+        """The digest of the artifact."""
+        return hashlib.sha256(self.artifact).hexdigest()
 
 
 # --- fitting ------------------------------------------------------------------------------------------------
@@ -127,9 +125,7 @@ def fit(scores: ArrayLike, settings: Calibration | None = None, contract: Contra
     return fit_sorted(np.sort(np.asarray(scores, dtype=np.float64).ravel()), settings, contract)
 
 
-def fit_sorted(
-    scores: Floats, settings: Calibration | None = None, contract: Contract | None = None
-) -> Calibrator:
+def fit_sorted(scores: Floats, settings: Calibration | None = None, contract: Contract | None = None) -> Calibrator:
     """Fit on scores that are already in rising order; they are read, never changed."""
     settings, contract = settings or Calibration(), contract or Contract()
     low, high = settings.domain
@@ -153,6 +149,29 @@ def fit_sorted(
     return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), contract, settings, facts)
 
 
+def label(rank: ArrayLike, n: int, plotting_position: str) -> Floats:
+    """The FPR that the rank-th largest of n benign scores stands for."""
+    k = np.asarray(rank, dtype=np.float64)
+    if plotting_position == "mean":
+        return k / (n + 1)
+    # Filliben (1975): the approximate median of Beta(k, n - k + 1), exact at both ends.
+    interior = (k - 0.3175) / (n + 0.365)
+    ends = np.where(k <= 1, -np.expm1(np.log(0.5) / n), 0.5 ** (1 / n))
+    return np.where((k <= 1) | (k >= n), ends, interior)
+
+
+def rows_to_support(fpr: float, plotting_position: str) -> int:
+    """The fewest benign rows whose largest score, if not tied, is labelled `fpr` or less."""
+    low, high = 1, 10**12
+    while low < high:
+        middle = (low + high) // 2
+        if label(1, middle, plotting_position) <= fpr:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
 class _Sample:
     """Rescaled benign scores in rising order, with the FPR label of each rank counted from the largest."""
 
@@ -162,14 +181,7 @@ class _Sample:
         self.position = plotting_position
 
     def label(self, rank: Ints) -> Floats:
-        """The FPR that the rank-th largest score stands for."""
-        k, n = np.asarray(rank, dtype=np.float64), self.n
-        if self.position == "mean":
-            return k / (n + 1)
-        # Filliben (1975): the approximate median of Beta(k, n - k + 1), exact at both ends.
-        interior = (k - 0.3175) / (n + 0.365)
-        ends = np.where(k <= 1, -np.expm1(np.log(0.5) / n), 0.5 ** (1 / n))
-        return np.where((k <= 1) | (k >= n), ends, interior)
+        return label(rank, self.n, self.position)
 
     def rank(self, fpr: Floats) -> Ints:
         """The deepest rank whose label does not exceed `fpr`, within 1 .. n - 1 so that it has a successor."""

@@ -58,4 +58,4 @@ class Contract:
     def fpr(self, score: ArrayLike) -> Floats:
         """The FPR that a calibrated score promises."""
         log_fprs, scores = self._knots
-        return np.asarray(10.0 ** np.interp(score, scores[::-1], log_fprs[::-1]))
+        return np.asarray(10.0 ** np.interp(np.asarray(score, dtype=np.float64), scores[::-1], log_fprs[::-1]))

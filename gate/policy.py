@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
@@ -293,6 +293,17 @@ class Document:
     def sha256(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    def with_columns(self, given: Mapping[str, str | None]) -> Document:
+        """The same document with the columns that the command line names instead of the policy's."""
+        named = {key: value for key, value in given.items() if value is not None}
+        try:
+            columns = Columns.model_validate({**self.policy.data.model_dump(), **named})
+        except ValidationError as error:
+            raise GateError(
+                *(f"data.{_key(e['loc'])}: {e['msg']}, got {_shown(e['input'])}" for e in error.errors())
+            ) from None
+        return replace(self, policy=self.policy.model_copy(update={"data": columns}))
+
 
 _HERE = Path(__file__).parent
 # The wheel carries the default beside this module; a source checkout has the same file in `policies/`.
@@ -372,7 +383,7 @@ class _Tree:
         if isinstance(node, yaml.MappingNode):
             return self._build_mapping(node, at)
         text = str(node.value)
-        if node.style is not None:  # quoted
+        if getattr(node, "style", None) is not None:  # quoted
             return text
         if text in ("", "~", "null", "Null", "NULL"):
             return None
@@ -391,11 +402,8 @@ class _Tree:
                 raise GateError(f"{self.path}:{line}: must have plain words as keys, got a list or mapping as one")
             key = str(key_node.value)
             if key in mapping:
-                first = self.lines[(*at, key)]
-                self.errors.append(
-                    (line, f"{self.path}:{line}: {_key((*at, key))}: must be given once, got it again "
-                           f"(first on line {first}); delete one")
-                )
+                again = f"must be given once, got it again (first on line {self.lines[(*at, key)]}); delete one"
+                self.errors.append((line, f"{self.path}:{line}: {_key((*at, key))}: {again}"))
                 continue
             self.lines[(*at, key)] = line
             mapping[key] = self._build(value_node, (*at, key))
@@ -420,7 +428,7 @@ class _Tree:
         return line, f"{self.path}:{line}: {key}: {requirement}, got {got}{semicolon}{instead}"
 
     def _value_at(self, location: Location) -> Any:
-        value = self.value
+        value: Any = self.value
         for step in location:
             value = value[step]
         return value

@@ -198,7 +198,7 @@ def test_fitting_reads_sorted_scores_without_changing_them() -> None:
 
 def test_order_of_rows_does_not_matter() -> None:
     scores = np.round(np.random.default_rng(3).beta(0.5, 8, 3000), 3)
-    assert fit(scores).to_joblib() == fit(scores[::-1]).to_joblib()
+    assert fit(scores).artifact == fit(scores[::-1]).artifact
 
 
 def test_near_ties_count_as_one_score() -> None:
@@ -220,12 +220,12 @@ def test_many_scores_far_below_the_resolution_stay_affordable() -> None:
 
 @pytest.mark.parametrize("n", [1_000, 100_000, 1_000_000])
 def test_artifact_stays_small(n: int) -> None:
-    assert len(fit(np.random.default_rng(n).beta(0.5, 8, n)).to_joblib()) < 200_000
+    assert len(fit(np.random.default_rng(n).beta(0.5, 8, n)).artifact) < 200_000
 
 
 def test_the_artifact_needs_none_of_our_code() -> None:
     calibrator = fit(np.random.default_rng(6).beta(0.5, 8, 2000))
-    artifact = calibrator.to_joblib()
+    artifact = calibrator.artifact
     assert b"gate" not in artifact
     loaded = joblib.load(io.BytesIO(artifact))
     assert [type(step).__name__ for step in loaded] == ["MinMaxScaler", "IsotonicRegression"]

@@ -1,0 +1,318 @@
+"""The command line: arguments in, the stages called in order, an exit code out. No arithmetic, no judgement."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gate.errors import GateError
+
+if TYPE_CHECKING:
+    from gate.policy import Document
+    from gate.release import Record
+    from gate.scores import Scores
+
+# Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
+
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
+NO_JUDGEMENT, INTERNAL_ERROR, INTERRUPTED = 2, 70, 130
+
+EXIT_CODE_HELP = """\b
+Exit codes:
+   0  pass (waived and advisory findings are shown, and do not block)
+   1  fail: the evidence shows a violation of the policy
+   2  no judgement possible: bad usage, policy, scores or release directory
+   3  inconclusive: not enough evidence either way
+  70  internal error (a crash is not a verdict)
+"""
+
+
+@click.group(epilog=EXIT_CODE_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="fpr-gate", prog_name="gate")
+def cli() -> None:
+    """Decide whether a detector's new release may ship.
+
+    gate fits the release's calibrator on benign scores, counts held-out benign false positives at every target of
+    the policy, bounds them exactly, and passes, fails or declines to judge.
+
+    \b
+    Example:
+      gate demo
+      gate run --release v2.4.0 --fit benign-fit.parquet --holdout benign-holdout.parquet
+    """
+
+
+@cli.command()
+@click.option("--policy", metavar="FILE", help="The policy (YAML); without it, the built-in default.")
+@click.option("--release", required=True, metavar="NAME", help="What the release is called in the record.")
+@click.option("--fit", "fit_paths", required=True, multiple=True, metavar="FILE", help="Benign scores to fit on.")
+@click.option(
+    "--holdout",
+    "holdout_paths",
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="Benign scores to judge on; never used to fit.",
+)
+@click.option("--out", metavar="DIR", help="The release directory to write  [default: releases/NAME]")
+@click.option("--score-column", metavar="NAME", help="Overrides data.score of the policy.")
+@click.option("--label-column", metavar="NAME", help="Overrides data.label of the policy.")
+@click.option("--benign-label", metavar="VALUE", help="Overrides data.benign of the policy.")
+@click.option("--dry-run", is_flag=True, help="Evaluate and print the verdict, write nothing; exits as the real run.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON instead of the table.")
+@click.option("--force", is_flag=True, help="Replace an existing release directory.")
+def run(
+    policy: str | None,
+    release: str,
+    fit_paths: tuple[str, ...],
+    holdout_paths: tuple[str, ...],
+    out: str | None,
+    score_column: str | None,
+    label_column: str | None,
+    benign_label: str | None,
+    dry_run: bool,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """Fit, evaluate, judge, report: the release gate.
+
+    Files are .parquet, .csv, .npy or .npz; --fit and --holdout may be given several times.
+
+    \b
+    Example:
+      gate run --policy policies/default.yaml --release v2.4.0 \\
+          --fit benign-fit.parquet --holdout benign-holdout.parquet --out releases/v2.4.0
+    """
+    from gate import policy as policies
+    from gate.release import refuse_existing
+    from gate.scores import read
+
+    release = _release_name(release)
+    directory = Path(out or Path("releases", _as_directory(release)))
+    document = policies.load(policy) if policy else policies.load_default()
+    given = {"score": score_column, "label": label_column, "benign": benign_label}
+    document = document.with_columns(given)
+    if not dry_run:
+        refuse_existing(directory, force)
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    fit, holdout = read(fit_paths, columns, domain), read(holdout_paths, columns, domain)
+    _log(f"fit: {fit.summary}")
+    _log(f"holdout: {holdout.summary}")
+    _gate(document, release, fit, holdout, None if dry_run else directory, force, as_json)
+
+
+@cli.command()
+@click.option("--out", default="gate-demo", show_default=True, metavar="DIR", help="Where to put scores and release.")
+@click.option("--force", is_flag=True, help="Replace an earlier demo.")
+def demo(out: str, force: bool) -> None:
+    """The whole job on simulated scores; no input needed.
+
+    Writes benign scores to fit on, to hold out, and after a drift, and gates a release with the built-in policy.
+
+    \b
+    Example:
+      gate demo
+      gate run --release drifted --fit gate-demo/benign-fit.parquet --holdout gate-demo/benign-drifted.parquet
+    """
+    from gate.demo import simulate
+    from gate.policy import load_default
+    from gate.release import refuse_existing
+    from gate.scores import read, write_parquet
+
+    directory, document = Path(out), load_default()
+    release_directory = directory / "releases" / "demo"
+    refuse_existing(release_directory, force)
+    _make_directory(directory)
+    for name, values in simulate():
+        write_parquet(directory / f"{name}.parquet", values)
+        _log(f"simulated {directory / name}.parquet: {len(values):,} benign scores")
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    fit, holdout = (
+        read([str(directory / f"{name}.parquet")], columns, domain) for name in ("benign-fit", "benign-holdout")
+    )
+    _gate(document, "demo", fit, holdout, release_directory, force, as_json=False)
+
+
+@cli.command()
+@click.argument("directory", metavar="RELEASE_DIR")
+@click.option(
+    "--format", "format_", type=click.Choice(["text", "md", "html", "junit", "json"]), default="text", show_default=True
+)
+@click.option("-o", "--output", metavar="FILE", help="Write here instead of to stdout.")
+def report(directory: str, format_: str, output: str | None) -> None:
+    """Render a record again, in any format, without the data.
+
+    \b
+    Example:
+      gate report releases/v2.4.0
+      gate report releases/v2.4.0 --format md -o release-notes.md
+    """
+    from gate.release import read_record, write_file
+
+    text = _render(read_record(directory), format_, to_terminal=output is None)
+    if output is None:
+        _print(text)
+    else:
+        write_file(Path(output), text.encode())
+
+
+@cli.command()
+@click.argument("file", type=click.Choice(["policy", "record"]))
+def schema(file: str) -> None:
+    """Print the JSON Schema of a policy or of a record (verdict.json).
+
+    \b
+    Example:
+      gate schema policy > policies/policy.schema.json
+    """
+    import json
+
+    from gate import policy, release
+
+    module = policy if file == "policy" else release
+    _print(json.dumps(module.schema(), indent=2) + "\n")
+
+
+# --- the stages in order ------------------------------------------------------------------------------------
+
+
+def _gate(
+    document: Document, release: str, fit: Scores, holdout: Scores, out: Path | None, force: bool, as_json: bool
+) -> None:
+    """From scores to an exit code; every report is written before the code is given."""
+    from gate.calibrator import fit_sorted
+    from gate.evidence import measure
+    from gate.release import compose, write
+    from gate.verdict import judge
+
+    policy, created = document.policy, _now()
+    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    verdict = judge(policy, measure(policy, calibrator, holdout.ordered), created.date())
+    record = compose(
+        release=release,
+        created=created,
+        version=_version(),
+        document=document,
+        fit=fit,
+        holdout=holdout,
+        calibrator=calibrator,
+        verdict=verdict,
+    )
+    if out is not None:
+        files = {
+            "calibrator.joblib": calibrator.artifact,
+            "calibrator.json": calibrator.to_json().encode(),
+            "verdict.json": record.to_json().encode(),
+            "report.html": _render(record, "html").encode(),
+            "report.md": _render(record, "md").encode(),
+            "junit.xml": _render(record, "junit").encode(),
+        }
+        write(out, files, force)
+    _print(_render(record, "json" if as_json else "text", to_terminal=True))
+    _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
+    sys.exit(EXIT_CODES[record.outcome])
+
+
+def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
+    from gate.report import html, junit, markdown, terminal
+
+    if format_ == "text":
+        color = to_terminal and _color()
+        width = shutil.get_terminal_size().columns if to_terminal and sys.stdout.isatty() else 80
+        return terminal.render(record, width=width, color=color)
+    if format_ == "json":
+        return record.to_json()
+    renderers = {"html": html.render, "md": markdown.render, "junit": junit.render}
+    return renderers[format_](record)
+
+
+# --- the clock, the environment and the terminal ------------------------------------------------------------
+
+
+def _now() -> datetime:
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    if epoch is None:
+        return datetime.now(UTC)
+    try:
+        return datetime.fromtimestamp(int(epoch), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise GateError(f"SOURCE_DATE_EPOCH: must be whole seconds since 1970, got {epoch!r}") from None
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("fpr-gate")
+
+
+def _color() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _print(text: str) -> None:
+    """To stdout; a reader that has gone away changes neither the files nor the exit code."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # keeps the interpreter's last flush quiet
+
+
+def _log(text: str) -> None:
+    """To stderr, one line that no name from outside can break or turn into a CI command."""
+    click.echo(f"gate: {_inert(text)}", err=True)
+
+
+def _inert(text: str) -> str:
+    visible = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return visible.replace("##[", "## [")
+
+
+def _release_name(name: str) -> str:
+    if not name.strip() or len(name) > 200 or not name.isprintable():
+        raise GateError(f"--release: must be one line of 1 to 200 printable characters, got {name!r}")
+    return name
+
+
+def _as_directory(release: str) -> str:
+    if release in (".", "..") or "/" in release or "\\" in release:
+        raise GateError(
+            f"--release: must be a plain name where --out is not given, got {release!r}; name it with --out"
+        )
+    return release
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GateError(f"{directory}: must be a directory that can be written, got {error.strerror}") from None
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command and turn whatever happens into the documented exit codes."""
+    try:
+        cli.main(args, prog_name="gate", standalone_mode=False)
+    except click.Abort:
+        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(NO_JUDGEMENT)
+    except GateError as error:
+        for line in str(error).splitlines():
+            _log(line)
+        sys.exit(NO_JUDGEMENT)
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        _log(f"internal error: {type(error).__name__}: {error}; this is a bug in gate, not a verdict on the release")
+        sys.exit(INTERNAL_ERROR)

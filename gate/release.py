@@ -1,0 +1,349 @@
+"""The release: the record of a verdict, and the directory that holds it, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gate.errors import GateError
+
+if TYPE_CHECKING:
+    from gate.calibrator import Calibrator
+    from gate.policy import Document
+    from gate.scores import Scores
+    from gate.verdict import Finding, Verdict
+
+SCHEMA_VERSION = 1
+MAX_RECORD_BYTES = 50_000_000
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+
+
+class _Section(BaseModel):
+    # Keys may be added within a schema version, so a reader ignores those it does not know.
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class ToolSection(_Section):
+    name: str
+    version: str
+
+
+class PolicySection(_Section):
+    """`content` is the policy's text to the letter, so that `sha256` can be checked against it."""
+
+    name: str
+    rule: str
+    confidence: float
+    path: str
+    sha256: str
+    content: str
+
+
+class ColumnsSection(_Section):
+    """The columns read, after the command line had its say."""
+
+    score: str
+    label: str | None
+    benign: str
+
+
+class SourceEntry(_Section):
+    path: str
+    rows: int
+    benign: int
+
+
+class FitSection(_Section):
+    """`sha256` is over the benign scores in rising order as little-endian float64."""
+
+    sources: tuple[SourceEntry, ...]
+    sha256: str
+    n: int
+    distinct: int
+    lowest_label: float
+
+
+class HoldoutSection(_Section):
+    sources: tuple[SourceEntry, ...]
+    sha256: str
+    n: int
+
+
+class AnchorEntry(_Section):
+    fpr: float
+    score: float
+
+
+class CalibratorSection(_Section):
+    sha256: str
+    bytes: int
+    knots: int
+    plotting_position: str
+    ties: str
+    contract: tuple[AnchorEntry, ...]
+
+
+class FindingEntry(_Section):
+    """One check; the numbers from `target_fpr` on belong to FPR checks."""
+
+    check: str
+    outcome: Outcome
+    grade: Literal["proven", "open", "refuted"] | None
+    required: bool
+    waived: bool
+    blocks: bool
+    reason: str
+    message: str
+    remedy: str | None
+    target_fpr: float
+    score: float
+    threshold: float | None
+    false_positives: int
+    benign: int
+    min_n: int
+    observed_fpr: float
+    interval: tuple[float, float]
+    relative_error: float
+    tolerance: tuple[float, float]
+    accepts: tuple[int, int] | None
+
+
+class WaiverEntry(_Section):
+    check: str
+    reason: str
+    owner: str
+    expires: str
+    status: Literal["active", "expired", "unused"]
+
+
+class Record(_Section):
+    """Everything a report needs, without the data."""
+
+    schema_version: Literal[1]
+    tool: ToolSection
+    release: str
+    created: str
+    outcome: Outcome
+    reason: str
+    policy: PolicySection
+    data: ColumnsSection
+    fit: FitSection
+    holdout: HoldoutSection
+    calibrator: CalibratorSection
+    findings: tuple[FindingEntry, ...]
+    waivers: tuple[WaiverEntry, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def compose(
+    *,
+    release: str,
+    created: datetime,
+    version: str,
+    document: Document,
+    fit: Scores,
+    holdout: Scores,
+    calibrator: Calibrator,
+    verdict: Verdict,
+) -> Record:
+    """Put together what was decided and where it came from."""
+    policy = document.policy
+    return Record(
+        schema_version=SCHEMA_VERSION,
+        tool=ToolSection(name="fpr-gate", version=version),
+        release=release,
+        created=created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        policy=PolicySection(
+            name=policy.name,
+            rule=policy.rule,
+            confidence=float(policy.confidence),
+            path=document.path,
+            sha256=document.sha256,
+            content=document.text,
+        ),
+        data=ColumnsSection(**policy.data.model_dump()),
+        fit=FitSection(
+            sources=_sources(fit),
+            sha256=fit.sha256,
+            n=len(fit),
+            distinct=calibrator.facts.distinct,
+            lowest_label=calibrator.facts.lowest_label,
+        ),
+        holdout=HoldoutSection(sources=_sources(holdout), sha256=holdout.sha256, n=len(holdout)),
+        calibrator=CalibratorSection(
+            sha256=calibrator.sha256,
+            bytes=len(calibrator.artifact),
+            knots=len(calibrator.knots[0]),
+            plotting_position=policy.calibration.plotting_position,
+            ties=policy.calibration.ties,
+            contract=tuple(AnchorEntry(fpr=float(p.fpr), score=float(p.score)) for p in policy.contract),
+        ),
+        findings=tuple(_entry(finding) for finding in verdict.findings),
+        waivers=tuple(
+            WaiverEntry(
+                check=use.waiver.check,
+                reason=use.waiver.reason,
+                owner=use.waiver.owner,
+                expires=use.waiver.expires.isoformat(),
+                status=use.status,
+            )
+            for use in verdict.waivers
+        ),
+    )
+
+
+def _sources(scores: Scores) -> tuple[SourceEntry, ...]:
+    return tuple(SourceEntry(path=s.path, rows=s.rows, benign=s.benign) for s in scores.sources)
+
+
+def _entry(finding: Finding) -> FindingEntry:
+    measured = finding.measurement
+    low, high = measured.tolerance
+    return FindingEntry(
+        check=finding.check,
+        outcome=finding.outcome,
+        grade=finding.grade,
+        required=finding.required,
+        waived=finding.waived,
+        blocks=finding.blocks,
+        reason=finding.reason,
+        message=finding.message,
+        remedy=finding.remedy,
+        target_fpr=float(measured.target.fpr),
+        score=float(measured.score),
+        threshold=measured.threshold,
+        false_positives=measured.false_positives,
+        benign=measured.benign,
+        min_n=measured.target.min_n,
+        observed_fpr=measured.observed_fpr,
+        interval=measured.interval,
+        relative_error=measured.relative_error,
+        tolerance=(float(low), float(high)),
+        accepts=finding.accepts,
+    )
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of `verdict.json`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Record.model_json_schema()}
+
+
+# --- the directory ------------------------------------------------------------------------------------------
+
+
+def read_record(directory: str | Path) -> Record:
+    """Read `verdict.json` back, or say what is wrong with it."""
+    path = Path(directory) / "verdict.json"
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_RECORD_BYTES + 1)
+    except OSError as error:
+        raise GateError(f"{path}: must be the record of a release, got {error.strerror}") from None
+    if len(raw) > MAX_RECORD_BYTES:
+        raise GateError(f"{path}: must be at most {MAX_RECORD_BYTES:,} bytes")
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise GateError(f"{path}: must be JSON, got {error}") from None
+    known = content.get("schema_version") if isinstance(content, dict) else None
+    if isinstance(known, int) and known > SCHEMA_VERSION:
+        raise GateError(f"{path}: schema_version must be at most {SCHEMA_VERSION}, got {known}; upgrade gate")
+    try:
+        return Record.model_validate(content)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        key = ".".join(str(step) for step in detail["loc"]) or "record"
+        raise GateError(f"{path}: {key}: {detail['msg']}; write it again with `gate run`") from None
+
+
+def refuse_existing(directory: str | Path, force: bool) -> None:
+    """Stop before any work is done where the result could not be put."""
+    target = Path(directory)
+    if not (target.exists() or target.is_symlink()):
+        return
+    if not target.is_dir() or target.is_symlink():
+        raise GateError(f"{target}: must be a new directory, got something else; choose another --out")
+    if not any(target.iterdir()):
+        return
+    if not force:
+        raise GateError(f"{target}: must not exist yet; choose another --out, or --force to replace this release")
+    if not (target / "manifest.json").is_file():
+        raise GateError(f"{target}: --force replaces releases only, and this directory has no manifest.json")
+
+
+def write(directory: str | Path, files: Mapping[str, bytes], force: bool) -> None:
+    """Write the files and their manifest beside the target, then rename: the directory appears whole."""
+    target = Path(os.path.abspath(directory))
+    manifest = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    content = json.dumps({"schema_version": SCHEMA_VERSION, "sha256": manifest}, indent=2) + "\n"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        refuse_existing(target, force)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        try:
+            for name, data in {**files, "manifest.json": content.encode()}.items():
+                _write_durably(staging / name, data)
+            staging.chmod(0o755 & ~_umask())
+            _put_in_place(staging, target)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except OSError as error:
+        raise GateError(f"{target}: must be writable, got {error.strerror}; nothing was written") from None
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write one file beside its place and rename it there, so that no half of it is ever seen."""
+    staging = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        try:
+            _write_durably(staging, data)
+            staging.replace(path)
+        finally:
+            staging.unlink(missing_ok=True)
+    except OSError as error:
+        raise GateError(f"{path}: must be writable, got {error.strerror}; nothing was written") from None
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _put_in_place(staging: Path, target: Path) -> None:
+    """Rename onto the target; an older release there is set aside first and comes back if the rename fails."""
+    if not target.exists():
+        staging.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".replaced", dir=target.parent))
+    target.rename(aside / target.name)
+    try:
+        staging.rename(target)
+    except OSError:
+        (aside / target.name).rename(target)
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(aside)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""Reports: pure functions from a record to text. They show; they never compare, count or decide."""

@@ -1,0 +1,30 @@
+"""The JUnit report: one test case per finding, for CI systems that show test results."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from gate.release import Record
+from gate.report.rows import clean, standing
+
+
+def render(record: Record) -> str:
+    """Fail is a failure and inconclusive an error (a skipped test would show green); the rest passes with a note."""
+    suite = ElementTree.Element("testsuite", name=f"gate {clean(record.release)}", timestamp=record.created)
+    kinds = {"fail": "failure", "inconclusive": "error"}
+    totals = dict.fromkeys(kinds.values(), 0)
+    for finding in record.findings:
+        case = ElementTree.SubElement(suite, "testcase", classname="gate", name=clean(finding.check))
+        text = clean(". ".join(filter(None, [finding.message, finding.remedy])))
+        if finding.blocks:
+            kind = kinds[finding.outcome]
+            totals[kind] += 1
+            ElementTree.SubElement(case, kind, message=text, type=clean(finding.reason))
+        else:
+            note = ElementTree.SubElement(case, "system-out")
+            note.text = f"{finding.outcome} ({standing(finding)}): {text}"
+    suite.set("tests", str(len(record.findings)))
+    suite.set("failures", str(totals["failure"]))
+    suite.set("errors", str(totals["error"]))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

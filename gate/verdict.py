@@ -1,0 +1,223 @@
+"""The verdict: the policy applied to the evidence by comparing counts. No file, no clock, no third-party code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Literal
+
+from gate.errors import plural
+
+if TYPE_CHECKING:
+    from gate.evidence import Evidence, Measurement
+    from gate.policy import Policy, Waiver
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+Grade = Literal["proven", "open", "refuted"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's outcome with its reason, in words that a person can act on."""
+
+    check: str
+    outcome: Outcome
+    grade: Grade | None
+    required: bool
+    waived: bool
+    reason: str
+    message: str
+    remedy: str | None
+    accepts: tuple[int, int] | None
+    measurement: Measurement
+
+    @property
+    def blocks(self) -> bool:
+        return self.required and not self.waived and self.outcome != "pass"
+
+
+@dataclass(frozen=True)
+class WaiverUse:
+    """What became of a waiver: `active` covers a finding, `expired` no longer does, `unused` had nothing to cover."""
+
+    waiver: Waiver
+    status: Literal["active", "expired", "unused"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All findings and what follows from them."""
+
+    outcome: Outcome
+    reason: str
+    findings: tuple[Finding, ...]
+    waivers: tuple[WaiverUse, ...]
+
+
+def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
+    """Fail if any required, unwaived finding fails; else inconclusive if any is; else pass."""
+    covered = {waiver.check for waiver in policy.waivers if today <= waiver.expires}
+    findings = tuple(
+        judge_target(policy, measurement, measurement.check in covered) for measurement in evidence.measurements
+    )
+    blocking = {finding.outcome for finding in findings if finding.blocks}
+    outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
+    uses = tuple(_waiver_use(waiver, findings, today) for waiver in policy.waivers)
+    return Verdict(outcome, _overall_reason(outcome, findings), findings, uses)
+
+
+def judge_target(policy: Policy, measured: Measurement, waived: bool) -> Finding:
+    """One target by the policy's rule; the numbers are in the measurement, the decision is here."""
+    grade = grade_count(measured)
+    outcome, reason = _decide(policy.rule, measured, grade)
+    return Finding(
+        check=measured.check,
+        outcome=outcome,
+        grade=grade,
+        required=measured.target.required,
+        waived=waived and outcome != "pass",
+        reason=reason,
+        message=_message(measured, reason),
+        remedy=_remedy(policy.rule, measured, reason),
+        accepts=accepted_counts(policy.rule, measured),
+        measurement=measured,
+    )
+
+
+def grade_count(measured: Measurement) -> Grade:
+    """What the count proves by itself, whatever the rule."""
+    k, critical = measured.false_positives, measured.critical
+    if critical.proven and critical.proven[0] <= k <= critical.proven[1]:
+        return "proven"
+    if critical.refuted_at_or_below is not None and k <= critical.refuted_at_or_below:
+        return "refuted"
+    if critical.refuted_at_or_above is not None and k >= critical.refuted_at_or_above:
+        return "refuted"
+    return "open"
+
+
+def accepted_counts(rule: str, measured: Measurement) -> tuple[int, int] | None:
+    """The smallest and largest count that passes on these rows, or None where no count does."""
+    critical = measured.critical
+    if measured.benign < measured.target.min_n:
+        return None
+    if rule == "proven" or measured.extrapolated:
+        return critical.proven
+    if rule == "observed":
+        return critical.observed
+    low = -1 if critical.refuted_at_or_below is None else critical.refuted_at_or_below
+    high = measured.benign + 1 if critical.refuted_at_or_above is None else critical.refuted_at_or_above
+    return (low + 1, high - 1) if low + 1 < high else None
+
+
+def _decide(rule: str, measured: Measurement, grade: Grade) -> tuple[Outcome, str]:
+    if grade == "refuted":
+        if measured.threshold is None:
+            return "fail", "unreachable"
+        return "fail", "too-many" if measured.relative_error > 0 else "too-few"
+    if measured.benign < measured.target.min_n:
+        return "inconclusive", "min-n"
+    if grade == "proven":
+        return "pass", "proven"
+    accepts = accepted_counts(rule, measured)
+    if accepts and accepts[0] <= measured.false_positives <= accepts[1]:
+        return "pass", rule
+    if measured.threshold is None:
+        return "inconclusive", "unreachable"
+    if measured.extrapolated:
+        return "inconclusive", "extrapolated"
+    return "inconclusive", "open" if rule == "proven" else "outside"
+
+
+# --- sentences ----------------------------------------------------------------------------------------------
+
+
+def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
+    if outcome == "pass":
+        required = [finding for finding in findings if finding.required and not finding.waived]
+        proven = sum(finding.grade == "proven" for finding in required)
+        waived = sum(finding.waived for finding in findings)
+        aside = f"; {plural(waived, 'finding')} waived" if waived else ""
+        if not required:
+            return f"no target is required{aside}"
+        if proven == len(required):
+            return f"{plural(proven, 'required target')} proven on held-out benign rows{aside}"
+        return (
+            f"{plural(len(required), 'required target')} passed on held-out benign rows, {proven} of them proven{aside}"
+        )
+    names = [finding.check for finding in findings if finding.blocks and finding.outcome == outcome]
+    if outcome == "fail":
+        return f"the held-out benign rows disprove {_listed(names)}"
+    return f"the held-out benign rows neither prove nor disprove {_listed(names)}"
+
+
+def _listed(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`, `a, b, c and 4 more`."""
+    if len(names) > 4:
+        names = [*names[:3], f"{len(names) - 3} more"]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def _message(measured: Measurement, reason: str) -> str:
+    counted = f"{plural(measured.false_positives, 'false positive')} in {measured.benign:,} benign rows"
+    if reason == "min-n":
+        counted += f", {measured.target.min_n:,} wanted"
+    if measured.threshold is None:
+        counted += "; no raw score reaches this anchor, so nothing is ever flagged there"
+    elif measured.extrapolated:
+        counted += "; the threshold is extrapolated beyond the fit sample"
+    return f"{counted}; {_deciding_counts(measured)}"
+
+
+def _deciding_counts(measured: Measurement) -> str:
+    """`126 to 148 prove it, 84 or fewer or 201 or more refute it`."""
+    critical = measured.critical
+    proven = "no count proves it"
+    if critical.proven:
+        low, high = critical.proven
+        proven = f"{low:,} to {high:,} prove it" if low < high else f"only {low:,} proves it"
+    limits = []
+    if critical.refuted_at_or_below is not None:
+        few = critical.refuted_at_or_below
+        limits.append(f"{few:,} or fewer" if few else "none at all")
+    if critical.refuted_at_or_above is not None:
+        limits.append(f"{critical.refuted_at_or_above:,} or more")
+    return f"{proven}, {' or '.join(limits)} refute it" if limits else f"{proven}, no count refutes it"
+
+
+def _remedy(rule: str, measured: Measurement, reason: str) -> str | None:
+    """What would turn the finding green; None where it is."""
+    if reason in ("proven", "observed", "not-refuted"):
+        return None
+    if reason == "unreachable":
+        return (
+            "more rows cannot help: too many benign rows share the highest scores; give the detector finer scores "
+            "or drop this target"
+        )
+    if reason == "too-many":
+        return "refit on more, or more recent, benign rows: at this threshold the true rate exceeds the tolerance"
+    if reason == "too-few":
+        return "refit on more, or more recent, benign rows: at this threshold the true rate is below the tolerance"
+    if reason == "extrapolated":
+        return f"fit on at least {measured.fit_rows_to_support:,} benign rows, or hold out enough to prove the rate"
+    return _more_rows(rule, measured)
+
+
+def _more_rows(rule: str, measured: Measurement) -> str:
+    n, wanted = measured.benign, measured.target.min_n
+    if (rule == "proven" or measured.extrapolated) and wanted <= n:
+        if measured.rows_to_prove is None:
+            return "no number of rows proves a rate at or beyond the tolerance's edge: refit on more benign rows"
+        wanted = measured.rows_to_prove
+    elif rule == "proven" and measured.rows_to_prove is not None:
+        wanted = max(wanted, measured.rows_to_prove)
+    if wanted <= n:
+        return "hold out more benign rows: the observed rate lies outside the tolerance, but not provably"
+    return f"hold out {wanted - n:,} more benign rows ({wanted:,} in all) at this rate"
+
+
+def _waiver_use(waiver: Waiver, findings: tuple[Finding, ...], today: date) -> WaiverUse:
+    if waiver.expires < today:
+        return WaiverUse(waiver, "expired")
+    covers = any(finding.check == waiver.check and finding.waived for finding in findings)
+    return WaiverUse(waiver, "active" if covers else "unused")
