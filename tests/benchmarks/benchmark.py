@@ -1,0 +1,182 @@
+"""Speed and memory as ratios, each pair measured side by side in one run.
+
+    python tests/benchmarks/benchmark.py [--rows 10000000] [--check]
+
+Prints a Markdown table; with --check, exits 1 where a ratio exceeds its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import binomtest
+from sklearn.isotonic import IsotonicRegression
+
+from gate.calibrator import fit, fit_sorted
+from gate.evidence import measure
+from gate.policy import Calibration, load_default
+from gate.scores import write_parquet
+from gate.verdict import judge
+
+REPEATS = 5
+LIBRARIES = {"numpy", "scipy", "sklearn", "joblib", "pyarrow", "pydantic", "yaml", "jinja2", "gate"}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    what: str
+    against: str
+    ours: float
+    theirs: float
+    bound: float | None
+
+    @property
+    def value(self) -> float:
+        return self.ours / self.theirs
+
+    @property
+    def holds(self) -> bool:
+        return self.bound is None or self.value <= self.bound
+
+
+def best(*actions: Callable[[], object], repeats: int = REPEATS) -> list[float]:
+    """The shortest time of each action, taken in turns so that a busy machine slows all of them alike."""
+    times = [float("inf")] * len(actions)
+    for _ in range(repeats):
+        for i, action in enumerate(actions):
+            start = time.perf_counter()
+            action()
+            times[i] = min(times[i], time.perf_counter() - start)
+    return times
+
+
+def measure_fit(rows: int) -> list[Ratio]:
+    rng = np.random.default_rng(1)
+    smooth = rng.beta(0.5, 8, rows)
+    tied = np.round(rng.beta(0.5, 8, rows), 4)
+    ratios = []
+    for name, scores in [("distinct scores", smooth), ("tied scores", tied)]:
+        for ties in ("conservative", "average"):
+            settings = Calibration(ties=ties)
+            ours, theirs = best(lambda s=scores, c=settings: fit(s, c), lambda s=scores: np.sort(s))  # type: ignore[misc]
+            ratios.append(Ratio(f"fit {rows:,} {name}, {ties} ties", "np.sort", ours, theirs, 1.5))
+    return ratios
+
+
+def measure_whole(rows: int) -> Ratio:
+    """Everything between reading and writing, against the script that one would write by hand."""
+    rng = np.random.default_rng(2)
+    fit_scores, holdout = rng.beta(0.5, 8, rows), rng.beta(0.5, 8, rows)
+    policy = load_default().policy
+
+    def ours() -> None:
+        calibrator = fit_sorted(np.sort(fit_scores), policy.calibration, policy.anchors)
+        judge(policy, measure(policy, calibrator, np.sort(holdout)), date(2026, 1, 1))
+
+    def by_hand() -> None:
+        ordered = np.sort(fit_scores)
+        labels = (np.arange(rows, 0, -1) - 0.3175) / (rows + 0.365)
+        spline = IsotonicRegression(out_of_bounds="clip").fit(ordered, -np.log10(labels))
+        calibrated = spline.predict(holdout)
+        for target in policy.targets:
+            flagged = int(np.count_nonzero(calibrated >= -np.log10(float(target.fpr))))
+            binomtest(flagged, rows).proportion_ci(0.95)
+
+    gate_time, script_time = best(ours, by_hand, repeats=2)
+    what = f"fit, count and judge, {rows:,} + {rows:,} scores"
+    return Ratio(what, "sort + isotonic + predict + binomtest", gate_time, script_time, 1.0)
+
+
+def run_python(*arguments: str) -> Callable[[], object]:
+    return lambda: subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+
+
+def measure_imports() -> list[Ratio]:
+    bare, click, help_, run = best(
+        run_python("-c", "pass"),
+        run_python("-c", "import click"),
+        run_python("-m", "gate", "--help"),
+        run_python("-c", "import gate.calibrator, gate.evidence, gate.release, gate.scores, gate.report.html"),
+        repeats=7,
+    )
+    return [
+        Ratio("gate --help", 'python -c "import click"', help_, click, 3.0),
+        Ratio("imports of gate run", "bare interpreter", run, bare, None),
+    ]
+
+
+def import_shares() -> list[tuple[str, float]]:
+    """Which library the imports of `gate run` wait for, as shares of their time."""
+    statement = "import gate.calibrator, gate.evidence, gate.release, gate.scores, gate.report.html"
+    process = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", statement], check=True, capture_output=True, text=True
+    )
+    shares: dict[str, float] = {}
+    for line in process.stderr.splitlines()[1:]:
+        own, _, module = line.removeprefix("import time:").split("|")
+        root = module.strip().partition(".")[0]
+        root = root if root in LIBRARIES else "the rest"
+        shares[root] = shares.get(root, 0.0) + float(own)
+    total = sum(shares.values())
+    return sorted(((root, own / total) for root, own in shares.items()), key=lambda share: -share[1])
+
+
+def measure_memory(rows: int) -> Ratio:
+    """The peak of a whole `gate run` on Parquet files, against three times the two float64 arrays plus 400 MB."""
+    rng = np.random.default_rng(3)
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [Path(directory, f"{name}.parquet") for name in ("fit", "holdout")]
+        for path in paths:
+            write_parquet(path, rng.beta(0.5, 8, rows))
+        command = ["-m", "gate", "run", "--release", "memory", "--fit", str(paths[0]), "--holdout", str(paths[1])]
+        command += ["--out", f"{directory}/release"]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        run_python(*command)()
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    if peak <= before:
+        raise SystemExit("memory: an earlier child was larger; the peak of gate run cannot be told")
+    allowed = 3 * 2 * 8 * rows + 400e6
+    return Ratio(
+        f"peak memory of gate run, {rows:,} + {rows:,} rows (GB)",
+        "its allowance",
+        peak * 1024 / 1e9,
+        allowed / 1e9,
+        1.0,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    ratios = [
+        measure_memory(options.rows),
+        *measure_fit(options.rows),
+        measure_whole(options.rows),
+        *measure_imports(),
+    ]
+    print("| what | against | measured | ratio | bound |")
+    print("| --- | --- | ---: | ---: | ---: |")
+    for ratio in ratios:
+        bound = "" if ratio.bound is None else f"{ratio.bound:g}"
+        print(
+            f"| {ratio.what} | {ratio.against} | {ratio.ours:.2f} / {ratio.theirs:.2f} | {ratio.value:.2f} | {bound} |"
+        )
+    shares = ", ".join(f"{root} {share:.0%}" for root, share in import_shares())
+    print(f"\nImport time of gate run: {shares}.")
+    return 1 if options.check and not all(ratio.holds for ratio in ratios) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
