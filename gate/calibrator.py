@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,6 +25,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
 
+from gate.binomial import beta_cdf, beta_quantiles, first
 from gate.contract import Anchor, Contract, Floats
 from gate.errors import GateError
 from gate.policy import Calibration
@@ -72,14 +74,14 @@ class Calibrator:
         """
         anchors = self.contract.anchors
         scores = np.array([float(anchor.score) for anchor in anchors])
-        ends = _ordinal(np.array(self.settings.domain))
+        ends = ordinal(np.array(self.settings.domain))
         low, high = np.full(len(anchors), ends[0]), np.full(len(anchors), ends[1])
         while np.any(low < high):
             middle = (low & high) + ((low ^ high) >> 1)  # the mean without overflow
-            reached = self.predict(_from_ordinal(middle)) >= scores
+            reached = self.predict(from_ordinal(middle)) >= scores
             high = np.where(reached, middle, high)
             low = np.where(reached, low, np.minimum(middle + 1, high))
-        found = _from_ordinal(high)
+        found = from_ordinal(high)
         reached = self.predict(found) >= scores
         return {
             anchor.fpr: float(threshold) if ok else None
@@ -150,26 +152,64 @@ def fit_sorted(scores: Floats, settings: Calibration | None = None, contract: Co
 
 
 def label(rank: ArrayLike, n: int, plotting_position: str) -> Floats:
-    """The FPR that the rank-th largest of n benign scores stands for."""
+    """The FPR that the rank-th largest of n benign scores stands for; it is Beta(k, n - k + 1) in truth.
+
+    The policy's `plotting_position` says which promise that makes:
+
+    filliben     the median of that law, approximately (Filliben 1975), exact at both ends
+    median       the median, exactly
+    mean         its mean
+    conformal    (k + 1) / (n + 1): a fresh benign row reaches the score at most at this rate, on average
+    np C         its C quantile: the true FPR is at most the label with probability C (Tong, Feng and Li 2018)
+    """
     k = np.asarray(rank, dtype=np.float64)
-    if plotting_position == "mean":
-        return k / (n + 1)
-    # Filliben (1975): the approximate median of Beta(k, n - k + 1), exact at both ends.
+    match plotting_position.split():
+        case ["mean"]:
+            return k / (n + 1)
+        case ["conformal"]:
+            return (k + 1) / (n + 1)
+        case ["median"] | ["np", _]:
+            return beta_quantiles(k, n - k + 1, _quantile(plotting_position))
     interior = (k - 0.3175) / (n + 0.365)
     ends = np.where(k <= 1, -np.expm1(np.log(0.5) / n), 0.5 ** (1 / n))
     return np.where((k <= 1) | (k >= n), ends, interior)
 
 
+def _quantile(plotting_position: str) -> float:
+    """Which quantile of the beta law `median` and `np C` take as label."""
+    return 0.5 if plotting_position == "median" else float(plotting_position.split()[1])
+
+
+def _is_labelled_at_most(fpr: ArrayLike, rank: ArrayLike, n: int, plotting_position: str) -> NDArray[np.bool_]:
+    """Whether `label(rank) <= fpr`; for quantiles by their distribution function, ten times faster than inverting."""
+    if plotting_position.split()[0] in ("median", "np"):
+        k = np.asarray(rank, dtype=np.float64)
+        return beta_cdf(k, n - k + 1, fpr) >= _quantile(plotting_position)
+    return label(rank, n, plotting_position) <= np.asarray(fpr)
+
+
+def fractional_rank(fpr: Fraction, n: int, plotting_position: str) -> Fraction:
+    """The real-valued rank, from 0 to n, whose label is `fpr`: what the anchor's threshold interpolates at."""
+    match plotting_position.split():
+        case ["mean"]:
+            rank = fpr * (n + 1)
+        case ["conformal"]:
+            rank = fpr * (n + 1) - 1
+        case ["filliben"]:
+            rank = fpr * (n + Fraction("0.365")) + Fraction("0.3175")
+        case _:
+            low, high = 0.0, float(n)
+            while np.nextafter(low, high) < high and high - low > 1e-12 * high:
+                middle = (low + high) / 2
+                reached = _is_labelled_at_most(float(fpr), middle, n, plotting_position)
+                low, high = (middle, high) if reached else (low, middle)
+            rank = Fraction(low)
+    return min(max(rank, Fraction(0)), Fraction(n))
+
+
 def rows_to_support(fpr: float, plotting_position: str) -> int:
     """The fewest benign rows whose largest score, if not tied, is labelled `fpr` or less."""
-    low, high = 1, 10**12
-    while low < high:
-        middle = (low + high) // 2
-        if label(1, middle, plotting_position) <= fpr:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return first(lambda n: bool(_is_labelled_at_most(fpr, 1, n, plotting_position)), 1, 10**12)
 
 
 class _Sample:
@@ -185,14 +225,16 @@ class _Sample:
 
     def rank(self, fpr: Floats) -> Ints:
         """The deepest rank whose label does not exceed `fpr`, within 1 .. n - 1 so that it has a successor."""
-        x = fpr * (self.n + 1) if self.position == "mean" else fpr * (self.n + 0.365) + 0.3175
-        return np.clip(np.floor(x), 1, self.n - 1).astype(np.int64)
+        low, high = np.ones(len(fpr), dtype=np.int64), np.full(len(fpr), self.n - 1, dtype=np.int64)
+        while np.any(low < high):
+            middle = (low + high + 1) // 2
+            allowed = _is_labelled_at_most(fpr, middle, self.n, self.position)
+            low, high = np.where(allowed, middle, low), np.where(allowed, high, middle - 1)
+        return low
 
     def allowance(self, fpr: Decimal) -> int:
-        """How many of the fit scores an anchor may flag: the same rank in exact arithmetic, down to zero."""
-        p = Fraction(fpr)
-        x = p * (self.n + 1) if self.position == "mean" else p * (self.n + Fraction("0.365")) + Fraction("0.3175")
-        return min(x.__floor__(), self.n)
+        """How many of the fit scores an anchor may flag."""
+        return math.floor(fractional_rank(Fraction(fpr), self.n, self.position))
 
     def at_rank(self, rank: Ints) -> Floats:
         return self.scores[self.n - rank]
@@ -355,13 +397,13 @@ def _count_distinct(values: Floats) -> int:
 # --- float64 values in order --------------------------------------------------------------------------------
 
 
-def _ordinal(values: Floats) -> Ints:
+def ordinal(values: Floats) -> Ints:
     """Integers in the order of the floats: neighbours differ by one."""
     bits = np.asarray(values, dtype=np.float64).view(np.int64)
     return np.where(bits < 0, np.int64(-(2**63)) - bits, bits)
 
 
-def _from_ordinal(ordinals: Ints) -> Floats:
+def from_ordinal(ordinals: Ints) -> Floats:
     return np.where(ordinals < 0, np.int64(-(2**63)) - ordinals, ordinals).view(np.float64)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
@@ -33,9 +34,21 @@ Exit codes:
 """
 
 
-@click.group(epilog=EXIT_CODE_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def _name(text: str) -> str:
+    """An unset variable in a script must not silently become the default."""
+    if not text:
+        raise click.BadParameter("must not be empty")
+    return text
+
+
+@click.group(
+    epilog=EXIT_CODE_HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+)
 @click.version_option(package_name="fpr-gate", prog_name="gate")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Decide whether a detector's new release may ship.
 
     gate fits the release's calibrator on benign scores, counts held-out benign false positives at every target of
@@ -46,21 +59,27 @@ def cli() -> None:
       gate demo
       gate run --release v2.4.0 --fit benign-fit.parquet --holdout benign-holdout.parquet
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(NO_JUDGEMENT)
 
 
 @cli.command()
-@click.option("--policy", metavar="FILE", help="The policy (YAML); without it, the built-in default.")
+@click.option("--policy", type=_name, metavar="FILE", help="The policy (YAML); without it, the built-in default.")
 @click.option("--release", required=True, metavar="NAME", help="What the release is called in the record.")
-@click.option("--fit", "fit_paths", required=True, multiple=True, metavar="FILE", help="Benign scores to fit on.")
+@click.option(
+    "--fit", "fit_paths", type=_name, required=True, multiple=True, metavar="FILE", help="Benign scores to fit on."
+)
 @click.option(
     "--holdout",
     "holdout_paths",
+    type=_name,
     required=True,
     multiple=True,
     metavar="FILE",
     help="Benign scores to judge on; never used to fit.",
 )
-@click.option("--out", metavar="DIR", help="The release directory to write  [default: releases/NAME]")
+@click.option("--out", type=_name, metavar="DIR", help="The release directory to write  [default: releases/NAME]")
 @click.option("--score-column", metavar="NAME", help="Overrides data.score of the policy.")
 @click.option("--label-column", metavar="NAME", help="Overrides data.label of the policy.")
 @click.option("--benign-label", metavar="VALUE", help="Overrides data.benign of the policy.")
@@ -79,7 +98,7 @@ def run(
     dry_run: bool,
     as_json: bool,
     force: bool,
-) -> None:
+) -> int:
     """Fit, evaluate, judge, report: the release gate.
 
     Files are .parquet, .csv, .npy or .npz; --fit and --holdout may be given several times.
@@ -93,24 +112,25 @@ def run(
     from gate.release import refuse_existing
     from gate.scores import read
 
-    release = _release_name(release)
-    directory = Path(out or Path("releases", _as_directory(release)))
+    release, created = _release_name(release), _now()
+    directory = Path(out) if out else Path("releases", _as_directory(release))
     document = policies.load(policy) if policy else policies.load_default()
     given = {"score": score_column, "label": label_column, "benign": benign_label}
     document = document.with_columns(given)
-    if not dry_run:
-        refuse_existing(directory, force)
+    refuse_existing(directory, force)
     columns, domain = document.policy.data, document.policy.calibration.domain
     fit, holdout = read(fit_paths, columns, domain), read(holdout_paths, columns, domain)
     _log(f"fit: {fit.summary}")
     _log(f"holdout: {holdout.summary}")
-    _gate(document, release, fit, holdout, None if dry_run else directory, force, as_json)
+    return _gate(document, release, created, fit, holdout, None if dry_run else directory, force, as_json)
 
 
 @cli.command()
-@click.option("--out", default="gate-demo", show_default=True, metavar="DIR", help="Where to put scores and release.")
+@click.option(
+    "--out", type=_name, default="gate-demo", show_default=True, metavar="DIR", help="Where to put scores and release."
+)
 @click.option("--force", is_flag=True, help="Replace an earlier demo.")
-def demo(out: str, force: bool) -> None:
+def demo(out: str, force: bool) -> int:
     """The whole job on simulated scores; no input needed.
 
     Writes benign scores to fit on, to hold out, and after a drift, and gates a release with the built-in policy.
@@ -125,27 +145,33 @@ def demo(out: str, force: bool) -> None:
     from gate.release import refuse_existing
     from gate.scores import read, write_parquet
 
-    directory, document = Path(out), load_default()
+    directory, document, created = Path(out), load_default(), _now()
     release_directory = directory / "releases" / "demo"
     refuse_existing(release_directory, force)
     _make_directory(directory)
     for name, values in simulate():
-        write_parquet(directory / f"{name}.parquet", values)
-        _log(f"simulated {directory / name}.parquet: {len(values):,} benign scores")
+        path = directory / f"{name}.parquet"
+        if path.exists() and not force:
+            raise GateError(f"{path}: must not exist yet; choose another --out, or --force to replace it")
+        try:
+            write_parquet(path, values)
+        except OSError as error:
+            raise GateError(f"{path}: must be writable, got {error.strerror or error}") from None
+        _log(f"simulated {path}: {len(values):,} benign scores")
     columns, domain = document.policy.data, document.policy.calibration.domain
     fit, holdout = (
         read([str(directory / f"{name}.parquet")], columns, domain) for name in ("benign-fit", "benign-holdout")
     )
-    _gate(document, "demo", fit, holdout, release_directory, force, as_json=False)
+    return _gate(document, "demo", created, fit, holdout, release_directory, force, as_json=False)
 
 
 @cli.command()
-@click.argument("directory", metavar="RELEASE_DIR")
+@click.argument("directory", type=_name, metavar="RELEASE_DIR")
 @click.option(
     "--format", "format_", type=click.Choice(["text", "md", "html", "junit", "json"]), default="text", show_default=True
 )
-@click.option("-o", "--output", metavar="FILE", help="Write here instead of to stdout.")
-def report(directory: str, format_: str, output: str | None) -> None:
+@click.option("-o", "--output", type=_name, default="-", metavar="FILE", help="Write here instead of to stdout.")
+def report(directory: str, format_: str, output: str) -> None:
     """Render a record again, in any format, without the data.
 
     \b
@@ -155,8 +181,8 @@ def report(directory: str, format_: str, output: str | None) -> None:
     """
     from gate.release import read_record, write_file
 
-    text = _render(read_record(directory), format_, to_terminal=output is None)
-    if output is None:
+    text = _render(read_record(directory), format_, to_terminal=output == "-")
+    if output == "-":
         _print(text)
     else:
         write_file(Path(output), text.encode())
@@ -183,15 +209,22 @@ def schema(file: str) -> None:
 
 
 def _gate(
-    document: Document, release: str, fit: Scores, holdout: Scores, out: Path | None, force: bool, as_json: bool
-) -> None:
+    document: Document,
+    release: str,
+    created: datetime,
+    fit: Scores,
+    holdout: Scores,
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+) -> int:
     """From scores to an exit code; every report is written before the code is given."""
     from gate.calibrator import fit_sorted
     from gate.evidence import measure
     from gate.release import compose, write
     from gate.verdict import judge
 
-    policy, created = document.policy, _now()
+    policy = document.policy
     calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
     verdict = judge(policy, measure(policy, calibrator, holdout.ordered), created.date())
     record = compose(
@@ -216,16 +249,16 @@ def _gate(
         write(out, files, force)
     _print(_render(record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
-    sys.exit(EXIT_CODES[record.outcome])
+    return EXIT_CODES[record.outcome]
 
 
 def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
     from gate.report import html, junit, markdown, terminal
 
     if format_ == "text":
-        color = to_terminal and _color()
-        width = shutil.get_terminal_size().columns if to_terminal and sys.stdout.isatty() else 80
-        return terminal.render(record, width=width, color=color)
+        to_terminal = to_terminal and sys.stdout is not None and sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if to_terminal else 80
+        return terminal.render(record, width=width, color=to_terminal and _color_wanted())
     if format_ == "json":
         return record.to_json()
     renderers = {"html": html.render, "md": markdown.render, "junit": junit.render}
@@ -236,13 +269,18 @@ def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
 
 
 def _now() -> datetime:
+    """The time of the record. Read before any stage is: numpy stops with a traceback on a bad SOURCE_DATE_EPOCH."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     if epoch is None:
         return datetime.now(UTC)
     try:
+        if not (epoch.isascii() and epoch.isdigit()):
+            raise ValueError
         return datetime.fromtimestamp(int(epoch), UTC)
     except (ValueError, OverflowError, OSError):
-        raise GateError(f"SOURCE_DATE_EPOCH: must be whole seconds since 1970, got {epoch!r}") from None
+        raise GateError(
+            f"SOURCE_DATE_EPOCH: must be whole seconds since 1970, got {epoch[:40]!r}; unset it to use the clock"
+        ) from None
 
 
 def _version() -> str:
@@ -251,22 +289,37 @@ def _version() -> str:
     return version("fpr-gate")
 
 
-def _color() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def _color_wanted() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _print(text: str) -> None:
     """To stdout; a reader that has gone away changes neither the files nor the exit code."""
+    if sys.stdout is None:  # closed by the caller (`>&-`)
+        return
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # keeps the interpreter's last flush quiet
+        _abandon(sys.stdout)
+    except OSError as error:
+        _abandon(sys.stdout)
+        raise GateError(f"stdout: must be writable, got {error.strerror}; the result was not printed") from None
 
 
 def _log(text: str) -> None:
     """To stderr, one line that no name from outside can break or turn into a CI command."""
-    click.echo(f"gate: {_inert(text)}", err=True)
+    try:
+        click.echo(f"gate: {_inert(text)}", err=True)
+    except OSError:
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what is still buffered go nowhere: the interpreter's last flush would change the exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _inert(text: str) -> str:
@@ -295,24 +348,34 @@ def _make_directory(directory: Path) -> None:
         raise GateError(f"{directory}: must be a directory that can be written, got {error.strerror}") from None
 
 
-def main(args: list[str] | None = None) -> Any:
+def main(args: list[str] | None = None) -> NoReturn:
     """Run the command and turn whatever happens into the documented exit codes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as the files are, whatever the locale
+    sys.exit(_exit_code(args))
+
+
+def _exit_code(args: list[str] | None) -> int:
     try:
-        cli.main(args, prog_name="gate", standalone_mode=False)
-    except click.Abort:
-        sys.exit(INTERRUPTED)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        return cli.main(args, prog_name="gate", standalone_mode=False) or 0
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
     except click.ClickException as error:
-        error.show()
-        sys.exit(NO_JUDGEMENT)
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "gate"
+        message = " ".join(error.format_message().split()).rstrip(".")
+        _log(f"{message} (see `{command} --help`)")
+        return NO_JUDGEMENT
     except GateError as error:
         for line in str(error).splitlines():
             _log(line)
-        sys.exit(NO_JUDGEMENT)
+        return NO_JUDGEMENT
+    except SystemExit:  # click's way out when the reader of a help text has gone away; its code would read as a fail
+        return NO_JUDGEMENT
     except Exception as error:
         import traceback
 
-        traceback.print_exc()
+        for line in traceback.format_exc().splitlines():
+            _log(line)
         _log(f"internal error: {type(error).__name__}: {error}; this is a bug in gate, not a verdict on the release")
-        sys.exit(INTERNAL_ERROR)
+        return INTERNAL_ERROR

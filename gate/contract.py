@@ -53,7 +53,8 @@ class Contract:
     def score(self, fpr: ArrayLike) -> Floats:
         """The calibrated score that promises `fpr`; at an anchor, exactly the anchor's score."""
         log_fprs, scores = self._knots
-        return np.asarray(np.interp(np.log10(fpr), log_fprs, scores))
+        reachable = np.maximum(np.asarray(fpr, dtype=np.float64), float(LOWEST.fpr))  # log10(0) would warn
+        return np.asarray(np.interp(np.log10(reachable), log_fprs, scores))
 
     def fpr(self, score: ArrayLike) -> Floats:
         """The FPR that a calibrated score promises."""

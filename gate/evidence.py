@@ -16,7 +16,11 @@ from gate.policy import Policy, Target
 
 @dataclass(frozen=True)
 class Measurement:
-    """One target measured: every number that a verdict or a report may need, none of them rounded."""
+    """One target measured: every number that a verdict or a report may need, none of them rounded.
+
+    critical, critical_at_min_n   the counts that decide on these rows, and on min_n rows where these are fewer
+    rows_to_prove                 the fewest rows, min_n or more, that would prove the target at the observed rate
+    """
 
     target: Target
     score: Decimal
@@ -25,6 +29,7 @@ class Measurement:
     benign: int
     interval: tuple[float, float]
     critical: CriticalCounts
+    critical_at_min_n: CriticalCounts
     rows_to_prove: int | None
     extrapolated: bool
     fit_rows_to_support: int
@@ -84,7 +89,8 @@ def measure_target(
         benign=n,
         interval=clopper_pearson(k, n, float(alpha)),
         critical=critical_counts(n, p, above, below, alpha),
-        rows_to_prove=rows_to_prove(k, n, p, above, below, alpha),
+        critical_at_min_n=critical_counts(max(n, target.min_n), p, above, below, alpha),
+        rows_to_prove=rows_to_prove(k, n, p, above, below, alpha, at_least=target.min_n),
         extrapolated=float(target.fpr) < lowest_label,
         fit_rows_to_support=rows_to_support(float(target.fpr), policy.calibration.plotting_position),
     )

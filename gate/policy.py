@@ -32,7 +32,8 @@ from gate.errors import GateError
 
 MAX_BYTES = 200_000
 MAX_DEPTH = 20
-MAX_NUMBER_LENGTH = 40  # longer digits are no rate or count, and big exponents would cost memory to expand
+MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
+ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
 
 Location = tuple[str | int, ...]
 
@@ -40,28 +41,26 @@ Location = tuple[str | int, ...]
 # --- values -------------------------------------------------------------------------------------------------
 
 
-def _decimal(value: object) -> Decimal:
+def _decimal(value: object, kind: str = "a number such as 0.001, 1e-3 or 0.1%") -> Decimal:
     """An exact decimal from `0.001`, `1e-3` or `0.1%`."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise PydanticCustomError("rate", "must be a number such as 0.001, 1e-3 or 0.1%")
     text = str(value).strip()
     number = text.removesuffix("%")
-    if len(text) > MAX_NUMBER_LENGTH or not _NUMBER.fullmatch(number):
-        raise PydanticCustomError("rate", "must be a number such as 0.001, 1e-3 or 0.1%")
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal) or not _NUMBER.fullmatch(number):
+        raise PydanticCustomError("number", f"must be {kind}")
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise PydanticCustomError("number", f"must be written in at most {MAX_NUMBER_LENGTH} characters")
     exact = Decimal(number.replace("_", ""))
     if exact and not -40 < exact.adjusted() < 40:
-        raise PydanticCustomError("rate", "must be a number of ordinary size")
+        raise PydanticCustomError("number", "must be a number of ordinary size")
     return exact / 100 if text.endswith("%") else exact
 
 
 def _count(value: object) -> int:
     """A whole number, also when written `1e6` or `98_000`."""
-    try:
-        exact = _decimal(value)
-    except PydanticCustomError:
-        exact = Decimal("0.5")
-    if isinstance(value, str) or exact != exact.to_integral_value():
-        raise PydanticCustomError("count", "must be a whole number such as 98000")
+    kind = "a whole number such as 98000"
+    exact = _decimal(value, kind)
+    if exact != exact.to_integral_value() or str(value).strip().endswith("%"):
+        raise PydanticCustomError("number", f"must be {kind}")
     return int(exact)
 
 
@@ -86,17 +85,30 @@ def _label(value: object) -> str:
 
 
 def _date(value: object) -> date:
+    if isinstance(value, date):
+        return value
     try:
-        return value if isinstance(value, date) else date.fromisoformat(str(value))
+        day = date.fromisoformat(str(value))  # also reads 20261231 and 2026-W53-4, which nobody means to write
     except ValueError:
-        raise PydanticCustomError("date", "must be a date written as 2026-12-31") from None
+        day = None
+    if day is None or day.isoformat() != value:
+        raise PydanticCustomError("date", "must be a date written as 2026-12-31")
+    return day
 
 
-_NUMBER = re.compile(r"[-+]?(\d[\d_]*(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+def _version(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int):  # true and 1.0 equal 1 in Python
+        raise PydanticCustomError("version", "must be 1")
+    return value
+
+
+# No leading zeros: `010` is eight to YAML 1.1 and ten to YAML 1.2, so here it is text.
+_NUMBER = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _RATE_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({_NUMBER.pattern})%?$"}]}
+_COUNT_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({_NUMBER.pattern})$"}]}
 
 Rate = Annotated[Decimal, BeforeValidator(_decimal), WithJsonSchema(_RATE_SCHEMA)]
-Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": "integer", "minimum": 1})]
+Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
 Number = Annotated[float, BeforeValidator(_float), WithJsonSchema(_RATE_SCHEMA)]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema({"type": ["string", "number", "boolean"]})]
@@ -126,13 +138,13 @@ class Tolerance(_Frozen):
     @classmethod
     def _positive(cls, value: Decimal) -> Decimal:
         if not 0 < value <= 1000:
-            raise PydanticCustomError("tolerance", "must be above 0, such as 0.5 for plus or minus 50 %")
+            raise PydanticCustomError("tolerance", "must be above 0 and at most 1000, such as 0.5 for 50 %")
         return value
 
     @model_validator(mode="before")
     @classmethod
     def _symmetric(cls, value: Any) -> Any:
-        return value if isinstance(value, Mapping) else {"above": value, "below": value}
+        return value if isinstance(value, Mapping | Tolerance) else {"above": value, "below": value}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -160,8 +172,17 @@ class Target(_Frozen):
 
 
 class ContractPoint(_Frozen):
+    """One anchor: benign rows reach the calibrated score at this rate."""
+
     fpr: Rate
     score: Rate
+
+    @field_validator("fpr", "score")
+    @classmethod
+    def _distinguishable(cls, value: Decimal) -> Decimal:
+        if len(value.normalize().as_tuple().digits) > ANCHOR_DIGITS:
+            raise PydanticCustomError("anchor", f"must have at most {ANCHOR_DIGITS} significant digits")
+        return value
 
 
 class Calibration(_Frozen):
@@ -219,7 +240,7 @@ class Waiver(_Frozen):
 class Policy(_Frozen):
     """What a release must show before it may be deployed."""
 
-    version: Literal[1]
+    version: Annotated[Literal[1], BeforeValidator(_version)]
     name: Text
     rule: Literal["proven", "observed", "not-refuted"] = "proven"
     confidence: Rate = Decimal("0.95")
@@ -227,10 +248,11 @@ class Policy(_Frozen):
     contract: tuple[ContractPoint, ...] = Field(
         default=tuple(ContractPoint(fpr=a.fpr, score=a.score) for a in PAPER_ANCHORS),
         description="FPR strictly falls, score strictly rises; 1 <-> 0 and 1e-10 <-> 0.99 are implied",
+        json_schema_extra={"minItems": 1},
     )
-    targets: tuple[Target, ...]
+    targets: tuple[Target, ...] = Field(json_schema_extra={"minItems": 1})
     data: Columns = Columns()
-    checks: dict[str, object] = Field(default_factory=dict)
+    checks: dict[str, object] = Field(default_factory=dict, json_schema_extra={"maxProperties": 0})
     waivers: tuple[Waiver, ...] = ()
 
     @field_validator("confidence")
@@ -249,22 +271,8 @@ class Policy(_Frozen):
 
     @model_validator(mode="after")
     def _coherent(self) -> Policy:
-        previous = FLAG_ALL
-        for i, point in enumerate(self.contract):
-            if not LOWEST.fpr < point.fpr < previous.fpr:
-                raise _at(("contract", i, "fpr"), "must fall strictly from below 1 to above 1e-10")
-            if not previous.score < point.score < LOWEST.score:
-                raise _at(("contract", i, "score"), "must rise strictly from above 0 to below 0.99")
-            previous = Anchor(point.fpr, point.score)
-        if not self.targets:
-            raise _at(("targets",), "must list at least one target: nothing measured is never a pass")
-        anchors = [point.fpr for point in self.contract]
-        for i, target in enumerate(self.targets):
-            if target.fpr not in anchors:
-                known = ", ".join(f"{fpr.normalize():f}" for fpr in anchors)
-                raise _at(("targets", i, "fpr"), f"must be an anchor of the contract ({known})")
-            if target.fpr in [earlier.fpr for earlier in self.targets[:i]]:
-                raise _at(("targets", i, "fpr"), "must differ from every other target's")
+        for _, must in _incoherences(self.model_dump()):
+            raise PydanticCustomError("coherence", "{must}", {"must": must})
         return self
 
     @cached_property
@@ -272,9 +280,44 @@ class Policy(_Frozen):
         return Contract(tuple(Anchor(point.fpr, point.score) for point in self.contract))
 
 
-def _at(location: Location, must: str) -> PydanticCustomError:
-    """An error of the whole policy that belongs to one of its keys."""
-    return PydanticCustomError("coherence", "{must}", {"must": must, "location": location})
+def _incoherences(policy: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+    """What only several keys together show. A value that cannot be read is passed over: its own error says so."""
+    contract: Any = policy.get("contract", [{"fpr": anchor.fpr, "score": anchor.score} for anchor in PAPER_ANCHORS])
+    fprs, scores = _rates(contract, "fpr"), _rates(contract, "score")
+    if contract in ([], ()):
+        yield ("contract",), "must list at least one anchor"
+    higher, lower = FLAG_ALL.fpr, FLAG_ALL.score
+    for i, (fpr, score) in enumerate(zip(fprs, scores, strict=True)):
+        if fpr is not None and not LOWEST.fpr < fpr < higher:
+            yield ("contract", i, "fpr"), "must fall strictly from below 1 to above 1e-10"
+        if score is not None and not lower < score < LOWEST.score:
+            yield ("contract", i, "score"), "must rise strictly from above 0 to below 0.99"
+        higher, lower = fpr or higher, score or lower
+    targets: Any = policy.get("targets")
+    if targets in ([], ()):
+        yield ("targets",), "must list at least one target: nothing measured is never a pass"
+    anchors = {fpr for fpr in fprs if fpr is not None}
+    known = ", ".join(f"{fpr.normalize():f}" for fpr in sorted(anchors, reverse=True)[:10])
+    judged: set[Decimal] = set()
+    for i, target in enumerate(_rates(targets, "fpr")):
+        if target is None:
+            continue
+        if target in judged:
+            yield ("targets", i, "fpr"), "must differ from every other target's"
+        elif fprs and None not in fprs and target not in anchors:
+            yield ("targets", i, "fpr"), f"must be an anchor of the contract ({known})"
+        judged.add(target)
+
+
+def _rates(points: object, key: str) -> list[Decimal | None]:
+    """One number of each point of a list, None where it cannot be read."""
+    rates: list[Decimal | None] = []
+    for point in points if isinstance(points, list | tuple) else ():
+        try:
+            rates.append(_decimal(point[key]))
+        except (PydanticCustomError, LookupError, TypeError):
+            rates.append(None)
+    return rates
 
 
 # --- documents ----------------------------------------------------------------------------------------------
@@ -321,14 +364,16 @@ def load(path: str | Path) -> Document:
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise GateError(f"{path}: must be a readable policy file, got {error.strerror}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise GateError(f"{path}: must be a readable policy file, got: {reason}") from None
     if len(raw) > MAX_BYTES:
-        raise GateError(f"{path}: must be a policy of at most {MAX_BYTES:,} bytes; is this a score file?")
+        raise GateError(f"{path}: must be a policy of at most {MAX_BYTES:,} bytes, got more; is this a score file?")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise GateError(f"{path}: must be UTF-8 text, got byte 0x{raw[error.start]:02x}; save it as UTF-8") from None
+        line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        raise GateError(f"{path}:{line}: must be UTF-8 text, got byte 0x{byte:02x}; save it as UTF-8") from None
     return parse(text, str(path))
 
 
@@ -337,12 +382,12 @@ def parse(text: str, path: str) -> Document:
     tree = _Tree(text, path)
     errors = list(tree.errors)
     if not isinstance(tree.value, dict):
-        errors.append((1, f"{path}:1: must be a mapping that starts with `version: 1`"))
-    else:
-        try:
-            policy = Policy.model_validate(tree.value)
-        except ValidationError as error:
-            errors += [tree.locate(detail) for detail in error.errors()]
+        raise GateError(f"{path}:1: must be a mapping that starts with `version: 1`, got {_shown(tree.value)}")
+    try:
+        policy = Policy.model_validate(tree.value)
+    except ValidationError as error:
+        errors += [tree.locate(detail) for detail in error.errors() if detail["type"] != "coherence"]
+        errors += [tree.point(location, must) for location, must in _incoherences(tree.value)]
     if errors:
         raise GateError(*(line for _, line in sorted(set(errors))))
     return Document(policy, text, path, tree.lines)
@@ -355,26 +400,41 @@ class _Tree:
         self.path = path
         self.lines: dict[Location, int] = {(): 1}
         self.errors: list[tuple[int, str]] = []
+        self._refuse_traps(text)
         try:
-            self._refuse_traps(text)
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise GateError(f"{path}:{line}: must be YAML, got an error: {error.problem or error.context}") from None
-        except yaml.YAMLError as error:
-            raise GateError(f"{path}: must be YAML, got an error: {str(error).splitlines()[0]}") from None
+            raise self._not_yaml(error) from None
         self.value = None if node is None else self._build(node, ())
 
     def _refuse_traps(self, text: str) -> None:
         """Aliases can expand without bound and deep nesting can exhaust the stack: stop before composing."""
         depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            line = event.start_mark.line + 1
-            if isinstance(event, yaml.AliasEvent):
-                raise GateError(f"{self.path}:{line}: must not use YAML aliases, got *{event.anchor}; write it out")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MAX_DEPTH:
-                raise GateError(f"{self.path}:{line}: must not nest deeper than {MAX_DEPTH} levels")
+        try:
+            loader = yaml.SafeLoader(text)
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            got = f"the character U+{ord(text[error.position]):04X}"
+            raise GateError(f"{self.path}:{line}: must be YAML, got {got}; remove it") from None
+        try:
+            while loader.check_event():
+                event = loader.get_event()  # type: ignore[no-untyped-call]
+                line = event.start_mark.line + 1
+                if isinstance(event, yaml.AliasEvent):
+                    raise GateError(f"{self.path}:{line}: must not use YAML aliases, got *{event.anchor}; write it out")
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                if depth > MAX_DEPTH:
+                    raise GateError(f"{self.path}:{line}: must not nest deeper than {MAX_DEPTH} levels")
+        except yaml.MarkedYAMLError as error:
+            raise self._not_yaml(error) from None
+        except (ValueError, OverflowError):  # what PyYAML lets through for "\UFFFFFFFF" and `%YAML 1.111...`
+            raise GateError(f"{self.path}:{loader.line + 1}: must be YAML, got a number out of range") from None
+
+    def _not_yaml(self, error: yaml.MarkedYAMLError) -> GateError:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        return GateError(f"{self.path}:{line}: must be YAML, got an error: {what}")
 
     def _build(self, node: yaml.Node, at: Location) -> Any:
         self.lines.setdefault(at, node.start_mark.line + 1)
@@ -387,11 +447,11 @@ class _Tree:
             return text
         if text in ("", "~", "null", "Null", "NULL"):
             return None
-        if text.lower() in ("true", "false"):
+        if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
             return text.lower() == "true"
         if len(text) <= MAX_NUMBER_LENGTH and _NUMBER.fullmatch(text):
             exact = Decimal(text.replace("_", ""))
-            return int(exact) if re.fullmatch(r"[-+]?[\d_]+", text) else exact
+            return int(exact) if re.fullmatch(r"[-+]?[0-9_]+", text) else exact
         return text
 
     def _build_mapping(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
@@ -401,6 +461,9 @@ class _Tree:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise GateError(f"{self.path}:{line}: must have plain words as keys, got a list or mapping as one")
             key = str(key_node.value)
+            if not key.isprintable():
+                self.errors.append((line, f"{self.path}:{line}: {_key((*at, key))}: must be a plain word; rename it"))
+                continue
             if key in mapping:
                 again = f"must be given once, got it again (first on line {self.lines[(*at, key)]}); delete one"
                 self.errors.append((line, f"{self.path}:{line}: {_key((*at, key))}: {again}"))
@@ -411,21 +474,24 @@ class _Tree:
 
     def locate(self, detail: Any) -> tuple[int, str]:
         """One pydantic error as `file:line: key: must ..., got ...; ...`."""
-        context = detail.get("ctx", {})
-        location: Location = context.get("location", detail["loc"])
+        location, kind = detail["loc"], detail["type"]
+        if kind == "missing" and isinstance(location[-1], str):
+            return self.point(location, "must be given", found=False)
+        if kind == "extra_forbidden":
+            return self.point(location, f"must be a known key{_nearest(location)}", found=False)
+        if kind == "literal_error":
+            return self.point(location, f"must be {detail['ctx']['expected']}")
+        return self.point(location, _MUST.get(kind, detail["msg"]))
+
+    def point(self, location: Location, must: str, found: bool = True) -> tuple[int, str]:
+        """A requirement at the line of its key, or of the nearest key around it that the file has."""
         known = next(location[:i] for i in range(len(location), -1, -1) if location[:i] in self.lines)
         line = self.lines[known]
-        key, got = _key(known), _shown(self._value_at(known))
-        must = _MUST.get(detail["type"])
-        if detail["type"] == "missing":
-            return line, f"{self.path}:{line}: {_key(location)}: must be given"
-        if detail["type"] == "extra_forbidden":
-            return line, f"{self.path}:{line}: {key}: must be a known key{_nearest(location)}"
-        if detail["type"] == "literal_error":
-            must = f"must be {context['expected']}"
-        must = must or str(context.get("must", detail["msg"]))
+        if not found:
+            return line, f"{self.path}:{line}: {_key(location)}: {must}"
         requirement, semicolon, instead = must.partition("; ")
-        return line, f"{self.path}:{line}: {key}: {requirement}, got {got}{semicolon}{instead}"
+        got = _shown(self._value_at(known))
+        return line, f"{self.path}:{line}: {_key(known)}: {requirement}, got {got}{semicolon}{instead}"
 
     def _value_at(self, location: Location) -> Any:
         value: Any = self.value
@@ -440,13 +506,19 @@ _MUST = {
     "model_attributes_type": "must be a mapping of keys and values",
     "dict_type": "must be a mapping of keys and values",
     "tuple_type": "must be a list",
+    "missing": "must be two numbers, such as [0.0, 1.0]",
     "too_long": "must be two numbers, such as [0.0, 1.0]",
 }
 
 
 def _key(location: Location) -> str:
-    """`targets[1].fpr`, as a person would point at it."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".") or "policy"
+    """`targets[1].fpr`, as a person would point at it; a key that is no plain word is quoted."""
+    steps = [f"[{step}]" if isinstance(step, int) else f".{_word(step)}" for step in location]
+    return "".join(steps).removeprefix(".") or "policy"
+
+
+def _word(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]{1,60}", key) else _shown(key)
 
 
 def _shown(value: object) -> str:
@@ -458,9 +530,14 @@ def _shown(value: object) -> str:
             return str(value).lower()
         case dict():
             return "a mapping"
+        case []:
+            return "an empty list"
+        case list() if any(isinstance(item, list | dict) for item in value[:10]):
+            return "a list"
         case list():
-            return "a list" if value else "an empty list"
-    text = repr(value) if isinstance(value, str) else str(value)
+            text = f"[{', '.join(map(_shown, value[:10]))}{', ...' if len(value) > 10 else ''}]"
+        case _:
+            text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

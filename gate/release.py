@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -172,7 +171,7 @@ def compose(
             name=policy.name,
             rule=policy.rule,
             confidence=float(policy.confidence),
-            path=document.path,
+            path=_storable(document.path),
             sha256=document.sha256,
             content=document.text,
         ),
@@ -208,7 +207,12 @@ def compose(
 
 
 def _sources(scores: Scores) -> tuple[SourceEntry, ...]:
-    return tuple(SourceEntry(path=s.path, rows=s.rows, benign=s.benign) for s in scores.sources)
+    return tuple(SourceEntry(path=_storable(s.path), rows=s.rows, benign=s.benign) for s in scores.sources)
+
+
+def _storable(path: str) -> str:
+    """A path as UTF-8 can hold it: file names are bytes, and may be no text at all."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def _entry(finding: Finding) -> FindingEntry:
@@ -253,13 +257,16 @@ def read_record(directory: str | Path) -> Record:
         with open(path, "rb") as file:
             raw = file.read(MAX_RECORD_BYTES + 1)
     except OSError as error:
-        raise GateError(f"{path}: must be the record of a release, got {error.strerror}") from None
+        raise GateError(
+            f"{path}: must be the record of a release, got {error.strerror}; name a directory that `gate run` wrote"
+        ) from None
     if len(raw) > MAX_RECORD_BYTES:
-        raise GateError(f"{path}: must be at most {MAX_RECORD_BYTES:,} bytes")
+        raise GateError(f"{path}: must be a record of at most {MAX_RECORD_BYTES:,} bytes; is this another file?")
     try:
         content = json.loads(raw)
+        json.dumps(content, ensure_ascii=False).encode()  # JSON can name half a character, which no report could show
     except (ValueError, RecursionError) as error:
-        raise GateError(f"{path}: must be JSON, got {error}") from None
+        raise GateError(f"{path}: must be JSON, got an error: {error}; write it again with `gate run`") from None
     known = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(known, int) and known > SCHEMA_VERSION:
         raise GateError(f"{path}: schema_version must be at most {SCHEMA_VERSION}, got {known}; upgrade gate")
@@ -268,22 +275,38 @@ def read_record(directory: str | Path) -> Record:
     except ValidationError as error:
         detail = error.errors()[0]
         key = ".".join(str(step) for step in detail["loc"]) or "record"
-        raise GateError(f"{path}: {key}: {detail['msg']}; write it again with `gate run`") from None
+        message = f"{path}: {key}: must follow `gate schema record`, got an error: {detail['msg']}"
+        raise GateError(f"{message}; write it again with `gate run`") from None
 
 
 def refuse_existing(directory: str | Path, force: bool) -> None:
     """Stop before any work is done where the result could not be put."""
     target = Path(directory)
-    if not (target.exists() or target.is_symlink()):
-        return
-    if not target.is_dir() or target.is_symlink():
-        raise GateError(f"{target}: must be a new directory, got something else; choose another --out")
-    if not any(target.iterdir()):
-        return
-    if not force:
-        raise GateError(f"{target}: must not exist yet; choose another --out, or --force to replace this release")
-    if not (target / "manifest.json").is_file():
-        raise GateError(f"{target}: --force replaces releases only, and this directory has no manifest.json")
+    try:
+        if target.is_symlink() or (target.exists() and not target.is_dir()):
+            raise GateError(f"{target}: must be a new directory, got something else; choose another --out")
+        parent = next(path for path in target.absolute().parents if path.exists())
+        if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
+            raise GateError(f"{target}: must be in a directory that can be written, which {parent} is not")
+        if not target.exists() or not any(target.iterdir()):
+            return
+        if not force:
+            raise GateError(f"{target}: must not exist yet; choose another --out, or --force to replace this release")
+        if not _is_release(target):
+            raise GateError(
+                f"{target}: must be a release for --force to replace it, got a directory without a release's "
+                "manifest.json; choose another --out"
+            )
+    except OSError as error:
+        raise GateError(f"{target}: must be a directory that can be written, got {error.strerror}") from None
+
+
+def _is_release(directory: Path) -> bool:
+    """Whether its manifest is one that `write` wrote: other programs have a manifest.json too."""
+    try:
+        return "verdict.json" in json.loads((directory / "manifest.json").read_bytes())["sha256"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
 
 
 def write(directory: str | Path, files: Mapping[str, bytes], force: bool) -> None:
@@ -294,29 +317,36 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool) -> Non
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         refuse_existing(target, force)
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        staging = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".partial", dir=target.parent))
         try:
             for name, data in {**files, "manifest.json": content.encode()}.items():
                 _write_durably(staging / name, data)
-            staging.chmod(0o755 & ~_umask())
+            staging.chmod(0o777 & ~_umask())
             _put_in_place(staging, target)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise GateError(f"{target}: must be writable, got {error.strerror}; nothing was written") from None
+        raise GateError(f"{target}: must be writable, got {error.strerror or error}; nothing was written") from None
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write one file beside its place and rename it there, so that no half of it is ever seen."""
-    staging = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """Write one file beside its place and rename it there, so that no half of it is ever seen.
+
+    A device or a pipe is written into: a rename would replace `/dev/null` by a file.
+    """
     try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        place = Path(os.path.realpath(path))  # through a link, to the file that it names
+        staging = place.parent / f".gate-{os.getpid()}.partial"
         try:
             _write_durably(staging, data)
-            staging.replace(path)
+            staging.replace(place)
         finally:
             staging.unlink(missing_ok=True)
     except OSError as error:
-        raise GateError(f"{path}: must be writable, got {error.strerror}; nothing was written") from None
+        raise GateError(f"{path}: must be writable, got {error.strerror or error}; nothing was written") from None
 
 
 def _write_durably(path: Path, data: bytes) -> None:
@@ -327,20 +357,31 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def _put_in_place(staging: Path, target: Path) -> None:
-    """Rename onto the target; an older release there is set aside first and comes back if the rename fails."""
-    if not target.exists():
+    """Rename onto the target; an older release there is set aside first and comes back whatever goes wrong."""
+    if not target.exists() or not any(target.iterdir()):
         staging.rename(target)
         return
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".replaced", dir=target.parent))
-    target.rename(aside / target.name)
+    aside = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".replaced", dir=target.parent))
+    old = aside / "release"
     try:
+        target.rename(old)
         staging.rename(target)
-    except OSError:
-        (aside / target.name).rename(target)
+    except BaseException:
+        _put_back(old, target)
+        aside.rmdir()
         raise
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _put_back(old: Path, target: Path) -> None:
+    """Undo the setting aside; where that fails too, nothing is deleted and the message says where it is."""
+    try:
+        if old.exists():
+            old.rename(target)
+    except OSError as error:
+        raise GateError(
+            f"{target}: must be writable, got {error.strerror}; the release that was here is in {old}"
+        ) from None
 
 
 def _umask() -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import difflib
 import hashlib
-import zipfile
+import mmap
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,17 +87,26 @@ def write_parquet(path: Path, values: Floats) -> None:
 
 
 def _read_file(path: str, columns: Columns, domain: tuple[float, float]) -> tuple[Floats, int]:
-    reader = _READERS.get(Path(path).suffix.lower())
-    if reader is None:
-        raise GateError(f"{path}: must end in one of {', '.join(_READERS)}; convert it to one of these formats")
+    suffix = Path(path).suffix.lower()
+    if suffix not in _READERS:
+        known = ", ".join(_READERS)
+        raise GateError(f"{path}: must end in one of {known}, got {suffix or 'no suffix'}; convert it to one of these")
+    reader, remedy = _READERS[suffix]
     names = [columns.score] if columns.label is None else [columns.score, columns.label]
     try:
+        if Path(path).is_dir():
+            raise GateError(f"{path}: must be a file, got a directory; name the files in it")
+        if Path(path).stat().st_size == 0:
+            raise GateError(f"{path}: must hold scores, got an empty file; write it again")
         table = reader(path, names)
+    except GateError:
+        raise
     except FileNotFoundError:
-        raise GateError(f"{path}: must exist, got no such file") from None
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, pa.ArrowException) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise GateError(f"{path}: must be a readable {Path(path).suffix} file, got: {reason}") from None
+        raise GateError(f"{path}: must exist, got no such file; check the name") from None
+    except PermissionError:
+        raise GateError(f"{path}: must be readable, got permission denied; allow this user to read it") from None
+    except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
+        raise GateError(f"{path}: must be a readable {suffix} file, got: {_reason(error)}; {remedy}") from None
     column = table[columns.score]
     rows = len(column)
     benign = None
@@ -117,38 +127,87 @@ def _read_parquet(path: str, names: list[str]) -> Mapping[str, Any]:
 
 
 def _read_csv(path: str, names: list[str]) -> Mapping[str, Any]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         header = next(csv.reader(file), [])
+    if any("\ufffd" in name or "\0" in name for name in header):
+        raise GateError(f"{path}: must be UTF-8 text, got other bytes in the header; save it as UTF-8")
+    _refuse_open_quotes(path, len(header))
     _require(names, header, path)
-    options = pyarrow.csv.ConvertOptions(include_columns=names)
-    return _columns(pyarrow.csv.read_csv(path, convert_options=options), names)
+    # Without `newlines_in_values` Arrow may cut a quoted line break in two and invent a row. A blank line is no row,
+    # except where there is only one column: there it is a missing score.
+    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(header) > 1)
+    converting = pyarrow.csv.ConvertOptions(include_columns=names)
+    try:
+        return _columns(pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=converting), names)
+    except pa.ArrowInvalid:
+        _refuse_uneven_rows(path, len(header))
+        raise
+
+
+_FIELDS = re.compile(rb'(?:"(?:[^"]++|"")*+"(?=[,\r\n]|\Z)|[^",\r\n][^,\r\n]*+|[,\r\n])*+')
+_QUOTED = re.compile(rb'"(?:[^"]++|"")*+"')
+
+
+def _refuse_open_quotes(path: str, width: int) -> None:
+    """A quote that is never closed hides the rows behind it; Arrow would read the others and say nothing."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        if text.find(b'"') < 0:
+            return
+        match = _FIELDS.match(text)
+        end = match.end() if match else 0
+        if end < len(text):
+            lines = _QUOTED.sub(b"_", text[:end] + b"_").splitlines()
+            row = len([line for line in lines if line or width == 1]) - 1
+            raise GateError(
+                f"{path}: must close every quoted field before a comma or the end of its row, got an open one in "
+                f"{'the header' if row == 0 else f'row {row:,}'}; double the quotes inside it or restore the file"
+            )
+
+
+def _refuse_uneven_rows(path: str, width: int) -> None:
+    """Name the row that Arrow could not split; slow, and only used on a file that is refused anyway."""
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        lines = csv.reader(file)
+        next(lines)
+        row = 0
+        try:
+            for fields in lines:
+                row += bool(fields) or width == 1
+                if fields and len(fields) != width:
+                    raise GateError(
+                        f"{path}: must have {plural(width, 'column')} in every row, got {len(fields)} in row {row:,}; "
+                        "quote fields that hold commas, or restore the row"
+                    )
+        except csv.Error as error:
+            raise GateError(
+                f"{path}: must be a readable .csv file, got: {error} in row {row + 1:,}; remove it"
+            ) from None
 
 
 def _read_npy(path: str, names: list[str]) -> Mapping[str, Any]:
     if len(names) > 1:
-        raise GateError(f"{path}: a .npy file has no column {names[1]!r}; set data.label to null or use .npz")
-    return {names[0]: _one_dimensional(np.load(path, mmap_mode="r", allow_pickle=False), path)}
+        got = "a .npy file, which has none; set data.label to null or use .npz"
+        raise GateError(f"{path}: must have a column {names[1]!r}, got {got}")
+    return {names[0]: _one_dimensional(np.lib.format.open_memmap(path, mode="r"), path)}  # never loads a pickle
 
 
 def _read_npz(path: str, names: list[str]) -> Mapping[str, Any]:
-    with np.load(path, allow_pickle=False) as archive:
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("not an archive of arrays")
+    with open(path, "rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
         if len(names) == 1 and len(archive.files) == 1:
             return {names[0]: _one_dimensional(archive[archive.files[0]], path)}
         _require(names, archive.files, path)
         table = {name: _one_dimensional(archive[name], path) for name in names}
     if len({len(column) for column in table.values()}) > 1:
-        lengths = ", ".join(f"{name}: {len(column):,}" for name, column in table.items())
-        raise GateError(f"{path}: its arrays must be of one length, got {lengths}")
+        lengths = ", ".join(f"{name!r}: {len(column):,}" for name, column in table.items())
+        raise GateError(f"{path}: its arrays must be of one length, got {lengths}; save one label for every score")
     return table
 
 
-_READERS: dict[str, Callable[[str, list[str]], Mapping[str, Any]]] = {
-    ".parquet": _read_parquet,
-    ".csv": _read_csv,
-    ".npy": _read_npy,
-    ".npz": _read_npz,
+_READERS: dict[str, tuple[Callable[[str, list[str]], Mapping[str, Any]], str]] = {
+    ".parquet": (_read_parquet, "write it again"),
+    ".csv": (_read_csv, "save it as comma-separated UTF-8 text with a header"),
+    ".npy": (_read_npy, "save one plain array of numbers with numpy.save"),
+    ".npz": (_read_npz, "save plain arrays of numbers with numpy.savez"),
 }
 
 
@@ -157,23 +216,31 @@ def _columns(table: pa.Table, names: list[str]) -> Mapping[str, Any]:
 
 
 def _require(names: list[str], present: list[str], path: str) -> None:
-    for name in names:
+    for option, name in zip(("--score-column", "--label-column"), names, strict=False):
         if present.count(name) == 1:
             continue
         if name in present:
-            raise GateError(f"{path}: must have one column {name!r}, got {present.count(name)} of that name")
+            count = present.count(name)
+            raise GateError(f"{path}: must have one column {name!r}, got {count} of that name; rename or remove one")
         close = difflib.get_close_matches(name, present, n=1)
-        shown = ", ".join(map(repr, present[:10])) + (", ..." if len(present) > 10 else "")
-        hint = f"did you mean {close[0]!r}?" if close else "name the column with --score-column or in `data:`"
+        shown = ", ".join(map(_shown, present[:10])) + (", ..." if len(present) > 10 else "")
+        hint = f"name the column with {option} or in `data:`"
+        if close:
+            hint = f"did you mean {_shown(close[0])}?"
+        if len(present) == 1 and name in re.split(r"[;\t|]", present[0]):
+            hint = "separate the columns with commas"
+        if present and all(map(_is_number, present)):
+            hint = "add a header line that names the columns"
         raise GateError(f"{path}: must have a column {name!r}, got {shown or 'no column at all'}; {hint}")
 
 
-def _one_dimensional(array: NDArray[Any], path: str) -> NDArray[Any]:
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise GateError(f"{path}: must be a list of scores, got an array of shape {array.shape}")
-    return array
+def _one_dimensional(array: Any, path: str) -> NDArray[Any]:
+    if not isinstance(array, np.ndarray):
+        raise GateError(f"{path}: must hold arrays, got another kind of file inside; save them with numpy.savez")
+    column: NDArray[Any] = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if column.ndim != 1:
+        raise GateError(f"{path}: must be a list of scores, got an array of shape {array.shape}; save one column of it")
+    return column
 
 
 # --- from columns to benign float64 -------------------------------------------------------------------------
@@ -181,50 +248,83 @@ def _one_dimensional(array: NDArray[Any], path: str) -> NDArray[Any]:
 
 def _benign_rows(labels: Any, columns: Columns, path: str) -> NDArray[np.bool_]:
     """Which rows are benign: the policy's text compared in the label column's own type."""
-    labels = pa.chunked_array([pa.array(labels)]) if isinstance(labels, np.ndarray) else labels
-    if pa.types.is_dictionary(labels.type):
-        labels = labels.cast(labels.type.value_type)
-    if labels.null_count:
-        first = 1 + int(np.flatnonzero(labels.is_null().to_numpy())[0])
-        raise GateError(
-            f"{path}: column {columns.label!r} must label every row, got none in row {first:,} "
-            f"({plural(labels.null_count, 'row')} in all); label or remove them"
-        )
+    if len(labels) == 0:
+        return np.zeros(0, dtype=bool)
+    wrong = f"{path}: column {columns.label!r} must hold words, numbers or booleans, got {_kind(labels)}"
     try:
-        if pa.types.is_boolean(labels.type):
-            wanted = pa.scalar({"0": False, "false": False, "1": True, "true": True}[columns.benign.lower()])
-        elif pa.types.is_string(labels.type) or pa.types.is_large_string(labels.type):
-            wanted = pa.scalar(columns.benign, type=labels.type)
-        else:
-            labels, wanted = labels.cast(pa.float64()), pa.scalar(float(columns.benign))
-    except (KeyError, ValueError, pa.ArrowException):
+        labels = _decoded(labels)
+        missing = labels.is_null(nan_is_null=True).to_numpy()
+        if pa.types.is_string(labels.type):
+            missing = missing | pc.equal(labels, "").fill_null(False).to_numpy()
+        benign = _equal(labels, columns.benign)
+    except pa.ArrowException:
+        raise GateError(f"{wrong} in {plural(len(labels), 'row')}; write them as UTF-8 text or numbers") from None
+    if missing.any():
         raise GateError(
-            f"{path}: data.benign must be a value of column {columns.label!r} ({labels.type}), "
-            f"got {columns.benign!r}; set data.benign or --benign-label"
-        ) from None
-    benign = np.asarray(pc.equal(labels, wanted).to_numpy(), dtype=bool)
-    if len(benign) and not benign.any():
-        found = ", ".join(str(value) for value in pc.unique(labels).slice(0, 5).to_pylist())
+            f"{path}: column {columns.label!r} must label every row, got none in {_rows(missing, None)}; "
+            "label or remove these rows"
+        )
+    if not benign.any():
+        found = pc.unique(labels)
+        shown = ", ".join(map(_shown, found.slice(0, 5).to_pylist())) + (", ..." if len(found) > 5 else "")
         raise GateError(
-            f"{path}: column {columns.label!r} must mark benign rows with {columns.benign!r}, got {found}; "
-            "set data.benign or --benign-label"
+            f"{path}: column {columns.label!r} must mark benign rows with {columns.benign!r}, "
+            f"got {shown} in {plural(len(labels), 'row')}; set data.benign or --benign-label"
         )
     return benign
 
 
+def _equal(labels: Any, text: str) -> NDArray[np.bool_]:
+    """Which labels the policy's text names, read as what the column holds."""
+    wanted: bool | str | float | None
+    if pa.types.is_boolean(labels.type):
+        wanted = {"0": False, "false": False, "1": True, "true": True}.get(text.lower())
+    elif pa.types.is_string(labels.type):
+        wanted = text
+    else:
+        labels = _rounded(labels).cast(pa.float64(), safe=False)
+        wanted = float(text) if _is_number(text) else None
+    if wanted is None:
+        return np.zeros(len(labels), dtype=bool)
+    return np.asarray(pc.equal(labels, wanted).fill_null(False).to_numpy(), dtype=bool)
+
+
+def _decoded(column: Any) -> Any:
+    """A column as Arrow holds it plainly: no dictionary, every kind of text as one."""
+    if isinstance(column, np.ndarray):
+        column = pa.chunked_array([pa.array(column.astype(column.dtype.newbyteorder("=")))])
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _is_text(column.type):
+        column = column.cast(pa.string())
+        column.validate(full=True)  # Arrow does not check on reading that text is UTF-8
+    return column
+
+
+def _is_text(kind: Any) -> bool:
+    """By name: the oldest Arrow supported has no view types to ask for."""
+    text = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+    return str(kind) in text or pa.types.is_fixed_size_binary(kind)
+
+
 def _to_float64(column: Any, name: str, path: str, benign: NDArray[np.bool_] | None) -> Floats:
+    if len(column) == 0:
+        return np.empty(0)
+    wrong = f"{path}: column {name!r} must hold numbers, got {_kind(column)} in {plural(len(column), 'row')}"
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "fiu" or column.dtype.itemsize > 8:
-            raise GateError(f"{path}: {name!r} must hold numbers of at most 64 bits, got {column.dtype}")
+            raise GateError(f"{wrong}; save the scores as float64")
         selected = column if benign is None else column[benign]
         return np.array(selected, dtype=np.float64)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if _is_text(kind):
         _refuse_text(column, name, path)
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
-        if len(column) == 0:
-            return np.empty(0)
-        raise GateError(f"{path}: column {name!r} must hold numbers, got {kind}; write the scores as floats")
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)) and (
+        column.null_count < len(column)
+    ):
+        raise GateError(f"{wrong}; write the scores as floats")
     if benign is not None:
         column = column.filter(pa.array(benign))
     if column.null_count:
@@ -233,16 +333,29 @@ def _to_float64(column: Any, name: str, path: str, benign: NDArray[np.bool_] | N
             f"{path}: column {name!r} must hold a score in every row, got none in {_rows(nulls, benign)}; "
             "remove or score these rows"
         )
-    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
+    values = np.asarray(_rounded(column).to_numpy(), dtype=np.float64)
     return values if values.flags.owndata else np.array(values)
 
 
+def _rounded(column: Any) -> Any:
+    """Exact decimals as their nearest floats, like the same digits in a CSV; Arrow's direct cast may miss by one."""
+    return column.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(column.type) else column
+
+
+_NUMBER = r"^\s*[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
+
+
+def _is_number(text: str) -> bool:
+    return re.match(_NUMBER, text) is not None
+
+
 def _refuse_text(column: Any, name: str, path: str) -> None:
-    number = r"^\s*[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
-    text = ~pc.fill_null(pc.match_substring_regex(column, number), False).to_numpy()
-    example = column[int(np.flatnonzero(text)[0])].as_py() if text.any() else column[0].as_py()
+    column = column.cast(pa.binary())  # which need not be UTF-8
+    bad = ~pc.match_substring_regex(column, _NUMBER).fill_null(False).to_numpy()
+    bad = bad if bad.any() else ~bad  # numbers written as text are wrong in every row
+    example = _shown(column[int(np.flatnonzero(bad)[0])].as_py())
     raise GateError(
-        f"{path}: column {name!r} must hold numbers, got {str(example)[:40]!r} in {_rows(text, None)}; "
+        f"{path}: column {name!r} must hold numbers, got {example} in {_rows(bad, None)}; "
         "remove these rows or write them as numbers"
     )
 
@@ -256,14 +369,46 @@ def _refuse_outside(
     not_a_number = np.isnan(values)
     if not_a_number.any():
         raise GateError(
-            f"{path}: {name!r} must hold numbers, got NaN in {_rows(not_a_number, benign)}; remove or score these rows"
+            f"{path}: column {name!r} must hold numbers, got NaN in {_rows(not_a_number, benign)}; "
+            "remove or score these rows"
         )
     outside = ~((values >= low) & (values <= high))
     first = values[np.flatnonzero(outside)[0]]
     raise GateError(
-        f"{path}: {name!r} must lie in the domain [{low:g}, {high:g}], got {first:g} in {_rows(outside, benign)}; "
-        "set calibration.domain to the detector's range or remove these rows"
+        f"{path}: column {name!r} must lie in the domain [{_short(low)}, {_short(high)}], got {_short(first)} "
+        f"in {_rows(outside, benign)}; set calibration.domain to the detector's range or remove these rows"
     )
+
+
+# --- words for messages -------------------------------------------------------------------------------------
+
+
+def _reason(error: Exception) -> str:
+    """What a library said of a file, in one short printable line."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return _one_line((text.strip().splitlines() or [type(error).__name__])[0].rstrip("."), 160)
+
+
+def _one_line(text: str, length: int) -> str:
+    visible = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[: length + 1])
+    return visible if len(visible) <= length else visible[: length - 3] + "..."
+
+
+def _shown(value: object) -> str:
+    """A value from a file; text in quotes, so that spaces show."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    return _one_line(repr(value) if isinstance(value, str) else str(value), 40)
+
+
+def _kind(column: Any) -> str:
+    return _one_line(str(column.dtype if isinstance(column, np.ndarray) else column.type), 60)
+
+
+def _short(value: float) -> str:
+    """`0.5` for 0.5, and every digit where fewer would name another number."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def _rows(bad: NDArray[np.bool_], benign: NDArray[np.bool_] | None) -> str:

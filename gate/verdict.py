@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from gate.errors import plural
 
 if TYPE_CHECKING:
+    from gate.binomial import CriticalCounts
     from gate.evidence import Evidence, Measurement
     from gate.policy import Policy, Waiver
 
@@ -87,7 +88,7 @@ def judge_target(policy: Policy, measured: Measurement, waived: bool) -> Finding
 def grade_count(measured: Measurement) -> Grade:
     """What the count proves by itself, whatever the rule."""
     k, critical = measured.false_positives, measured.critical
-    if critical.proven and critical.proven[0] <= k <= critical.proven[1]:
+    if _inside(critical.proven, k):
         return "proven"
     if critical.refuted_at_or_below is not None and k <= critical.refuted_at_or_below:
         return "refuted"
@@ -98,16 +99,25 @@ def grade_count(measured: Measurement) -> Grade:
 
 def accepted_counts(rule: str, measured: Measurement) -> tuple[int, int] | None:
     """The smallest and largest count that passes on these rows, or None where no count does."""
-    critical = measured.critical
     if measured.benign < measured.target.min_n:
         return None
-    if rule == "proven" or measured.extrapolated:
+    return passing_counts(_rule_for(rule, measured), measured.critical, measured.benign)
+
+
+def passing_counts(rule: str, critical: CriticalCounts, n: int) -> tuple[int, int] | None:
+    """The smallest and largest count of n rows that a rule lets pass, whatever the policy's minimum of rows."""
+    if rule == "proven":
         return critical.proven
     if rule == "observed":
         return critical.observed
     low = -1 if critical.refuted_at_or_below is None else critical.refuted_at_or_below
-    high = measured.benign + 1 if critical.refuted_at_or_above is None else critical.refuted_at_or_above
+    high = n + 1 if critical.refuted_at_or_above is None else critical.refuted_at_or_above
     return (low + 1, high - 1) if low + 1 < high else None
+
+
+def _rule_for(rule: str, measured: Measurement) -> str:
+    """An extrapolated threshold is believed only when proven on held-out rows."""
+    return "proven" if measured.extrapolated else rule
 
 
 def _decide(rule: str, measured: Measurement, grade: Grade) -> tuple[Outcome, str]:
@@ -115,18 +125,23 @@ def _decide(rule: str, measured: Measurement, grade: Grade) -> tuple[Outcome, st
         if measured.threshold is None:
             return "fail", "unreachable"
         return "fail", "too-many" if measured.relative_error > 0 else "too-few"
+    # Where nothing is ever flagged, more rows bring no false positive, and a band above zero none to pass on.
+    stuck = measured.threshold is None and measured.tolerance[0] > 0 and _rule_for(rule, measured) != "not-refuted"
+    if stuck:
+        return "inconclusive", "unreachable"
     if measured.benign < measured.target.min_n:
         return "inconclusive", "min-n"
     if grade == "proven":
         return "pass", "proven"
-    accepts = accepted_counts(rule, measured)
-    if accepts and accepts[0] <= measured.false_positives <= accepts[1]:
+    if _inside(accepted_counts(rule, measured), measured.false_positives):
         return "pass", rule
-    if measured.threshold is None:
-        return "inconclusive", "unreachable"
     if measured.extrapolated:
         return "inconclusive", "extrapolated"
     return "inconclusive", "open" if rule == "proven" else "outside"
+
+
+def _inside(counts: tuple[int, int] | None, k: int) -> bool:
+    return counts is not None and counts[0] <= k <= counts[1]
 
 
 # --- sentences ----------------------------------------------------------------------------------------------
@@ -139,16 +154,21 @@ def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
         waived = sum(finding.waived for finding in findings)
         aside = f"; {plural(waived, 'finding')} waived" if waived else ""
         if not required:
-            return f"no target is required{aside}"
+            none = "every required target is waived" if any(f.required for f in findings) else "no target is required"
+            return f"{none}{aside}"
         if proven == len(required):
             return f"{plural(proven, 'required target')} proven on held-out benign rows{aside}"
         return (
             f"{plural(len(required), 'required target')} passed on held-out benign rows, {proven} of them proven{aside}"
         )
-    names = [finding.check for finding in findings if finding.blocks and finding.outcome == outcome]
+    blocking = [finding for finding in findings if finding.blocks and finding.outcome == outcome]
     if outcome == "fail":
-        return f"the held-out benign rows disprove {_listed(names)}"
-    return f"the held-out benign rows neither prove nor disprove {_listed(names)}"
+        return f"the held-out benign rows disprove {_listed([finding.check for finding in blocking])}"
+    undecided = [finding.check for finding in blocking if finding.reason != "min-n"]
+    too_few = [finding.check for finding in blocking if finding.reason == "min-n"]
+    parts = [f"the held-out benign rows neither prove nor disprove {_listed(undecided)}"] if undecided else []
+    parts += [f"too few held-out benign rows for {_listed(too_few)}"] if too_few else []
+    return "; ".join(parts) or "nothing was measured"
 
 
 def _listed(names: list[str]) -> str:
@@ -159,7 +179,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _message(measured: Measurement, reason: str) -> str:
-    counted = f"{plural(measured.false_positives, 'false positive')} in {measured.benign:,} benign rows"
+    counted = f"{plural(measured.false_positives, 'false positive')} in {plural(measured.benign, 'benign row')}"
     if reason == "min-n":
         counted += f", {measured.target.min_n:,} wanted"
     if measured.threshold is None:
@@ -191,28 +211,35 @@ def _remedy(rule: str, measured: Measurement, reason: str) -> str | None:
         return None
     if reason == "unreachable":
         return (
-            "more rows cannot help: too many benign rows share the highest scores; give the detector finer scores "
-            "or drop this target"
+            "more held-out rows cannot help: too many benign rows share the highest scores; "
+            "give the detector finer scores or drop this target"
         )
     if reason == "too-many":
         return "refit on more, or more recent, benign rows: at this threshold the true rate exceeds the tolerance"
     if reason == "too-few":
         return "refit on more, or more recent, benign rows: at this threshold the true rate is below the tolerance"
-    if reason == "extrapolated":
-        return f"fit on at least {measured.fit_rows_to_support:,} benign rows, or hold out enough to prove the rate"
+    if reason == "extrapolated" and rule != "proven":
+        fit = f"fit on at least {measured.fit_rows_to_support:,} benign rows whose highest scores are not tied"
+        return f"{fit}, or {_more_rows(rule, measured)}" if measured.rows_to_prove else fit
     return _more_rows(rule, measured)
 
 
 def _more_rows(rule: str, measured: Measurement) -> str:
-    n, wanted = measured.benign, measured.target.min_n
-    if (rule == "proven" or measured.extrapolated) and wanted <= n:
+    """How many rows would pass at the observed rate, as far as any number would."""
+    k, n, min_n, rule = measured.false_positives, measured.benign, measured.target.min_n, _rule_for(rule, measured)
+    if rule == "proven":
         if measured.rows_to_prove is None:
-            return "no number of rows proves a rate at or beyond the tolerance's edge: refit on more benign rows"
+            return "no number of rows in reach proves a rate so near, at or beyond the edge: refit on more benign rows"
         wanted = measured.rows_to_prove
-    elif rule == "proven" and measured.rows_to_prove is not None:
-        wanted = max(wanted, measured.rows_to_prove)
-    if wanted <= n:
+    elif n >= min_n:
         return "hold out more benign rows: the observed rate lies outside the tolerance, but not provably"
+    elif _inside(passing_counts(rule, measured.critical_at_min_n, min_n), min_n * k // n):
+        wanted = min_n
+    elif _inside(measured.critical.observed, k):  # only rounding puts the count outside: a multiple of n needs none
+        wanted = -(-min_n // n) * n
+    else:
+        more = f"hold out {min_n - n:,} more benign rows ({min_n:,} in all)"
+        return f"{more}; at the observed rate, outside the tolerance, they would not pass"
     return f"hold out {wanted - n:,} more benign rows ({wanted:,} in all) at this rate"
 
 

@@ -10,14 +10,14 @@ from gate.report.rows import clean, standing
 
 def render(record: Record) -> str:
     """Fail is a failure and inconclusive an error (a skipped test would show green); the rest passes with a note."""
-    suite = ElementTree.Element("testsuite", name=f"gate {clean(record.release)}", timestamp=record.created)
+    suite = ElementTree.Element("testsuite", name=f"gate {clean(record.release)}", timestamp=clean(record.created))
     kinds = {"fail": "failure", "inconclusive": "error"}
     totals = dict.fromkeys(kinds.values(), 0)
     for finding in record.findings:
         case = ElementTree.SubElement(suite, "testcase", classname="gate", name=clean(finding.check))
-        text = clean(". ".join(filter(None, [finding.message, finding.remedy])))
-        if finding.blocks:
-            kind = kinds[finding.outcome]
+        text = clean(". What would help: ".join(filter(None, [finding.message, finding.remedy])))
+        kind = kinds.get(finding.outcome)
+        if kind and finding.blocks:
             totals[kind] += 1
             ElementTree.SubElement(case, kind, message=text, type=clean(finding.reason))
         else:

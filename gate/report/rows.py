@@ -7,6 +7,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decima
 
 from gate.release import FindingEntry, Record
 
+FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
+
 HEADLINES = {
     "pass": "PASS: this release may ship",
     "fail": "FAIL: this release must not ship",
@@ -41,17 +43,18 @@ def rows(record: Record) -> list[Row]:
 
 def _row(finding: FindingEntry) -> Row:
     low, high = bounds(finding.interval, finding.tolerance)
-    edges = [percent(Decimal(repr(edge)), 15) for edge in finding.tolerance]
+    edges = [_exact(edge) for edge in finding.tolerance]
+    least, most = (percent(edge) for edge in edges)
     return Row(
         check=clean(finding.check),
-        target=percent(Decimal(repr(finding.target_fpr)), 15),
+        target=percent(_exact(finding.target_fpr)),
         score=f"{finding.score:g}",
         threshold="none" if finding.threshold is None else f"{finding.threshold:.6g}",
         counted=f"{finding.false_positives:,} / {finding.benign:,}",
-        observed=percent(Decimal(finding.observed_fpr), 4),
+        observed=percent(beside(_exact(finding.observed_fpr), edges, 4, ROUND_HALF_EVEN)),
         error=f"{100 * finding.relative_error:+.1f} %",
         interval=f"{low.removesuffix(' %')} to {high}",
-        tolerance=f"{edges[0].removesuffix(' %')} to {edges[1]}",
+        tolerance=f"{least.removesuffix(' %')} to {most}",
         accepts="none" if finding.accepts is None else f"{finding.accepts[0]:,} to {finding.accepts[1]:,}",
         outcome=finding.outcome,
         standing=standing(finding),
@@ -67,24 +70,32 @@ def standing(finding: FindingEntry) -> str:
 
 
 def bounds(interval: tuple[float, float], tolerance: tuple[float, float]) -> tuple[str, str]:
-    """The interval in percent, rounded outward, with as many digits as it takes to stay on its side of each edge."""
-    low, high = (Decimal(bound) for bound in interval)
-    edges = [Decimal(repr(edge)) for edge in tolerance]
-    for digits in range(3, 18):
-        down = _rounded(low, digits, ROUND_FLOOR)
-        up = _rounded(high, digits, ROUND_CEILING)
-        if all((low < edge) == (down < edge) and (high > edge) == (up > edge) for edge in edges):
+    """The interval in percent, rounded outward, and still on its side of each edge of the tolerance."""
+    edges = [_exact(edge) for edge in tolerance]
+    low = beside(_exact(interval[0]), edges, 3, ROUND_FLOOR)
+    high = beside(_exact(interval[1]), edges, 3, ROUND_CEILING)
+    return percent(low), percent(high)
+
+
+def beside(value: Decimal, edges: list[Decimal], digits: int, rounding: str) -> Decimal:
+    """Rounded to at least so many digits, and to as many as it takes to stay below, on or above every edge."""
+    sides = [value.compare(edge) for edge in edges]
+    rounded = value
+    for precision in range(digits, FLOAT_DIGITS + 1):
+        rounded = Context(prec=precision, rounding=rounding).create_decimal(value)
+        if [rounded.compare(edge) for edge in edges] == sides:
             break
-    return percent(down, digits), percent(up, digits)
+    return rounded
 
 
-def percent(rate: Decimal, digits: int) -> str:
+def percent(rate: Decimal) -> str:
     """A rate as `0.1005 %`, never in exponent notation."""
-    return f"{_rounded(rate * 100, digits, ROUND_HALF_EVEN).normalize():f} %"
+    return f"{(rate * 100).normalize():f} %"
 
 
-def _rounded(value: Decimal, digits: int, rounding: str) -> Decimal:
-    return Context(prec=digits, rounding=rounding).create_decimal(value)
+def _exact(number: float) -> Decimal:
+    """The number as the record writes it."""
+    return Decimal(repr(number))
 
 
 def clean(text: str) -> str:

@@ -1,0 +1,127 @@
+"""Values flow one way: a module imports only from its left, and each library belongs to the modules named here."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gate
+
+PACKAGE = Path(gate.__file__).parent
+ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "calibrator"]
+ORDER += ["evidence", "verdict", "planning", "release", "report", "cli", "__main__"]
+OWNERS = {
+    "pydantic": {"policy", "release"},
+    "pydantic_core": {"policy", "release"},
+    "yaml": {"policy"},
+    "pyarrow": {"scores"},
+    "sklearn": {"calibrator"},
+    "joblib": {"calibrator"},
+    "scipy": {"binomial"},
+    "jinja2": {"report"},
+    "matplotlib": {"report"},
+    "rich": {"report"},
+    "click": {"cli"},
+}
+SHARED = {"numpy"}
+SLOW = ["numpy", "scipy", "sklearn", "pyarrow", "pydantic", "matplotlib", "rich", "jinja2"]
+
+
+def module_of(path: Path) -> str:
+    """The stage that a file belongs to; `report` is a package, and the package's own `__init__` belongs to none."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def imports(path: Path) -> list[tuple[int, str]]:
+    """Every module that a file imports, with the line: inside functions and under TYPE_CHECKING too."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative imports hide where they point"
+            if node.module == "gate":
+                found += [(node.lineno, f"gate.{alias.name}") for alias in node.names]
+            else:
+                found.append((node.lineno, str(node.module)))
+    return found
+
+
+def test_every_module_has_its_place_in_the_order() -> None:
+    assert {module_of(path) for path in FILES} - {*ORDER} == set()
+    assert {*ORDER} - {module_of(path) for path in FILES} <= {"planning"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_from_its_left(path: Path) -> None:
+    module = module_of(path)
+    for line, name in imports(path):
+        if name.split(".")[0] == "gate":
+            imported = name.split(".")[1]
+            assert {module, imported} <= {*ORDER}, f"{path.name}:{line} imports {name}"
+            within = imported == module == "report"
+            assert within or ORDER.index(imported) < ORDER.index(module), f"{path.name}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_library_is_imported_only_by_its_owners(path: Path) -> None:
+    for line, name in imports(path):
+        library = name.split(".")[0]
+        if library != "gate" and library not in sys.stdlib_module_names | SHARED:
+            assert library in OWNERS, f"{path.name}:{line} imports {library}, which no module owns"
+            assert module_of(path) in OWNERS[library], f"{path.name}:{line} imports {library}"
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    assert imports(PACKAGE / "__init__.py") == []
+
+
+def test_the_rules_see_imports_wherever_they_stand(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from gate.cli import main\n"
+        "def f():\n    import scipy.special as s, os\n    from gate import release, errors\n"
+    )
+    assert [name for _, name in imports(source)] == [
+        "typing",
+        "gate.cli",
+        "scipy.special",
+        "os",
+        "gate.release",
+        "gate.errors",
+    ]
+
+
+def loaded_by(code: str, *args: str) -> set[str]:
+    """The top-level modules in memory once an interpreter of its own has run the code."""
+    report = "import sys, atexit\natexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr))\n"
+    result = subprocess.run(
+        [sys.executable, "-c", report + code, *args], capture_output=True, text=True, check=True, timeout=60
+    )
+    return {name.split(".")[0] for name in result.stderr.split()}
+
+
+@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["demo", "--help"], ["--version"]], ids=" ".join)
+def test_help_waits_for_no_slow_library(args: list[str]) -> None:
+    loaded = loaded_by("from gate.cli import main\nmain()", *args)
+    assert "click" in loaded
+    assert loaded & {*SLOW} == set()
+
+
+def test_judging_runs_without_any_third_party_module() -> None:
+    """`verdict` needs nothing but gate.errors and the standard library at run time."""
+    before = loaded_by("")
+    loaded = loaded_by(
+        "import gate.verdict, sys\nassert {m for m in sys.modules if m.startswith('gate.')} == "
+        "{'gate.errors', 'gate.verdict'}"
+    )
+    assert "gate" in loaded
+    assert loaded - before - {*sys.stdlib_module_names} == {"gate"}
