@@ -10,17 +10,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln
+from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln, stdtrit
 
 Range = tuple[int, int]
 Floats = NDArray[np.float64]
 
 # A tail that equals alpha/2 exactly proves and does not refute; where that happens, rounding moves it by less.
 TIE = 1e-12
+LONGEST_SUM = 2_000_000  # terms; beyond it, integrate
 
 
 def lower_tail(k: float, n: float, p: float) -> float:
@@ -79,45 +80,84 @@ class CriticalCounts:
     refuted_at_or_below: int | None
     refuted_at_or_above: int | None
 
+    def refuted(self, n: int) -> list[Range]:
+        """The counts of n rows that disprove the target."""
+        ranges = []
+        if self.refuted_at_or_below is not None:
+            ranges.append((0, self.refuted_at_or_below))
+        if self.refuted_at_or_above is not None:
+            ranges.append((self.refuted_at_or_above, n))
+        return ranges
 
-def critical_counts(n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction) -> CriticalCounts:
-    """Invert the intervals once, so that judging is comparing integers.
+
+@dataclass(frozen=True)
+class Band:
+    """The true rates that a policy accepts, and what a count k of n rows says about its edges.
 
     U(k) <= c iff P(Bin(n, c) <= k) <= alpha/2, and L(k) >= c iff P(Bin(n, c) >= k) <= alpha/2. A lower edge at
-    or below zero is vacuous, and so is an upper edge at or above one: nothing can lie beyond it.
+    or below zero is vacuous, and so is an upper edge at or above one: nothing can lie beyond it. Counts and rows
+    may be fractions, where clustered rows are worth fewer independent ones.
     """
-    low, high, half = fpr * (1 - below), fpr * (1 + above), float(alpha / 2)
-    at_most, less = half * (1 + TIE), half * (1 - TIE)
-    kmin, kmax = 0, n
-    refuted_low = refuted_high = None
-    if low > 0:
-        edge = float(low)
-        kmin = first(lambda k: upper_tail(k, n, edge) <= at_most, 0, n + 1)
-        refuted_low = _none_below(first(lambda k: not lower_tail(k, n, edge) < less, 0, n + 1) - 1)
-    if high < 1:
-        edge_high = float(high)
-        kmax = first(lambda k: not lower_tail(k, n, edge_high) <= at_most, 0, n + 1) - 1
-        lowest = first(lambda k: upper_tail(k, n, edge_high) < less, 0, n + 1)
-        refuted_high = lowest if lowest <= n else None
-    observed = max(math.ceil(n * low), 0), min(math.floor(n * high), n)
+
+    low: Fraction
+    high: Fraction
+    alpha: Fraction
+
+    @classmethod
+    def around(cls, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction) -> Band:
+        return cls(fpr * (1 - below), fpr * (1 + above), alpha)
+
+    @cached_property
+    def _limits(self) -> tuple[float, float, float, float]:
+        half = float(self.alpha / 2)
+        return float(self.low), float(self.high), half * (1 + TIE), half * (1 - TIE)
+
+    def proves_low(self, k: float, n: float) -> bool:
+        edge, _, at_most, _ = self._limits
+        return self.low <= 0 or upper_tail(k, n, edge) <= at_most
+
+    def proves_high(self, k: float, n: float) -> bool:
+        _, edge, at_most, _ = self._limits
+        return self.high >= 1 or lower_tail(k, n, edge) <= at_most
+
+    def refutes_low(self, k: float, n: float) -> bool:
+        edge, _, _, less = self._limits
+        return self.low > 0 and lower_tail(k, n, edge) < less
+
+    def refutes_high(self, k: float, n: float) -> bool:
+        _, edge, _, less = self._limits
+        return self.high < 1 and upper_tail(k, n, edge) < less
+
+    def admits_from_below(self, rule: str, k: int, n: int) -> bool:
+        """Whether k is not too few for a rule to pass; once it is, it stays so as n grows."""
+        if rule == "proven":
+            return self.proves_low(k, n)
+        return k >= n * self.low if rule == "observed" else not self.refutes_low(k, n)
+
+    def admits_from_above(self, rule: str, k: int, n: int) -> bool:
+        """Whether k is not too many for a rule to pass; once it is not, it stays so as n grows."""
+        if rule == "proven":
+            return self.proves_high(k, n)
+        return k <= n * self.high if rule == "observed" else not self.refutes_high(k, n)
+
+
+def critical_counts(n: int, band: Band, worth: float = 1.0) -> CriticalCounts:
+    """Invert the intervals once, so that judging is comparing integers; each row is worth `worth` independent ones."""
+    rows = n * worth
+    kmin = first(lambda k: band.proves_low(k * worth, rows), 0, n + 1)
+    kmax = first(lambda k: not band.proves_high(k * worth, rows), 0, n + 1) - 1
+    refuted_low = first(lambda k: not band.refutes_low(k * worth, rows), 0, n + 1) - 1
+    refuted_high = first(lambda k: band.refutes_high(k * worth, rows), 0, n + 1)
+    observed = max(math.ceil(n * band.low), 0), min(math.floor(n * band.high), n)
     return CriticalCounts(
         proven=_range_or_none(kmin, kmax),
         observed=_range_or_none(*observed),
-        refuted_at_or_below=refuted_low,
-        refuted_at_or_above=refuted_high,
+        refuted_at_or_below=refuted_low if refuted_low >= 0 else None,
+        refuted_at_or_above=refuted_high if refuted_high <= n else None,
     )
 
 
-def rows_to_prove(
-    k: int,
-    n: int,
-    fpr: Fraction,
-    above: Fraction,
-    below: Fraction,
-    alpha: Fraction,
-    at_least: int = 1,
-    limit: int = 10**12,
-) -> int | None:
+def rows_to_prove(k: int, n: int, band: Band, at_least: int = 1, worth: float = 1.0, limit: int = 10**12) -> int | None:
     """The fewest rows, neither below n nor `at_least`, at which the share k/n (rounded down) is proven.
 
     None where no number of rows below `limit` would do. Rounding down makes the proof a saw-tooth in the rows:
@@ -125,16 +165,14 @@ def rows_to_prove(
     never later, so bisection says where to start. From there each count is tried: at the lower edge its fewest
     rows are best, at the upper edge its most.
     """
-    low, high, half = fpr * (1 - below), fpr * (1 + above), float(alpha / 2) * (1 + TIE)
-    if (high < 1 and Fraction(k, n) >= high) or 0 < low >= Fraction(k, n):
+    if (band.high < 1 and Fraction(k, n) >= band.high) or 0 < band.low >= Fraction(k, n):
         return None
-    low_edge, high_edge = float(low), float(high)
 
     def few_enough(count: float, rows: int) -> bool:
-        return high >= 1 or lower_tail(count, rows, high_edge) <= half
+        return band.proves_high(count * worth, rows * worth)
 
     def enough(count: float, rows: int) -> bool:
-        return low <= 0 or upper_tail(count, rows, low_edge) <= half
+        return band.proves_low(count * worth, rows * worth)
 
     rows = max(n, at_least)
     if k > 0:
@@ -148,6 +186,25 @@ def rows_to_prove(
                 return found
         rows = stop
     return None
+
+
+def effective_rows(sizes: Floats, counts: Floats, alpha: float, at_least_deff: float = 1.0) -> tuple[float, float]:
+    """The design effect of clustered rows and how many independent ones they are worth: (deff, n*).
+
+    Korn and Graubard (1998): the variance of the rate between clusters against that of independent rows, then
+    the quantiles of Student's t for so few clusters. Without a false positive, Kish's n^2 / sum of squared sizes.
+    """
+    n, k, clusters = float(sizes.sum()), float(counts.sum()), len(sizes)
+    if clusters < 2:
+        return n, 1.0
+    if k in (0.0, n):
+        worth = n**2 / float(np.sum(sizes**2))
+        return max(n / worth, at_least_deff), min(worth, n / at_least_deff)
+    rate = k / n
+    variance = clusters / (clusters - 1) * float(np.sum((counts - rate * sizes) ** 2)) / n**2
+    deff = max(1.0, variance * n / (rate * (1 - rate)), at_least_deff)
+    few_clusters = float(stdtrit(n - 1, 1 - alpha / 2) / stdtrit(clusters - 1, 1 - alpha / 2)) ** 2
+    return deff, min(n, n / deff * few_clusters)
 
 
 def first(holds: Callable[[int], bool], start: int, stop: int) -> int:
@@ -165,16 +222,12 @@ def _range_or_none(low: int, high: int) -> Range | None:
     return (low, high) if low <= high else None
 
 
-def _none_below(count: int) -> int | None:
-    return count if count >= 0 else None
-
-
 def beta_cdf(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Floats:
     """P(Beta(a, b) <= x), elementwise."""
     return np.asarray(betainc(a, b, x))
 
 
-def beta_quantiles(a: ArrayLike, b: ArrayLike, q: float) -> Floats:
+def beta_quantiles(a: ArrayLike, b: ArrayLike, q: ArrayLike) -> Floats:
     """The q quantile of Beta(a, b), elementwise."""
     return np.asarray(betaincinv(a, b, q))
 
@@ -217,10 +270,31 @@ class CountLaw:
         return self.start + low, self.start + high
 
 
+def beta_binomial_between(n: int, a: float, b: float, counts: Range) -> float:
+    """P(low <= K <= high) for K ~ BetaBinomial(n, a, b): summed, or integrated where the sum would be too long."""
+    if counts[0] > counts[1]:
+        return 0.0
+    if _beta_binomial_deviation(n, a, b) <= LONGEST_SUM / 40:
+        return beta_binomial(n, a, b).between(counts)
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    rates = beta_quantiles(a, b, (nodes + 1) / 2)
+    at_least, beyond = (_upper_tails(k, n, rates) for k in (counts[0], counts[1] + 1))
+    return float(np.sum(weights / 2 * (at_least - beyond)))
+
+
+def _upper_tails(k: int, n: int, rates: Floats) -> Floats:
+    if k <= 0:
+        return np.ones_like(rates)
+    return np.zeros_like(rates) if k > n else np.asarray(betainc(k, n - k + 1, rates))
+
+
+def _beta_binomial_deviation(n: int, a: float, b: float) -> float:
+    return math.sqrt(n * a * b * (a + b + n) / ((a + b) ** 2 * (a + b + 1)))
+
+
 def beta_binomial(n: int, a: float, b: float) -> CountLaw:
     """How many of n rows exceed a threshold whose exceedance rate is itself Beta(a, b)."""
-    mean = n * a / (a + b)
-    deviation = math.sqrt(n * a * b * (a + b + n) / ((a + b) ** 2 * (a + b + 1)))
+    mean, deviation = n * a / (a + b), _beta_binomial_deviation(n, a, b)
     start = max(0, math.floor(mean - 20 * deviation - 40))
     stop = min(n, math.ceil(mean + 20 * (1 + 2 / a) * deviation + 40))  # a small `a` has an exponential tail
     k = np.arange(start, stop, dtype=np.float64)

@@ -83,6 +83,11 @@ def cli(context: click.Context) -> None:
 @click.option("--score-column", metavar="NAME", help="Overrides data.score of the policy.")
 @click.option("--label-column", metavar="NAME", help="Overrides data.label of the policy.")
 @click.option("--benign-label", metavar="VALUE", help="Overrides data.benign of the policy.")
+@click.option("--group-column", metavar="NAME", help="Overrides data.group of the policy.")
+@click.option("--id-column", metavar="NAME", help="Overrides data.id of the policy.")
+@click.option(
+    "--ledger", type=_name, metavar="FILE", help="Count how often these held-out rows have judged (JSON lines)."
+)
 @click.option("--dry-run", is_flag=True, help="Evaluate and print the verdict, write nothing; exits as the real run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON instead of the table.")
 @click.option("--force", is_flag=True, help="Replace an existing release directory.")
@@ -95,6 +100,9 @@ def run(
     score_column: str | None,
     label_column: str | None,
     benign_label: str | None,
+    group_column: str | None,
+    id_column: str | None,
+    ledger: str | None,
     dry_run: bool,
     as_json: bool,
     force: bool,
@@ -116,13 +124,15 @@ def run(
     directory = Path(out) if out else Path("releases", _as_directory(release))
     document = policies.load(policy) if policy else policies.load_default()
     given = {"score": score_column, "label": label_column, "benign": benign_label}
-    document = document.with_columns(given)
+    document = document.with_columns({**given, "group": group_column, "id": id_column})
+    if document.policy.reuse and ledger is None:
+        raise GateError(f"{document.path}: reuse: must have a ledger to count uses in, got none; give --ledger FILE")
     refuse_existing(directory, force)
     columns, domain = document.policy.data, document.policy.calibration.domain
     fit, holdout = read(fit_paths, columns, domain), read(holdout_paths, columns, domain)
     _log(f"fit: {fit.summary}")
     _log(f"holdout: {holdout.summary}")
-    return _gate(document, release, created, fit, holdout, None if dry_run else directory, force, as_json)
+    return _gate(document, release, created, fit, holdout, None if dry_run else directory, force, as_json, ledger)
 
 
 @cli.command()
@@ -163,6 +173,49 @@ def demo(out: str, force: bool) -> int:
         read([str(directory / f"{name}.parquet")], columns, domain) for name in ("benign-fit", "benign-holdout")
     )
     return _gate(document, "demo", created, fit, holdout, release_directory, force, as_json=False)
+
+
+@cli.command()
+@click.option("--policy", type=_name, metavar="FILE", help="The policy (YAML); without it, the built-in default.")
+@click.option(
+    "--fit-n", type=click.IntRange(2, 10**12), metavar="N", help="Benign rows to fit on  [default: as held out]"
+)
+@click.option(
+    "--holdout-n", type=click.IntRange(2, 10**12), metavar="M", help="Benign rows held out  [default: each min_n]"
+)
+@click.option(
+    "--power",
+    type=click.FloatRange(0.5, 0.9999),
+    default=0.95,
+    show_default=True,
+    help="How often a sound release shall pass.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of the table.")
+@click.option("--chart", type=_name, metavar="FILE", help="Draw the chance to pass against the true FPR (SVG).")
+def plan(
+    policy: str | None, fit_n: int | None, holdout_n: int | None, power: float, as_json: bool, chart: str | None
+) -> None:
+    """How often the gate errs, and how many rows a policy needs.
+
+    \b
+    Example:
+      gate plan --policy policies/default.yaml
+      gate plan --fit-n 60000 --holdout-n 140000 --chart plan.svg
+    """
+    from gate import planning
+    from gate import policy as policies
+    from gate.release import write_file
+    from gate.report import plan as plans
+
+    document = policies.load(policy) if policy else policies.load_default()
+    planned = planning.plan(document.policy, fit_n, holdout_n, power)
+    if chart is not None:
+        curves = planning.operating_characteristics(document.policy, planned)
+        write_file(Path(chart), plans.OperatingCharacteristicDisplay(curves).to_svg().encode())
+    if as_json:
+        _print(plans.to_json(planned, document.policy))
+    else:
+        _print(plans.render(planned, document.policy, width=_width()))
 
 
 @cli.command()
@@ -217,16 +270,21 @@ def _gate(
     out: Path | None,
     force: bool,
     as_json: bool,
+    ledger: str | None = None,
 ) -> int:
     """From scores to an exit code; every report is written before the code is given."""
+    from gate import ledger as ledgers
     from gate.calibrator import fit_sorted
     from gate.evidence import measure
+    from gate.planning import warnings
     from gate.release import compose, write
     from gate.verdict import judge
 
     policy = document.policy
     calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
-    verdict = judge(policy, measure(policy, calibrator, holdout.ordered), created.date())
+    rows, question = holdout.rows_sha256 or holdout.sha256, f"{calibrator.sha256} {document.sha256}"
+    use = ledgers.use_of(ledgers.read(ledger), rows, question) if ledger else None
+    verdict = judge(policy, measure(policy, calibrator, fit, holdout, use), created.date())
     record = compose(
         release=release,
         created=created,
@@ -236,6 +294,8 @@ def _gate(
         holdout=holdout,
         calibrator=calibrator,
         verdict=verdict,
+        warnings=(*warnings(policy, len(fit), len(holdout)), *_ledger_warnings(ledger, holdout)),
+        ledger=ledger,
     )
     if out is not None:
         files = {
@@ -247,18 +307,25 @@ def _gate(
             "junit.xml": _render(record, "junit").encode(),
         }
         write(out, files, force)
+        if ledger is not None:
+            ledgers.append(ledger, ledgers.Entry(rows, question, release, record.created, record.outcome))
     _print(_render(record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
     return EXIT_CODES[record.outcome]
+
+
+def _ledger_warnings(ledger: str | None, holdout: Scores) -> tuple[str, ...]:
+    if ledger is None or holdout.rows_sha256 is not None:
+        return ()
+    return ("the held-out rows have no ids (data.id), so they are recognised only while their scores stay the same",)
 
 
 def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
     from gate.report import html, junit, markdown, terminal
 
     if format_ == "text":
-        to_terminal = to_terminal and sys.stdout is not None and sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if to_terminal else 80
-        return terminal.render(record, width=width, color=to_terminal and _color_wanted())
+        to_terminal = to_terminal and _is_terminal()
+        return terminal.render(record, width=_width() if to_terminal else 80, color=to_terminal and _color_wanted())
     if format_ == "json":
         return record.to_json()
     renderers = {"html": html.render, "md": markdown.render, "junit": junit.render}
@@ -287,6 +354,14 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("fpr-gate")
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if _is_terminal() else 80
 
 
 def _color_wanted() -> bool:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 
-from gate.binomial import CriticalCounts, clopper_pearson, critical_counts, rows_to_prove
-from gate.calibrator import Calibrator, rows_to_support
-from gate.contract import Floats
+from gate.binomial import (
+    Band,
+    CriticalCounts,
+    Range,
+    beta_binomial,
+    clopper_pearson,
+    critical_counts,
+    effective_rows,
+    rows_to_prove,
+)
+from gate.calibrator import Calibrator, fractional_rank, rows_to_support
+from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.policy import Policy, Target
+from gate.scores import Scores
 
 
 @dataclass(frozen=True)
 class Measurement:
     """One target measured: every number that a verdict or a report may need, none of them rounded.
 
+    effective_n                   how many independent rows these are worth: fewer where they come in groups
+    interval, plain_interval      with the effective rows, and as if all were independent
+    predicted                     the counts that 95 % of sound releases show
     critical, critical_at_min_n   the counts that decide on these rows, and on min_n rows where these are fewer
-    rows_to_prove                 the fewest rows, min_n or more, that would prove the target at the observed rate
+    rows_wanted, rows_to_prove    the rows that are worth min_n, and the fewest that prove the observed rate
     """
 
     target: Target
@@ -27,9 +41,14 @@ class Measurement:
     threshold: float | None
     false_positives: int
     benign: int
+    effective_n: float
     interval: tuple[float, float]
+    plain_interval: tuple[float, float]
+    predicted: Range | None
+    drift: PooledTest | None
     critical: CriticalCounts
     critical_at_min_n: CriticalCounts
+    rows_wanted: int
     rows_to_prove: int | None
     extrapolated: bool
     fit_rows_to_support: int
@@ -60,37 +79,92 @@ class Evidence:
     """All that was measured on one held-out sample."""
 
     measurements: tuple[Measurement, ...]
+    tail_scan: TailScan | None = None
+    use: Use | None = None
 
 
-def measure(policy: Policy, calibrator: Calibrator, ordered: Floats) -> Evidence:
-    """Count the held-out benign scores, given in rising order, that reach each target's threshold."""
-    measurements = []
-    for target in policy.targets:
+@dataclass(frozen=True)
+class Use:
+    """How often the same held-out rows have judged releases, this time included, and which."""
+
+    number: int
+    earlier: tuple[str, ...]
+
+
+def measure(policy: Policy, calibrator: Calibrator, fit: Scores, holdout: Scores, use: Use | None = None) -> Evidence:
+    """Count the held-out benign scores that reach each target's threshold, and test them against the fit sample."""
+    alpha = policy.alpha(use.number if use else 1)
+    n, deff = len(holdout), 1.0
+    measured = {}
+    # From the highest rate down: a design effect seen at a high rate holds at the rarer ones too, where fewer
+    # false positives show less of it.
+    for target in sorted(policy.targets, key=lambda target: -target.fpr):
         threshold = calibrator.thresholds[target.fpr]
-        reached = 0 if threshold is None else len(ordered) - int(np.searchsorted(ordered, threshold, side="left"))
-        measurements.append(
-            measure_target(policy, target, threshold, reached, len(ordered), calibrator.facts.lowest_label)
+        ordered = holdout.ordered
+        k = 0 if threshold is None else n - int(np.searchsorted(ordered, threshold, side="left"))
+        worth = float(n)
+        if holdout.groups is not None:
+            flagged = holdout.groups[holdout.values >= threshold] if threshold is not None else holdout.groups[:0]
+            counts = np.bincount(flagged, minlength=len(holdout.group_sizes)).astype(np.float64)
+            deff, worth = effective_rows(holdout.group_sizes, counts, float(alpha), deff)
+        p = Fraction(target.fpr)
+        measured[target] = measure_target(
+            policy,
+            target,
+            threshold,
+            k,
+            n,
+            calibrator.facts.lowest_label,
+            alpha=alpha,
+            effective_n=worth,
+            predicted=_predicted(policy, p, len(fit), n),
+            drift=pooled_test(fit.ordered, ordered, p),
         )
-    return Evidence(tuple(measurements))
+    measurements = tuple(measured[target] for target in policy.targets)
+    return Evidence(measurements, tail_scan(fit.ordered, holdout.ordered), use)
 
 
 def measure_target(
-    policy: Policy, target: Target, threshold: float | None, k: int, n: int, lowest_label: float
+    policy: Policy,
+    target: Target,
+    threshold: float | None,
+    k: int,
+    n: int,
+    lowest_label: float,
+    *,
+    alpha: Fraction | None = None,
+    effective_n: float | None = None,
+    predicted: Range | None = None,
+    drift: PooledTest | None = None,
 ) -> Measurement:
     """What k false positives among n held-out benign rows say about one target: a function of counts alone."""
-    p, alpha = Fraction(target.fpr), 1 - Fraction(policy.confidence)
-    above, below = Fraction(target.max_relative_error.above), Fraction(target.max_relative_error.below)
-    score = next(point.score for point in policy.contract if point.fpr == target.fpr)
+    alpha = policy.alpha() if alpha is None else alpha
+    error = target.max_relative_error
+    band = Band.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
+    effective = float(n) if effective_n is None else effective_n
+    worth = effective / n
+    wanted = target.min_n if worth == 1.0 else math.ceil(target.min_n / worth)
     return Measurement(
         target=target,
-        score=score,
+        score=next(point.score for point in policy.contract if point.fpr == target.fpr),
         threshold=threshold,
         false_positives=k,
         benign=n,
-        interval=clopper_pearson(k, n, float(alpha)),
-        critical=critical_counts(n, p, above, below, alpha),
-        critical_at_min_n=critical_counts(max(n, target.min_n), p, above, below, alpha),
-        rows_to_prove=rows_to_prove(k, n, p, above, below, alpha, at_least=target.min_n),
+        effective_n=effective,
+        interval=clopper_pearson(k * worth, effective, float(alpha)),
+        plain_interval=clopper_pearson(k, n, float(alpha)),
+        predicted=predicted,
+        drift=drift,
+        critical=critical_counts(n, band, worth),
+        critical_at_min_n=critical_counts(max(n, wanted), band, worth),
+        rows_wanted=wanted,
+        rows_to_prove=rows_to_prove(k, n, band, at_least=wanted, worth=worth),
         extrapolated=float(target.fpr) < lowest_label,
         fit_rows_to_support=rows_to_support(float(target.fpr), policy.calibration.plotting_position),
     )
+
+
+def _predicted(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:
+    """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
+    rank = float(fractional_rank(fpr, fit_n, policy.calibration.plotting_position))
+    return beta_binomial(n, rank, fit_n - rank + 1).quantiles(0.05) if 1 <= rank < fit_n + 1 else None

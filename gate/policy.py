@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +35,8 @@ MAX_BYTES = 200_000
 MAX_DEPTH = 20
 MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
 ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
+
+PLOTTING_POSITIONS = ("filliben", "mean", "median", "conformal")
 
 Location = tuple[str | int, ...]
 
@@ -96,6 +99,21 @@ def _date(value: object) -> date:
     return day
 
 
+def _plotting_position(value: object) -> str:
+    """A name, or `{np: 0.95}`, which is kept as `np 0.95`."""
+    if isinstance(value, str) and value in PLOTTING_POSITIONS:
+        return value
+    if isinstance(value, str) and value.startswith("np "):
+        value = {"np": value.removeprefix("np ")}
+    if isinstance(value, Mapping) and list(value) == ["np"]:
+        confidence = _decimal(value["np"])
+        if Decimal("0.5") <= confidence < 1:
+            return f"np {confidence.normalize():f}"
+        raise PydanticCustomError("position", "must be {np: C} with C at least 0.5 and below 1")
+    names = ", ".join(PLOTTING_POSITIONS)
+    raise PydanticCustomError("position", f"must be one of {names}, or {{np: 0.95}}")
+
+
 def _version(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int):  # true and 1.0 equal 1 in Python
         raise PydanticCustomError("version", "must be 1")
@@ -105,6 +123,12 @@ def _version(value: object) -> object:
 # No leading zeros: `010` is eight to YAML 1.1 and ten to YAML 1.2, so here it is text.
 _NUMBER = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _RATE_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({_NUMBER.pattern})%?$"}]}
+_POSITION_SCHEMA = {
+    "anyOf": [
+        {"enum": list(PLOTTING_POSITIONS)},
+        {"type": "object", "properties": {"np": _RATE_SCHEMA}, "required": ["np"], "additionalProperties": False},
+    ]
+}
 _COUNT_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({_NUMBER.pattern})$"}]}
 
 Rate = Annotated[Decimal, BeforeValidator(_decimal), WithJsonSchema(_RATE_SCHEMA)]
@@ -113,6 +137,7 @@ Number = Annotated[float, BeforeValidator(_float), WithJsonSchema(_RATE_SCHEMA)]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema({"type": ["string", "number", "boolean"]})]
 Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
+PlottingPosition = Annotated[str, BeforeValidator(_plotting_position), WithJsonSchema(_POSITION_SCHEMA)]
 Flag = Annotated[bool, Field(strict=True)]
 
 
@@ -189,7 +214,10 @@ class Calibration(_Frozen):
     """How the release's calibrator is fitted."""
 
     knots: Count = Field(default=10_000, description="size of the stored curve")
-    plotting_position: Literal["filliben", "mean"] = "filliben"
+    plotting_position: PlottingPosition = Field(
+        default="filliben",
+        description="what FPR the k-th largest benign score stands for; {np: 0.95} is an upper bound",
+    )
     ties: Literal["conservative", "average"] = Field(
         default="conservative", description="average is the paper's; conservative never flags more than promised"
     )
@@ -217,6 +245,48 @@ class Columns(_Frozen):
     score: Text = "score"
     label: Text | None = Field(default=None, description="null: every row is benign")
     benign: Label = Field(default="0", description="the value in the label column that marks a benign row")
+    group: Text | None = Field(
+        default=None, description="rows of one user, tenant or template, which are not independent"
+    )
+    id: Text | None = Field(
+        default=None, description="what names a row across releases; recognises re-used held-out rows"
+    )
+
+
+class Exchangeability(_Frozen):
+    """Whether held-out and fit benign scores can come from one population."""
+
+    alpha: Rate = Field(default=Decimal("0.001"), description="how often samples that do may be called different")
+    required: Flag = Field(default=False, description="true: a difference blocks the release")
+
+    @field_validator("alpha")
+    @classmethod
+    def _testable(cls, value: Decimal) -> Decimal:
+        if not Decimal("0.0001") <= value <= Decimal("0.2"):
+            raise PydanticCustomError("alpha", "must be from 0.0001 to 0.2")
+        return value
+
+
+class Checks(_Frozen):
+    """What else is checked beside the targets."""
+
+    exchangeability: Exchangeability = Exchangeability()
+
+
+class Reuse(_Frozen):
+    """What happens when the same held-out rows judge one release after another (`gate run --ledger`)."""
+
+    spending: Literal["harmonic-square"] = Field(
+        default="harmonic-square", description="use t of the rows may err at most (1 - confidence) / (t (t + 1))"
+    )
+    max_uses: Count = Field(default=20, description="after so many uses the rows no longer decide")
+
+    @field_validator("max_uses")
+    @classmethod
+    def _at_least_one(cls, value: int) -> int:
+        if not 1 <= value <= 1000:
+            raise PydanticCustomError("max_uses", "must be from 1 to 1,000")
+        return value
 
 
 class Waiver(_Frozen):
@@ -252,7 +322,8 @@ class Policy(_Frozen):
     )
     targets: tuple[Target, ...] = Field(json_schema_extra={"minItems": 1})
     data: Columns = Columns()
-    checks: dict[str, object] = Field(default_factory=dict, json_schema_extra={"maxProperties": 0})
+    checks: Checks = Checks()
+    reuse: Reuse | None = Field(default=None, description="null: re-used held-out rows are only pointed out")
     waivers: tuple[Waiver, ...] = ()
 
     @field_validator("confidence")
@@ -262,18 +333,19 @@ class Policy(_Frozen):
             raise PydanticCustomError("confidence", "must be at least 0.5 and below 1, such as 0.95")
         return value
 
-    @field_validator("checks")
-    @classmethod
-    def _known_checks(cls, value: dict[str, object]) -> dict[str, object]:
-        if value:
-            raise PydanticCustomError("checks", "must be empty: this version judges the targets only")
-        return value
-
     @model_validator(mode="after")
     def _coherent(self) -> Policy:
         for _, must in _incoherences(self.model_dump()):
             raise PydanticCustomError("coherence", "{must}", {"must": must})
         return self
+
+    def alpha(self, use: int = 1) -> Fraction:
+        """How often an interval may miss; with `reuse`, what is left to the use-th judgement on the same rows.
+
+        alpha / (t (t + 1)) adds up to at most alpha over all uses, as long as only verdicts feed back.
+        """
+        total = 1 - Fraction(self.confidence)
+        return total / (use * (use + 1)) if self.reuse else total
 
     @cached_property
     def anchors(self) -> Contract:
@@ -562,6 +634,9 @@ _MODELS: dict[str, type[BaseModel]] = {
     "targets": Target,
     "max_relative_error": Tolerance,
     "data": Columns,
+    "checks": Checks,
+    "exchangeability": Exchangeability,
+    "reuse": Reuse,
     "waivers": Waiver,
 }
 

@@ -18,7 +18,8 @@ from gate.errors import GateError
 
 if TYPE_CHECKING:
     from gate.calibrator import Calibrator
-    from gate.policy import Document
+    from gate.evidence import Use
+    from gate.policy import Document, Policy
     from gate.scores import Scores
     from gate.verdict import Finding, Verdict
 
@@ -55,6 +56,8 @@ class ColumnsSection(_Section):
     score: str
     label: str | None
     benign: str
+    group: str | None = None
+    id: str | None = None
 
 
 class SourceEntry(_Section):
@@ -74,9 +77,22 @@ class FitSection(_Section):
 
 
 class HoldoutSection(_Section):
+    """`rows_sha256` is over the sorted ids of the rows, where the policy names a column of them."""
+
     sources: tuple[SourceEntry, ...]
     sha256: str
     n: int
+    rows_sha256: str | None = None
+    groups: int | None = None
+
+
+class ReuseSection(_Section):
+    """The held-out rows' history in the ledger; `confidence` is what this use of them was judged at."""
+
+    ledger: str
+    use: int
+    earlier: tuple[str, ...]
+    confidence: float
 
 
 class AnchorEntry(_Section):
@@ -105,17 +121,21 @@ class FindingEntry(_Section):
     reason: str
     message: str
     remedy: str | None
-    target_fpr: float
-    score: float
-    threshold: float | None
-    false_positives: int
-    benign: int
-    min_n: int
-    observed_fpr: float
-    interval: tuple[float, float]
-    relative_error: float
-    tolerance: tuple[float, float]
-    accepts: tuple[int, int] | None
+    target_fpr: float | None = None
+    score: float | None = None
+    threshold: float | None = None
+    false_positives: int | None = None
+    benign: int | None = None
+    effective_n: float | None = None
+    min_n: int | None = None
+    observed_fpr: float | None = None
+    interval: tuple[float, float] | None = None
+    plain_interval: tuple[float, float] | None = None
+    relative_error: float | None = None
+    tolerance: tuple[float, float] | None = None
+    accepts: tuple[int, int] | None = None
+    predicted: tuple[int, int] | None = None
+    drift_p_value: float | None = None
 
 
 class WaiverEntry(_Section):
@@ -142,6 +162,8 @@ class Record(_Section):
     calibrator: CalibratorSection
     findings: tuple[FindingEntry, ...]
     waivers: tuple[WaiverEntry, ...]
+    warnings: tuple[str, ...] = ()
+    reuse: ReuseSection | None = None
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -157,6 +179,8 @@ def compose(
     holdout: Scores,
     calibrator: Calibrator,
     verdict: Verdict,
+    warnings: tuple[str, ...] = (),
+    ledger: str | None = None,
 ) -> Record:
     """Put together what was decided and where it came from."""
     policy = document.policy
@@ -183,7 +207,13 @@ def compose(
             distinct=calibrator.facts.distinct,
             lowest_label=calibrator.facts.lowest_label,
         ),
-        holdout=HoldoutSection(sources=_sources(holdout), sha256=holdout.sha256, n=len(holdout)),
+        holdout=HoldoutSection(
+            sources=_sources(holdout),
+            sha256=holdout.sha256,
+            n=len(holdout),
+            rows_sha256=holdout.rows_sha256,
+            groups=None if holdout.groups is None else len(holdout.group_sizes),
+        ),
         calibrator=CalibratorSection(
             sha256=calibrator.sha256,
             bytes=len(calibrator.artifact),
@@ -203,7 +233,16 @@ def compose(
             )
             for use in verdict.waivers
         ),
+        warnings=warnings,
+        reuse=_reuse(document.policy, ledger, verdict.use),
     )
+
+
+def _reuse(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSection | None:
+    if ledger is None or use is None:
+        return None
+    confidence = float(1 - policy.alpha(use.number))
+    return ReuseSection(ledger=_storable(ledger), use=use.number, earlier=use.earlier, confidence=confidence)
 
 
 def _sources(scores: Scores) -> tuple[SourceEntry, ...]:
@@ -216,9 +255,7 @@ def _storable(path: str) -> str:
 
 
 def _entry(finding: Finding) -> FindingEntry:
-    measured = finding.measurement
-    low, high = measured.tolerance
-    return FindingEntry(
+    entry = FindingEntry(
         check=finding.check,
         outcome=finding.outcome,
         grade=finding.grade,
@@ -228,18 +265,29 @@ def _entry(finding: Finding) -> FindingEntry:
         reason=finding.reason,
         message=finding.message,
         remedy=finding.remedy,
-        target_fpr=float(measured.target.fpr),
-        score=float(measured.score),
-        threshold=measured.threshold,
-        false_positives=measured.false_positives,
-        benign=measured.benign,
-        min_n=measured.target.min_n,
-        observed_fpr=measured.observed_fpr,
-        interval=measured.interval,
-        relative_error=measured.relative_error,
-        tolerance=(float(low), float(high)),
-        accepts=finding.accepts,
     )
+    measured = finding.measurement
+    if measured is None:
+        return entry
+    low, high = measured.tolerance
+    numbers = {
+        "target_fpr": float(measured.target.fpr),
+        "score": float(measured.score),
+        "threshold": measured.threshold,
+        "false_positives": measured.false_positives,
+        "benign": measured.benign,
+        "effective_n": measured.effective_n,
+        "min_n": measured.target.min_n,
+        "observed_fpr": measured.observed_fpr,
+        "interval": measured.interval,
+        "plain_interval": measured.plain_interval,
+        "relative_error": measured.relative_error,
+        "tolerance": (float(low), float(high)),
+        "accepts": finding.accepts,
+        "predicted": measured.predicted,
+        "drift_p_value": None if measured.drift is None else measured.drift.p_value,
+    }
+    return entry.model_copy(update=numbers)
 
 
 def schema() -> dict[str, Any]:

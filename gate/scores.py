@@ -40,9 +40,15 @@ class Scores:
 
     values: Floats
     sources: tuple[Source, ...] = ()
+    groups: NDArray[np.int64] | None = None  # the number of each row's group, where the policy names a column
+    rows_sha256: str | None = None  # the digest of the rows' ids, where it names one: scores change, ids do not
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
+
+    @cached_property
+    def group_sizes(self) -> Floats:
+        return np.bincount(self.groups if self.groups is not None else []).astype(np.float64)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -69,16 +75,22 @@ class Scores:
 
 def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float]) -> Scores:
     """Read the benign scores of one or more files, or raise at the first row that is not a score."""
-    parts, sources = [], []
+    parts, sources, groups, ids = [], [], [], []
     for path in paths:
-        benign, rows = _read_file(path, columns, domain)
-        parts.append(benign)
-        sources.append(Source(path, rows, len(benign)))
+        table, benign = _read_file(path, columns)
+        values = _to_float64(table[columns.score], columns.score, path, benign)
+        _refuse_outside(values, columns.score, domain, path, benign)
+        parts.append(values)
+        sources.append(Source(path, len(table[columns.score]), len(values)))
+        if columns.group is not None:
+            groups.append(_names(table[columns.group], columns.group, path, benign))
+        if columns.id is not None:
+            ids.append(_names(table[columns.id], columns.id, path, benign))
     values = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)
         raise GateError(f"{names}: must hold at least 2 benign scores, got {len(values)}; give more benign rows")
-    return Scores(values, tuple(sources))
+    return Scores(values, tuple(sources), _number(groups) if groups else None, _digest(ids) if ids else None)
 
 
 def write_parquet(path: Path, values: Floats) -> None:
@@ -86,13 +98,15 @@ def write_parquet(path: Path, values: Floats) -> None:
     pyarrow.parquet.write_table(pa.table({Columns().score: values}), path)
 
 
-def _read_file(path: str, columns: Columns, domain: tuple[float, float]) -> tuple[Floats, int]:
+def _read_file(path: str, columns: Columns) -> tuple[Mapping[str, Any], NDArray[np.bool_] | None]:
+    """The columns that the policy names, and which of their rows are benign where it names labels."""
     suffix = Path(path).suffix.lower()
     if suffix not in _READERS:
         known = ", ".join(_READERS)
         raise GateError(f"{path}: must end in one of {known}, got {suffix or 'no suffix'}; convert it to one of these")
     reader, remedy = _READERS[suffix]
-    names = [columns.score] if columns.label is None else [columns.score, columns.label]
+    named = [columns.score, columns.label, columns.group, columns.id]
+    names = list(dict.fromkeys(name for name in named if name is not None))
     try:
         if Path(path).is_dir():
             raise GateError(f"{path}: must be a file, got a directory; name the files in it")
@@ -107,14 +121,7 @@ def _read_file(path: str, columns: Columns, domain: tuple[float, float]) -> tupl
         raise GateError(f"{path}: must be readable, got permission denied; allow this user to read it") from None
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
         raise GateError(f"{path}: must be a readable {suffix} file, got: {_reason(error)}; {remedy}") from None
-    column = table[columns.score]
-    rows = len(column)
-    benign = None
-    if columns.label is not None:
-        benign = _benign_rows(table[columns.label], columns, path)
-    values = _to_float64(column, columns.score, path, benign)
-    _refuse_outside(values, columns.score, domain, path, benign)
-    return values, rows
+    return table, None if columns.label is None else _benign_rows(table[columns.label], columns, path)
 
 
 # --- formats: each reads the named columns of one file into Arrow or NumPy arrays --------------------------
@@ -186,7 +193,7 @@ def _refuse_uneven_rows(path: str, width: int) -> None:
 
 def _read_npy(path: str, names: list[str]) -> Mapping[str, Any]:
     if len(names) > 1:
-        got = "a .npy file, which has none; set data.label to null or use .npz"
+        got = "a .npy file, which has none; name no such column in the policy or use .npz"
         raise GateError(f"{path}: must have a column {names[1]!r}, got {got}")
     return {names[0]: _one_dimensional(np.lib.format.open_memmap(path, mode="r"), path)}  # never loads a pickle
 
@@ -216,7 +223,7 @@ def _columns(table: pa.Table, names: list[str]) -> Mapping[str, Any]:
 
 
 def _require(names: list[str], present: list[str], path: str) -> None:
-    for option, name in zip(("--score-column", "--label-column"), names, strict=False):
+    for name in names:
         if present.count(name) == 1:
             continue
         if name in present:
@@ -224,7 +231,7 @@ def _require(names: list[str], present: list[str], path: str) -> None:
             raise GateError(f"{path}: must have one column {name!r}, got {count} of that name; rename or remove one")
         close = difflib.get_close_matches(name, present, n=1)
         shown = ", ".join(map(_shown, present[:10])) + (", ..." if len(present) > 10 else "")
-        hint = f"name the column with {option} or in `data:`"
+        hint = "name the column in the policy's `data:` or on the command line"
         if close:
             hint = f"did you mean {_shown(close[0])}?"
         if len(present) == 1 and name in re.split(r"[;\t|]", present[0]):
@@ -305,6 +312,39 @@ def _is_text(kind: Any) -> bool:
     """By name: the oldest Arrow supported has no view types to ask for."""
     text = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
     return str(kind) in text or pa.types.is_fixed_size_binary(kind)
+
+
+def _names(column: Any, name: str, path: str, benign: NDArray[np.bool_] | None) -> Any:
+    """Groups or ids as text, one for every benign row."""
+    try:
+        text = _decoded(column).cast(pa.string())
+    except pa.ArrowException:
+        raise GateError(f"{path}: column {name!r} must hold words or numbers, got {_kind(column)}") from None
+    text = text if benign is None else text.filter(pa.array(benign))
+    missing = text.is_null().to_numpy()
+    if missing.any():
+        raise GateError(
+            f"{path}: column {name!r} must name every row, got none in {_rows(missing, benign)}; name or remove them"
+        )
+    return text
+
+
+def _number(groups: list[Any]) -> NDArray[np.int64]:
+    """The same small integer for the same group, over all files."""
+    together = pa.chunked_array([chunk for part in groups for chunk in part.chunks], type=pa.string())
+    return np.asarray(together.combine_chunks().dictionary_encode().indices.to_numpy(), dtype=np.int64)
+
+
+def _digest(ids: list[Any]) -> str:
+    """The digest of a set of rows by their ids, whatever the order and the file format."""
+    together = pa.chunked_array([chunk for part in ids for chunk in part.chunks], type=pa.string())
+    together = together.cast(pa.large_string()).combine_chunks()
+    ordered = together.take(pc.sort_indices(together))
+    _, offsets, text = ordered.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[ordered.offset : ordered.offset + len(ordered) + 1]
+    digest = hashlib.sha256(np.diff(ends).astype("<i8", copy=False).data)
+    digest.update(memoryview(text)[ends[0] : ends[-1]])
+    return digest.hexdigest()
 
 
 def _to_float64(column: Any, name: str, path: str, benign: NDArray[np.bool_] | None) -> Floats:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,8 @@ from gate.errors import plural
 
 if TYPE_CHECKING:
     from gate.binomial import CriticalCounts
-    from gate.evidence import Evidence, Measurement
+    from gate.evidence import Evidence, Measurement, Use
+    from gate.exchangeability import TailScan
     from gate.policy import Policy, Waiver
 
 Outcome = Literal["pass", "fail", "inconclusive"]
@@ -29,8 +31,8 @@ class Finding:
     reason: str
     message: str
     remedy: str | None
-    accepts: tuple[int, int] | None
-    measurement: Measurement
+    accepts: tuple[int, int] | None = None
+    measurement: Measurement | None = None
 
     @property
     def blocks(self) -> bool:
@@ -53,35 +55,93 @@ class Verdict:
     reason: str
     findings: tuple[Finding, ...]
     waivers: tuple[WaiverUse, ...]
+    use: Use | None = None
 
 
 def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
     """Fail if any required, unwaived finding fails; else inconclusive if any is; else pass."""
     covered = {waiver.check for waiver in policy.waivers if today <= waiver.expires}
     findings = tuple(
-        judge_target(policy, measurement, measurement.check in covered) for measurement in evidence.measurements
+        replace(finding, waived=finding.check in covered and finding.outcome != "pass")
+        for finding in _all_findings(policy, evidence)
     )
     blocking = {finding.outcome for finding in findings if finding.blocks}
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
     uses = tuple(_waiver_use(waiver, findings, today) for waiver in policy.waivers)
-    return Verdict(outcome, _overall_reason(outcome, findings), findings, uses)
+    return Verdict(outcome, _overall_reason(outcome, findings), findings, uses, evidence.use)
 
 
-def judge_target(policy: Policy, measured: Measurement, waived: bool) -> Finding:
+def _all_findings(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    for measurement in evidence.measurements:
+        yield judge_target(policy, measurement)
+    if evidence.tail_scan is not None:
+        yield judge_exchangeability(policy, evidence.tail_scan)
+    if evidence.use is not None:
+        yield judge_reuse(policy, evidence.use)
+
+
+def judge_target(policy: Policy, measured: Measurement) -> Finding:
     """One target by the policy's rule; the numbers are in the measurement, the decision is here."""
     grade = grade_count(measured)
     outcome, reason = _decide(policy.rule, measured, grade)
+    reading = _reading(policy, measured, outcome, grade)
     return Finding(
         check=measured.check,
         outcome=outcome,
         grade=grade,
         required=measured.target.required,
-        waived=waived and outcome != "pass",
+        waived=False,
         reason=reason,
-        message=_message(measured, reason),
-        remedy=_remedy(policy.rule, measured, reason),
+        message="; ".join(filter(None, [_message(measured, reason), _READINGS.get(reading)])),
+        remedy=_DRIFT_REMEDY if reading == "drift" else _remedy(policy.rule, measured, reason),
         accepts=accepted_counts(policy.rule, measured),
         measurement=measured,
+    )
+
+
+def judge_exchangeability(policy: Policy, scan: TailScan) -> Finding:
+    """Whether the held-out rows look like the fit rows over the whole upper half of the curve."""
+    check = policy.checks.exchangeability
+    differ = scan.p_value <= check.alpha
+    message = f"held-out and fit benign scores {'differ' if differ else 'can come from one population'}"
+    message += f" (p = {scan.p_value:.4f})"
+    if scan.worst is not None:
+        message += (
+            f"; most at the top {scan.worst.pooled:,} rows of both, {scan.worst.held_out:,} of them held out "
+            f"where {scan.worst.expected:,.0f} would be on average"
+        )
+    return Finding(
+        check="exchangeability",
+        outcome="fail" if differ else "pass",
+        grade=None,
+        required=check.required,
+        waived=False,
+        reason="differ" if differ else "exchangeable",
+        message=message,
+        remedy=_DRIFT_REMEDY if differ else None,
+    )
+
+
+def judge_reuse(policy: Policy, use: Use) -> Finding:
+    """Rows that have judged often enough no longer decide; without a limit in the policy they are only pointed out."""
+    message = f"use {use.number} of these held-out rows"
+    if use.earlier:
+        message += f", after {_listed(list(use.earlier[::-1]))}"
+    exhausted = policy.reuse is not None and use.number > policy.reuse.max_uses
+    if policy.reuse is not None:
+        message += f"; the intervals of this use miss at most {float(policy.alpha(use.number)):.2g} of the time"
+    elif use.earlier:
+        message += "; each further use makes a false pass likelier, and the policy has no `reuse:` to pay for it"
+    fresh = "hold out benign rows that have judged no release yet"
+    return Finding(
+        check="reuse",
+        outcome="inconclusive" if exhausted else "pass",
+        grade=None,
+        required=policy.reuse is not None,
+        waived=False,
+        reason="exhausted" if exhausted else "reused" if use.earlier else "fresh",
+        message=message,
+        remedy=fresh if exhausted else None,
     )
 
 
@@ -99,7 +159,7 @@ def grade_count(measured: Measurement) -> Grade:
 
 def accepted_counts(rule: str, measured: Measurement) -> tuple[int, int] | None:
     """The smallest and largest count that passes on these rows, or None where no count does."""
-    if measured.benign < measured.target.min_n:
+    if measured.effective_n < measured.target.min_n:
         return None
     return passing_counts(_rule_for(rule, measured), measured.critical, measured.benign)
 
@@ -129,7 +189,7 @@ def _decide(rule: str, measured: Measurement, grade: Grade) -> tuple[Outcome, st
     stuck = measured.threshold is None and measured.tolerance[0] > 0 and _rule_for(rule, measured) != "not-refuted"
     if stuck:
         return "inconclusive", "unreachable"
-    if measured.benign < measured.target.min_n:
+    if measured.effective_n < measured.target.min_n:
         return "inconclusive", "min-n"
     if grade == "proven":
         return "pass", "proven"
@@ -149,12 +209,13 @@ def _inside(counts: tuple[int, int] | None, k: int) -> bool:
 
 def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
     if outcome == "pass":
-        required = [finding for finding in findings if finding.required and not finding.waived]
+        required = [f for f in findings if f.required and not f.waived and f.measurement is not None]
         proven = sum(finding.grade == "proven" for finding in required)
         waived = sum(finding.waived for finding in findings)
         aside = f"; {plural(waived, 'finding')} waived" if waived else ""
         if not required:
-            none = "every required target is waived" if any(f.required for f in findings) else "no target is required"
+            all_waived = any(f.required and f.measurement is not None for f in findings)
+            none = "every required target is waived" if all_waived else "no target is required"
             return f"{none}{aside}"
         if proven == len(required):
             return f"{plural(proven, 'required target')} proven on held-out benign rows{aside}"
@@ -163,11 +224,15 @@ def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
         )
     blocking = [finding for finding in findings if finding.blocks and finding.outcome == outcome]
     if outcome == "fail":
-        return f"the held-out benign rows disprove {_listed([finding.check for finding in blocking])}"
-    undecided = [finding.check for finding in blocking if finding.reason != "min-n"]
+        disproved = [finding.check for finding in blocking if finding.measurement is not None]
+        parts = [f"the held-out benign rows disprove {_listed(disproved)}"] if disproved else []
+        parts += ["held-out and fit benign rows differ"] if len(disproved) < len(blocking) else []
+        return "; ".join(parts)
+    undecided = [finding.check for finding in blocking if finding.reason not in ("min-n", "exhausted")]
     too_few = [finding.check for finding in blocking if finding.reason == "min-n"]
     parts = [f"the held-out benign rows neither prove nor disprove {_listed(undecided)}"] if undecided else []
     parts += [f"too few held-out benign rows for {_listed(too_few)}"] if too_few else []
+    parts += ["the held-out rows have judged too often"] if any(f.reason == "exhausted" for f in blocking) else []
     return "; ".join(parts) or "nothing was measured"
 
 
@@ -178,8 +243,33 @@ def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
+_READINGS: dict[str | None, str] = {
+    "noise": "the two samples agree, so this is noise: it takes more benign rows, not another model",
+    "threshold": "the two samples agree, so the fit sample put the threshold off",
+    "drift": "held-out benign rows differ from fit benign rows: drift, leakage, duplicates or other preprocessing",
+    "look": "within tolerance, but the two samples differ: look before relying on it",
+}
+_DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
+
+
+def _reading(policy: Policy, measured: Measurement, outcome: Outcome, grade: Grade) -> str | None:
+    """Noise or drift: which of the four readings a finding has, by the test of the two samples at its rate."""
+    if measured.drift is None:
+        return None
+    differ = measured.drift.p_value <= policy.checks.exchangeability.alpha
+    if outcome == "pass":
+        return "look" if differ else None
+    if differ:
+        return "drift"
+    if measured.threshold is None:
+        return None
+    return "threshold" if grade == "refuted" else "noise"
+
+
 def _message(measured: Measurement, reason: str) -> str:
     counted = f"{plural(measured.false_positives, 'false positive')} in {plural(measured.benign, 'benign row')}"
+    if measured.effective_n < measured.benign:
+        counted += f", in groups worth {int(measured.effective_n):,} independent ones"
     if reason == "min-n":
         counted += f", {measured.target.min_n:,} wanted"
     if measured.threshold is None:
@@ -226,7 +316,7 @@ def _remedy(rule: str, measured: Measurement, reason: str) -> str | None:
 
 def _more_rows(rule: str, measured: Measurement) -> str:
     """How many rows would pass at the observed rate, as far as any number would."""
-    k, n, min_n, rule = measured.false_positives, measured.benign, measured.target.min_n, _rule_for(rule, measured)
+    k, n, min_n, rule = measured.false_positives, measured.benign, measured.rows_wanted, _rule_for(rule, measured)
     if rule == "proven":
         if measured.rows_to_prove is None:
             return "no number of rows in reach proves a rate so near, at or beyond the edge: refit on more benign rows"

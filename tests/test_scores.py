@@ -513,16 +513,16 @@ def test_a_missing_column_is_answered_with_the_nearest_or_with_how_to_name_it(tm
         "must have a column 'scores', got 'score', 'label'; did you mean 'score'?"
     )
     assert refusal(path, Columns(score="p_malicious")).endswith(
-        "got 'score', 'label'; name the column with --score-column or in `data:`"
+        "got 'score', 'label'; name the column in the policy's `data:` or on the command line"
     )
-    assert refusal(path, Columns(label="y")).endswith("name the column with --label-column or in `data:`")
+    assert refusal(path, Columns(label="y")).endswith("name the column in the policy's `data:` or on the command line")
 
 
 def test_of_many_columns_a_few_are_shown(tmp_path: Path) -> None:
     message = refused_text(tmp_path, ",".join(["x" * 500, *(f"feature{i}" for i in range(2000))]) + "\n")
     assert message.startswith("must have a column 'score', got 'xxx")
     assert "xx..., 'feature0', 'feature1'" in message
-    assert "'feature8', ...; name the column with --score-column" in message
+    assert "'feature8', ...; name the column in the policy's" in message
 
 
 @pytest.mark.parametrize("suffix", LABELLED)
@@ -541,7 +541,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path, suffix: str) -> Non
 
 def test_an_array_file_has_no_labels(tmp_path: Path) -> None:
     message = refusal(write(tmp_path / "scores.npy", [0.1, 0.2]), labelled())
-    assert message == "must have a column 'label', got a .npy file, which has none; set data.label to null or use .npz"
+    assert message == "must have a column 'label', got a .npy file, which has none; name no such column in the policy or use .npz"
 
 
 def test_arrays_of_unequal_lengths_are_refused(tmp_path: Path) -> None:
@@ -741,8 +741,8 @@ def test_a_row_of_another_width_is_refused_by_its_number(tmp_path: Path, text: s
         ("id\tscore\n1\t0.1\n", r"got 'id\tscore'; separate the columns with commas"),
         ("Score,x\n0.1,1\n", "got 'Score', 'x'; did you mean 'Score'?"),
         (" score,x\n0.1,1\n", "got ' score', 'x'; did you mean ' score'?"),
-        ("\n\nscore\n0.1\n", "got no column at all; name the column with --score-column or in `data:`"),
-        ("::error::x\n", "got '::error::x'; name the column with --score-column or in `data:`"),
+        ("\n\nscore\n0.1\n", "got no column at all; name the column in the policy's `data:` or on the command line"),
+        ("::error::x\n", "got '::error::x'; name the column in the policy's `data:` or on the command line"),
     ],
 )
 def test_a_header_that_does_not_name_the_column_is_answered_with_what_to_do(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gate.release import Record
-from gate.report.rows import HEADLINES, clean, rows
+from gate.report.rows import HEADLINES, clean, notes, rows
 from gate.report.templates import environment
 
 
 def render(record: Record) -> str:
     template = environment(clean).get_template("report.html")
-    return template.render(record=record, rows=rows(record), headline=HEADLINES[record.outcome])
+    return template.render(record=record, rows=rows(record), notes=notes(record), headline=HEADLINES[record.outcome])

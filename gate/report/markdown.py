@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gate.release import Record
-from gate.report.rows import HEADLINES, clean, rows
+from gate.report.rows import HEADLINES, clean, notes, rows
 from gate.report.templates import environment
 
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~&$^]|:(?! )|(?<=\bwww)\.", re.IGNORECASE)
@@ -26,4 +26,4 @@ def escape(text: str) -> str:
 
 def render(record: Record) -> str:
     template = environment(escape).get_template("report.md")
-    return template.render(record=record, rows=rows(record), headline=HEADLINES[record.outcome])
+    return template.render(record=record, rows=rows(record), notes=notes(record), headline=HEADLINES[record.outcome])

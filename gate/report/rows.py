@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
+from gate.errors import GateError
 from gate.release import FindingEntry, Record
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
@@ -37,11 +38,38 @@ class Row:
     remedy: str
 
 
+@dataclass(frozen=True)
+class Note:
+    """A finding that is no FPR check, ready to print."""
+
+    check: str
+    outcome: str
+    standing: str
+    message: str
+    remedy: str
+
+
 def rows(record: Record) -> list[Row]:
-    return [_row(finding) for finding in record.findings]
+    return [_row(finding) for finding in record.findings if finding.target_fpr is not None]
+
+
+def notes(record: Record) -> list[Note]:
+    return [
+        Note(clean(f.check), f.outcome, standing(f), clean(f.message), clean(f.remedy or ""))
+        for f in record.findings
+        if f.target_fpr is None
+    ]
 
 
 def _row(finding: FindingEntry) -> Row:
+    numbers = (finding.interval, finding.tolerance, finding.target_fpr, finding.observed_fpr, finding.relative_error)
+    if None in numbers:
+        raise GateError(f"{clean(finding.check)}: must have all its numbers; write the record again with `gate run`")
+    assert finding.interval
+    assert finding.tolerance
+    assert finding.target_fpr is not None
+    assert finding.observed_fpr is not None
+    assert finding.relative_error is not None
     low, high = bounds(finding.interval, finding.tolerance)
     edges = [_exact(edge) for edge in finding.tolerance]
     least, most = (percent(edge) for edge in edges)

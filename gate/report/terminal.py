@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gate.release import Record
-from gate.report.rows import HEADLINES, Row, clean, rows
+from gate.report.rows import HEADLINES, Row, clean, notes, rows
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
@@ -61,6 +61,15 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
             heading = f"{inert(row.check)}: {row.outcome}"
             console.print(Text.assemble((heading, STYLES[row.outcome]), f": {inert(row.message)}."))
             console.print(Text(f"What would help: {inert(row.remedy)}."))
+    for note in notes(record):
+        console.print()
+        heading = f"{inert(note.check)}: {note.outcome}"
+        console.print(Text.assemble((heading, STYLES[note.outcome]), f" ({note.standing}): {inert(note.message)}."))
+        if note.remedy:
+            console.print(Text(f"What would help: {inert(note.remedy)}."))
+    for warning in record.warnings:
+        console.print()
+        console.print(Text.assemble(("warning", "bold yellow"), f": {inert(warning)}."))
     for waiver in record.waivers:
         console.print()
         console.print(

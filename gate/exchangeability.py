@@ -1,0 +1,104 @@
+"""Noise or drift: exact tests of whether held-out and fit scores can come from one population. No judgement.
+
+If they can, then of the M pooled rows at or above a pooled threshold the number that were held out is
+hypergeometric, whatever the distribution of scores and however they are tied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gate.binomial import CountLaw, hypergeometric
+from gate.calibrator import from_ordinal, ordinal
+from gate.contract import Floats
+
+Ints = NDArray[np.int64]
+
+DRAWS = 9_999
+SEED = 0
+LARGEST_DRAW = 10**9  # numpy draws from no larger population
+
+
+@dataclass(frozen=True)
+class PooledTest:
+    """Of `pooled` rows at or above one score, `held_out` were held out where `expected` would be on average."""
+
+    pooled: int
+    held_out: int
+    expected: float
+    share: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class TailScan:
+    """The whole upper half of the curve in one p-value, and the rank at which the two samples differ most."""
+
+    p_value: float
+    worst: PooledTest | None
+
+
+def pooled_test(fit: Floats, holdout: Floats, fpr: Fraction) -> PooledTest:
+    """The exact two-sided test at the score that the share `fpr` of the pooled rows reaches."""
+    total = len(fit) + len(holdout)
+    rank = min(max(round(fpr * total), 1), total)
+    pooled, held_out = _reach(fit, holdout, np.array([rank]))
+    return _test(int(pooled[0]), int(held_out[0]), len(holdout), total)
+
+
+def tail_scan(fit: Floats, holdout: Floats) -> TailScan:
+    """The smallest p-value over log-spaced pooled ranks, four to the decade from 5 to half, against its own law.
+
+    The law of that minimum is simulated from the multivariate hypergeometric, which is exact with ties; the seed
+    is fixed, so the same samples give the same answer.
+    """
+    n, total = len(holdout), len(fit) + len(holdout)
+    ranks = [round(5 * 10 ** (i / 4)) for i in range(60)]
+    ranks = [rank for rank in ranks if rank <= total // 2]
+    if not ranks:
+        return TailScan(1.0, None)
+    pooled, held_out = _reach(fit, holdout, np.array(ranks))
+    pooled, places = np.unique(pooled, return_index=True)
+    tests = [_test(int(m), int(k), n, total) for m, k in zip(pooled, held_out[places], strict=True)]
+    worst = min(tests, key=lambda test: test.p_value)
+    if total >= LARGEST_DRAW:  # Bonferroni's bound, which is safe
+        return TailScan(min(1.0, worst.p_value * len(tests)), worst)
+    colors = np.diff(pooled, prepend=0, append=total)
+    draws = np.random.default_rng(SEED).multivariate_hypergeometric(colors, n, size=DRAWS, method="marginals")
+    counts = np.cumsum(draws, axis=1)[:, :-1]
+    smallest = np.ones(DRAWS)
+    for column, test in zip(counts.T, tests, strict=True):
+        np.minimum(smallest, hypergeometric(total, test.pooled, n).two_sided(column), out=smallest)
+    as_small = int(np.count_nonzero(smallest <= worst.p_value * (1 + 1e-9)))
+    return TailScan((1 + as_small) / (DRAWS + 1), worst)
+
+
+def _test(pooled: int, held_out: int, n: int, total: int) -> PooledTest:
+    law: CountLaw = hypergeometric(total, pooled, n)
+    return PooledTest(
+        pooled=pooled,
+        held_out=held_out,
+        expected=pooled * n / total,
+        share=pooled / total,
+        p_value=float(law.two_sided(np.array([held_out]))[0]),
+    )
+
+
+def _reach(fit: Floats, holdout: Floats, ranks: Ints) -> tuple[Ints, Ints]:
+    """How many pooled, and how many held-out, scores reach the rank-th largest pooled score: whole tie blocks."""
+    ends = ordinal(np.array([min(fit[0], holdout[0]), max(fit[-1], holdout[-1])]))
+    low, high = np.full(len(ranks), ends[0]), np.full(len(ranks), ends[1])
+    while np.any(low < high):  # the highest score that `rank` pooled scores reach
+        middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up, without overflow
+        reached = sum(_at_or_above(sample, from_ordinal(middle)) for sample in (fit, holdout)) >= ranks
+        low, high = np.where(reached, middle, low), np.where(reached, high, middle - 1)
+    held_out = _at_or_above(holdout, from_ordinal(low))
+    return held_out + _at_or_above(fit, from_ordinal(low)), held_out
+
+
+def _at_or_above(ordered: Floats, scores: Floats) -> Ints:
+    return len(ordered) - np.searchsorted(ordered, scores, side="left")

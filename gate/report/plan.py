@@ -1,0 +1,177 @@
+"""The plan in words: a table for the terminal, JSON for scripts, and a chart of the chance to pass."""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gate.planning import Curve, Plan, TargetPlan, describe_weakness
+from gate.policy import Policy
+from gate.report.rows import percent
+
+
+def render(plan: Plan, policy: Policy, width: int = 80) -> str:
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer, width=width, height=25, color_system=None, highlight=False, emoji=False, markup=False
+    )
+    console.print(Text(f"policy {policy.name}: rule {policy.rule}, confidence {policy.confidence}"))
+    console.print()
+    console.print(Text(f"Rows needed so that a sound release passes {plan.power:.4g} of the time"))
+    console.print(_needs(plan))
+    console.print()
+    console.print(
+        Text("What the gate does with so many rows: to a sound release, and to one at a multiple of the target")
+    )
+    console.print(_chances(plan))
+    for target in plan.targets:
+        weakness = describe_weakness(target, plan.power)
+        if weakness:
+            console.print()
+            console.print(Text(f"{target.standing}: {weakness}."))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def _needs(plan: Plan) -> Table:
+    table = _table("target", "tolerance", "held out", "to fit", "paper's rule")
+    for target in plan.targets:
+        table.add_row(
+            _target(target),
+            _tolerance(target),
+            _rows(target.holdout_needed),
+            _rows(target.fit_needed),
+            f"{target.paper_n:,}",
+        )
+    return table
+
+
+def _chances(plan: Plan) -> Table:
+    table = _table("target", "to fit", "held out", "passes", "fails", "open", "1+2r", "2x", "5x")
+    for target in plan.targets:
+        table.add_row(
+            _target(target),
+            f"{target.fit_n:,}",
+            f"{target.holdout_n:,}",
+            *(
+                _bracket([getattr(sound, kind) for sound in target.sound])
+                for kind in ("passes", "fails", "inconclusive")
+            ),
+            *(_chance(teeth.passes) for teeth in target.teeth),
+        )
+    return table
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _target(planned: TargetPlan) -> str:
+    return percent(planned.target.fpr)
+
+
+def _tolerance(planned: TargetPlan) -> str:
+    error = planned.target.max_relative_error
+    low = "any" if error.below >= 1 else f"-{percent(error.below)}"
+    return f"{low} to +{percent(error.above)}"
+
+
+def _rows(count: int | None) -> str:
+    return "none do" if count is None else f"{count:,}"
+
+
+def _bracket(chances: list[float]) -> str:
+    """One chance, or the two that bracket it where the fit sample is shallow."""
+    low, high = _chance(min(chances)), _chance(max(chances))
+    return low if low == high else f"{low}–{high}"
+
+
+def _chance(probability: float) -> str:
+    """A chance; none is printed as certain."""
+    if 0.0 < probability < 0.0005:
+        return "<0.1%"
+    if probability >= 0.9995:
+        return ">99.9%"
+    return f"{100 * probability:.3g}%"
+
+
+def to_json(plan: Plan, policy: Policy) -> str:
+    document = {
+        "schema_version": 1,
+        "policy": policy.name,
+        "rule": policy.rule,
+        "confidence": float(policy.confidence),
+        "power": plan.power,
+        "targets": [_as_json(target, plan.power) for target in plan.targets],
+    }
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
+    chances = planned.sound
+    return {
+        "check": planned.target.check,
+        "target_fpr": float(planned.target.fpr),
+        "min_n": planned.target.min_n,
+        "fit_n": planned.fit_n,
+        "holdout_n": planned.holdout_n,
+        "sound": {
+            kind: [min(values), max(values)]
+            for kind in ("passes", "fails", "inconclusive")
+            if (values := [getattr(chance, kind) for chance in chances])
+        },
+        "teeth": [{"multiple": float(teeth.multiple), "passes": teeth.passes} for teeth in planned.teeth],
+        "holdout_needed": planned.holdout_needed,
+        "fit_needed": planned.fit_needed,
+        "paper_n": planned.paper_n,
+        "standing": planned.standing,
+        "warning": describe_weakness(planned, power),
+    }
+
+
+class OperatingCharacteristicDisplay:
+    """The chance to pass against the true FPR, one curve per target."""
+
+    def __init__(self, curves: list[Curve]) -> None:
+        self.curves = curves
+
+    def plot(self, ax: Any = None) -> OperatingCharacteristicDisplay:
+        if ax is None:
+            from matplotlib.figure import Figure
+
+            ax = Figure(figsize=(7.2, 4.2), layout="constrained").subplots()
+        self.ax_, self.figure_ = ax, ax.figure
+        for curve in self.curves:
+            rows = f"{curve.holdout_n:,} held out"
+            ax.plot(curve.multiples, curve.passes, label=f"{percent(Decimal(curve.target))} ({rows})", linewidth=1.8)
+        ax.axvline(1.0, color="0.6", linewidth=0.8, linestyle=":")
+        ax.set_xscale("log")
+        ticks = [0.25, 0.5, 1, 1.5, 2, 3, 5]
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.set_xticks([], minor=True)
+        ax.set_xlim(0.25, 5)
+        ax.set_ylim(0, 1)
+        ax.set_xlabel("true FPR, as a multiple of the target")
+        ax.set_ylabel("chance to pass")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(color="0.9", linewidth=0.6)
+        ax.legend(title="target", frameon=False, loc="best")
+        return self
+
+    def to_svg(self) -> str:
+        """The chart as SVG with real text, the same bytes for the same curves."""
+        import matplotlib as mpl
+
+        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "gate", "font.family": "sans-serif"}):
+            self.plot()
+            buffer = io.StringIO()
+            self.figure_.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        return buffer.getvalue()
