@@ -23,13 +23,13 @@ R = Fraction
 
 
 def critical(n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction) -> CriticalCounts:
-    return binomial.critical_counts(n, fpr, above, below, alpha)
+    return binomial.critical_counts(n, binomial.Band.around(fpr, above, below, alpha))
 
 
 def rows_to_prove(
     k: int, n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction, at_least: int = 1
 ) -> int | None:
-    return binomial.rows_to_prove(k, n, fpr, above, below, alpha, at_least=at_least)
+    return binomial.rows_to_prove(k, n, binomial.Band.around(fpr, above, below, alpha), at_least=at_least)
 
 
 def exact_lower_tails(n: int, p: Fraction) -> list[Fraction]:

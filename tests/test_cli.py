@@ -41,7 +41,7 @@ targets:
   - {fpr: 1%, min_n: 5000, max_relative_error: 0.5}
 """
 OUTCOMES = {"pass": 0, "fail": 1, "inconclusive": 3}
-COMMANDS = ["run", "demo", "report", "schema"]
+COMMANDS = ["run", "demo", "plan", "report", "schema"]
 INPUTS = ["--policy", "policy.yaml", "--fit", "fit.npy"]
 
 # What the environment of the tests says of terminals and clocks is none of the command's business.
@@ -226,7 +226,7 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
     result = gate("run", *args, *columns, "--dry-run", cwd=here)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
-    assert record["data"] == {"score": "risk", "label": "kind", "benign": "ok"}
+    assert record["data"] == {"score": "risk", "label": "kind", "benign": "ok", "group": None, "id": None}
     assert record["holdout"]["sources"] == [{"path": "pass.csv", "rows": 40_000, "benign": 20_000}]
     ordered = np.sort(np.load(here / "pass.npy")).astype("<f8")
     assert record["holdout"]["sha256"] == hashlib.sha256(ordered.tobytes()).hexdigest()

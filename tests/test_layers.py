@@ -12,8 +12,8 @@ import pytest
 import gate
 
 PACKAGE = Path(gate.__file__).parent
-ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "calibrator"]
-ORDER += ["evidence", "verdict", "planning", "release", "report", "cli", "__main__"]
+ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "calibrator", "exchangeability"]
+ORDER += ["evidence", "verdict", "planning", "ledger", "release", "report", "cli", "__main__"]
 OWNERS = {
     "pydantic": {"policy", "release"},
     "pydantic_core": {"policy", "release"},

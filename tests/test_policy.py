@@ -112,7 +112,7 @@ def test_all_errors_are_listed_at_once() -> None:
         "p.yaml:17: data.benign: must be one number or one word, as it stands in the label column, got [0]",
         "p.yaml:17: data.label: must be text, got 3; put it in quotes",
         "p.yaml:17: data.score: must be one line of 1 to 200 printable characters, got ''",
-        "p.yaml:18: checks: must be empty: this version judges the targets only, got a mapping",
+        "p.yaml:18: checks.overlap: must be a known key; known here: exchangeability",
         "p.yaml:20: waivers[0].expires: must be a date written as 2026-12-31, got 'tomorrow'",
         "p.yaml:21: tragets: must be a known key; did you mean `targets`?",
         "p.yaml:22: name: must be given once, got it again (first on line 2); delete one",
@@ -136,7 +136,7 @@ def test_a_misspelt_key_is_answered_with_the_nearest_one(written: str, meant: st
 
 def test_a_key_like_no_other_is_answered_with_all_that_are_known() -> None:
     assert errors(policy_text("data: {zzz: 1}")) == [
-        "p.yaml:5: data.zzz: must be a known key; known here: score, label, benign"
+        "p.yaml:5: data.zzz: must be a known key; known here: score, label, benign, group, id"
     ]
 
 
@@ -501,7 +501,7 @@ def test_what_a_policy_leaves_out_has_its_documented_default() -> None:
         "ties": "conservative",
         "domain": (0.0, 1.0),
     }
-    assert policy.data.model_dump() == {"score": "score", "label": None, "benign": "0"}
+    assert policy.data.model_dump() == {"score": "score", "label": None, "benign": "0", "group": None, "id": None}
     assert policy.targets[0].required is True
     assert policy.anchors == Contract()
 
@@ -516,6 +516,8 @@ def test_nothing_in_a_policy_can_be_changed() -> None:
     found = models(read(waiver()))
     assert {type(model).__name__ for model in found} == {
         "Policy",
+        "Checks",
+        "Exchangeability",
         "Calibration",
         "Columns",
         "ContractPoint",
@@ -599,7 +601,7 @@ def test_columns_named_elsewhere_replace_the_policys() -> None:
     same = document.with_columns({"score": None, "label": None, "benign": None})
     assert same.policy == document.policy
     changed = document.with_columns({"score": "raw", "label": None, "benign": "0"})
-    assert changed.policy.data.model_dump() == {"score": "raw", "label": "l", "benign": "0"}
+    assert changed.policy.data.model_dump() == {"score": "raw", "label": "l", "benign": "0", "group": None, "id": None}
     assert (changed.text, changed.policy.targets) == (document.text, document.policy.targets)
 
 

@@ -46,7 +46,7 @@ def make_record(path: str = "fit.npy") -> Record:
     holdout = Scores(rng.beta(0.5, 8, 2000), (Source("holdout.npy", 2000, 2000),))
     calibrator = fit_sorted(fit.ordered, document.policy.calibration, document.policy.anchors)
     created = datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=UTC)
-    verdict = judge(document.policy, measure(document.policy, calibrator, holdout.ordered), created.date())
+    verdict = judge(document.policy, measure(document.policy, calibrator, fit, holdout), created.date())
     return compose(
         release="v1",
         created=created,

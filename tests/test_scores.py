@@ -541,7 +541,10 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path, suffix: str) -> Non
 
 def test_an_array_file_has_no_labels(tmp_path: Path) -> None:
     message = refusal(write(tmp_path / "scores.npy", [0.1, 0.2]), labelled())
-    assert message == "must have a column 'label', got a .npy file, which has none; name no such column in the policy or use .npz"
+    assert (
+        message
+        == "must have a column 'label', got a .npy file, which has none; name no such column in the policy or use .npz"
+    )
 
 
 def test_arrays_of_unequal_lengths_are_refused(tmp_path: Path) -> None:

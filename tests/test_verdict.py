@@ -18,6 +18,7 @@ from gate.binomial import lower_tail, upper_tail
 from gate.calibrator import fit, label
 from gate.evidence import Evidence, Measurement, measure, measure_target
 from gate.policy import Policy, load, parse
+from gate.scores import Scores
 from gate.verdict import Finding, Verdict, judge, judge_target
 
 POLICIES = Path(__file__).parents[1] / "policies"
@@ -55,7 +56,7 @@ def measured(
 
 
 def find(policy: Policy, k: int, n: int = N, threshold: float | None = 0.9, lowest_label: float = SUPPORTED) -> Finding:
-    return judge_target(policy, measured(policy, k, n, threshold, lowest_label), waived=False)
+    return judge_target(policy, measured(policy, k, n, threshold, lowest_label))
 
 
 def verdict(policy: Policy, *counts: int, n: int = N, today: date = TODAY) -> Verdict:
@@ -471,11 +472,12 @@ def test_evidence_counts_scores_at_or_above_each_threshold() -> None:
     """Inclusively, and with the facts of the fit that decide whether a target is extrapolated."""
     policy = make("proven", target("0.1"), target("0.01"), target("0.0001"))
     rng = np.random.default_rng(11)
-    calibrator = fit(np.round(rng.beta(0.5, 8, 3000), 3), policy.calibration, policy.anchors)
+    fitted = np.round(rng.beta(0.5, 8, 3000), 3)
+    calibrator = fit(fitted, policy.calibration, policy.anchors)
     thresholds = [calibrator.thresholds[Decimal(fpr)] for fpr in ("0.1", "0.01", "0.0001")]
     assert None not in thresholds
     held_out = np.sort(np.concatenate([rng.beta(0.5, 8, 6994), thresholds, np.nextafter(thresholds, 0)]))
-    evidence = measure(policy, calibrator, held_out)
+    evidence = measure(policy, calibrator, Scores(fitted), Scores(held_out))
     assert [m.threshold for m in evidence.measurements] == thresholds
     assert [m.false_positives for m in evidence.measurements] == [int(np.sum(held_out >= t)) for t in thresholds]
     assert [m.benign for m in evidence.measurements] == [7000] * 3
@@ -486,7 +488,7 @@ def test_evidence_counts_scores_at_or_above_each_threshold() -> None:
 def test_evidence_counts_nothing_where_no_score_reaches_the_anchor() -> None:
     policy = make("proven", target("0.1"), target("0.001"))
     scores = np.concatenate([np.random.default_rng(12).uniform(0, 0.99, 950), np.ones(50)])
-    evidence = measure(policy, fit(scores, policy.calibration, policy.anchors), np.sort(scores))
+    evidence = measure(policy, fit(scores, policy.calibration, policy.anchors), Scores(scores), Scores(scores))
     assert evidence.measurements[1].threshold is None
     assert [m.false_positives for m in evidence.measurements][1] == 0
     assert evidence.measurements[0].false_positives > 50

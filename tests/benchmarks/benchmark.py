@@ -25,7 +25,7 @@ from sklearn.isotonic import IsotonicRegression
 from gate.calibrator import fit, fit_sorted
 from gate.evidence import measure
 from gate.policy import Calibration, load_default
-from gate.scores import write_parquet
+from gate.scores import Scores, write_parquet
 from gate.verdict import judge
 
 REPEATS = 5
@@ -80,8 +80,9 @@ def measure_whole(rows: int) -> Ratio:
     policy = load_default().policy
 
     def ours() -> None:
-        calibrator = fit_sorted(np.sort(fit_scores), policy.calibration, policy.anchors)
-        judge(policy, measure(policy, calibrator, np.sort(holdout)), date(2026, 1, 1))
+        fitted, held_out = Scores(fit_scores), Scores(holdout)
+        calibrator = fit_sorted(fitted.ordered, policy.calibration, policy.anchors)
+        judge(policy, measure(policy, calibrator, fitted, held_out), date(2026, 1, 1))
 
     def by_hand() -> None:
         ordered = np.sort(fit_scores)
