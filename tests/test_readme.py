@@ -1,0 +1,88 @@
+"""The README shows what the commands print today, and names only what exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+
+
+def run(command: str, cwd: Path, last: int) -> subprocess.CompletedProcess[str]:
+    """One line of a console block; `echo $?` shows the code of the one before, as a shell would."""
+    if command == "echo $?":
+        return subprocess.CompletedProcess(command, 0, f"{last}\n", "")
+    arguments = shlex.split(command)
+    assert arguments[0] == "gate", "the README shows gate commands only"
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "GITHUB_ACTIONS")}
+    return subprocess.run(
+        [sys.executable, "-m", "gate", *arguments[1:]], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+
+
+def test_console_blocks_are_what_the_commands_print(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """All blocks in order in one directory; `--update-golden` writes the README anew."""
+    text, last = README.read_text(), 0
+
+    def replay(match: re.Match[str]) -> str:
+        nonlocal last
+        lines = []
+        for command in re.findall(r"^\$ (.*)$", match[1], re.MULTILINE):
+            result = run(command, tmp_path, last)
+            assert "Traceback" not in result.stderr
+            last = result.returncode
+            lines.append(f"$ {command}\n{result.stdout}")
+        return "```console\n" + "".join(lines) + "```"
+
+    shown = BLOCK.sub(replay, text)
+    if request.config.getoption("--update-golden"):
+        README.write_text(shown)
+    assert shown == text
+
+
+def test_the_policy_in_the_readme_is_a_policy() -> None:
+    from gate.policy import parse
+
+    blocks = re.findall(r"```yaml\n(version.*?)```", README.read_text(), re.DOTALL)
+    assert [parse(block, "README.md").policy.name for block in blocks] == ["production"]
+
+
+def test_the_readme_names_paths_that_exist() -> None:
+    text = README.read_text()
+    named = set(re.findall(r"`((?:gate|tests|policies)/[\w./-]*)`", text)) | set(
+        re.findall(r"\]\((\w[\w./-]*)\)", text)
+    )
+    assert len(named) >= 6
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_two_set_up_commands_stand_on_the_first_screen() -> None:
+    lines = README.read_text().splitlines()[:30]
+    commands = [line for line in lines if line.startswith("python3 -m venv .venv && ")]
+    assert [command.split()[-1] for command in commands] == ["demo", ".venv/bin/pytest"]
+
+
+def test_the_exit_codes_are_those_of_the_help() -> None:
+    """The table of the README and the group's help say the same, code by code."""
+    from gate.cli import EXIT_CODE_HELP
+
+    table = re.findall(r"^\| (\d+) \| (.*) \|$", README.read_text(), re.MULTILINE)
+    listed = re.findall(r"^ +(\d+)  (.*)$", EXIT_CODE_HELP, re.MULTILINE)
+    assert table == listed
+    assert [code for code, _ in table] == ["0", "1", "2", "3", "70"]
+
+
+def test_the_order_in_the_readme_is_the_order_of_the_modules() -> None:
+    from test_layers import ORDER
+
+    chain = re.search(r"^    (errors -> .*?cli)$", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert chain
+    assert re.split(r"\s*->\s*", chain[1]) == [name for name in ORDER if name != "__main__"]
