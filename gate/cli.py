@@ -306,9 +306,9 @@ def _gate(
             "report.md": _render(record, "md").encode(),
             "junit.xml": _render(record, "junit").encode(),
         }
-        write(out, files, force)
-        if ledger is not None:
+        if ledger is not None:  # before the release appears: no verdict without its use counted
             ledgers.append(ledger, ledgers.Entry(rows, question, release, record.created, record.outcome))
+        write(out, files, force)
     _print(_render(record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
     return EXIT_CODES[record.outcome]

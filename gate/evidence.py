@@ -20,9 +20,21 @@ from gate.binomial import (
     rows_to_prove,
 )
 from gate.calibrator import Calibrator, fractional_rank, rows_to_support
+from gate.contract import Floats
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.policy import Policy, Target
 from gate.scores import Scores
+
+LEAST_ATOM = 10  # tied fit rows; fewer may be chance
+
+
+@dataclass(frozen=True)
+class TieBlock:
+    """Fit rows that share the score at a target: a threshold flags `above` of the n rows or `through` of them."""
+
+    above: int
+    through: int
+    n: int
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,7 @@ class Measurement:
     plain_interval: tuple[float, float]
     predicted: Range | None
     drift: PooledTest | None
+    tied: TieBlock | None
     critical: CriticalCounts
     critical_at_min_n: CriticalCounts
     rows_wanted: int
@@ -65,6 +78,16 @@ class Measurement:
     def relative_error(self) -> float:
         """Observed over target, less one: positive means too many false positives."""
         return float(Fraction(self.false_positives, self.benign) / Fraction(self.target.fpr) - 1)
+
+    @property
+    def unattainable(self) -> bool:
+        """Whether tied scores leave no rate inside the tolerance, in the fit sample: then no number of rows helps."""
+        if self.tied is None or self.tied.through - self.tied.above < LEAST_ATOM:
+            return False
+        low, high = self.tolerance
+        return not any(
+            low * self.tied.n <= flagged <= high * self.tied.n for flagged in (self.tied.above, self.tied.through)
+        )
 
     @property
     def tolerance(self) -> tuple[Decimal, Decimal]:
@@ -119,6 +142,7 @@ def measure(policy: Policy, calibrator: Calibrator, fit: Scores, holdout: Scores
             effective_n=worth,
             predicted=_predicted(policy, p, len(fit), n),
             drift=pooled_test(fit.ordered, ordered, p),
+            tied=tie_block(fit.ordered, p),
         )
     measurements = tuple(measured[target] for target in policy.targets)
     return Evidence(measurements, tail_scan(fit.ordered, holdout.ordered), use)
@@ -136,6 +160,7 @@ def measure_target(
     effective_n: float | None = None,
     predicted: Range | None = None,
     drift: PooledTest | None = None,
+    tied: TieBlock | None = None,
 ) -> Measurement:
     """What k false positives among n held-out benign rows say about one target: a function of counts alone."""
     alpha = policy.alpha() if alpha is None else alpha
@@ -155,6 +180,7 @@ def measure_target(
         plain_interval=clopper_pearson(k, n, float(alpha)),
         predicted=predicted,
         drift=drift,
+        tied=tied,
         critical=critical_counts(n, band, worth),
         critical_at_min_n=critical_counts(max(n, wanted), band, worth),
         rows_wanted=wanted,
@@ -162,6 +188,13 @@ def measure_target(
         extrapolated=float(target.fpr) < lowest_label,
         fit_rows_to_support=rows_to_support(float(target.fpr), policy.calibration.plotting_position),
     )
+
+
+def tie_block(fit: Floats, fpr: Fraction) -> TieBlock:
+    """The fit rows that share the score which the share `fpr` of them reaches."""
+    n = len(fit)
+    score = fit[n - min(max(round(fpr * n), 1), n)]
+    return TieBlock(n - int(np.searchsorted(fit, score, "right")), n - int(np.searchsorted(fit, score, "left")), n)
 
 
 def _predicted(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:

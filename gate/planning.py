@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 from gate.binomial import Band, Range, beta_binomial_between, beta_cdf, critical_counts, first, upper_tail
-from gate.calibrator import fractional_rank
+from gate.calibrator import fractional_rank, label
 from gate.policy import Policy, Target
 from gate.verdict import passing_counts
 
 LARGEST = 10**13  # rows; a plan beyond this is no plan
 WEAK_LIVENESS, WEAK_TEETH = 0.8, 0.1
+PATIENCE = 500  # steps of a search, four times what most need
 SAFE_RANK = 5.0  # below this fractional rank the beta law is only a bracket
 
 
@@ -157,12 +157,13 @@ def describe_weakness(planned: TargetPlan, power: float) -> str | None:
         multiple = float(planned.teeth[0].multiple)
         problem = f"a release at {multiple:g} times the target still passes {planned.teeth[0].passes:.1%} of the time"
     least = planned.target.min_n
-    if planned.holdout_needed is not None:
+    equal = planned.equal_needed
+    if planned.holdout_needed is not None and not (equal and 2 * equal < planned.holdout_needed):
         cure = (
             f"{max(planned.holdout_needed, least):,} held-out rows would let a sound one pass {power:.0%} of the time"
         )
-    elif planned.equal_needed is not None:
-        both = max(planned.equal_needed, least)
+    elif equal is not None:
+        both = max(equal, least)
         cure = f"{both:,} rows to fit and as many held out would let a sound one pass {power:.0%} of the time"
     else:
         cure = "no number of rows would do"
@@ -179,6 +180,7 @@ class _Law:
         self.p = Fraction(target.fpr)
         error = target.max_relative_error
         self.excess = Fraction(error.above)
+        self.narrowest = min(self.excess, Fraction(error.below), Fraction(1))
         self.band = Band.around(self.p, self.excess, Fraction(error.below), policy.alpha())
 
     # --- at given sizes
@@ -188,8 +190,8 @@ class _Law:
         return float(fractional_rank(self.p, n_fit, self.position))
 
     def rule_at(self, n_fit: int) -> str:
-        """Targets beyond the fit sample pass only when proven, whatever the rule."""
-        return "proven" if self.rank(n_fit) < 1 else self.rule
+        """Targets below the lowest fit label pass only when proven, whatever the rule."""
+        return "proven" if float(self.p) < float(label(1, n_fit, self.position)) else self.rule
 
     def sound(self, n: int, n_fit: int) -> tuple[Chances, ...]:
         """The chances of a release whose calibrator was fitted on n_fit exchangeable rows."""
@@ -217,15 +219,15 @@ class _Law:
             for m in (1 + 2 * self.excess, Fraction(2), Fraction(5))
         )
 
-    def liveness(self, n: int, n_fit: int, near: tuple[Range, Range] | None = None) -> float:
+    def liveness(self, n: int, n_fit: int) -> float:
         """The chance that a sound release passes, by the beta law alone: what the planner searches with."""
-        return _chance(n, n_fit, self.rank(n_fit), self._region(n, n_fit, near))
+        return _chance(n, n_fit, self.rank(n_fit), self._region(n, n_fit))
 
-    def _region(self, n: int, n_fit: int, near: tuple[Range, Range] | None = None) -> Range | None:
-        """The counts that pass; `near` brackets the smallest and the largest where they are roughly known."""
-        rule, (lows, highs) = self.rule_at(n_fit), near or ((0, n + 1), (0, n + 1))
-        smallest = first(lambda k: self.band.admits_from_below(rule, k, n), *lows)
-        largest = first(lambda k: not self.band.admits_from_above(rule, k, n), *highs) - 1
+    def _region(self, n: int, n_fit: int) -> Range | None:
+        """The counts that pass, whatever the minimum of rows."""
+        rule = self.rule_at(n_fit)
+        smallest = first(lambda k: self.band.admits_from_below(rule, k, n), 0, n + 1)
+        largest = first(lambda k: not self.band.admits_from_above(rule, k, n), 0, n + 1) - 1
         return (smallest, largest) if smallest <= largest else None
 
     # --- sizes needed
@@ -241,30 +243,65 @@ class _Law:
     def holdout_needed(self, fit_n: int | None, power: float) -> int | None:
         """The fewest held-out rows from which on, at every larger number too, a sound release passes with the power.
 
-        Liveness is a saw-tooth in n: it falls between the sizes at which one more or one fewer count passes, and
-        jumps there. So a search that ignores the teeth finds the neighbourhood, and in it the end of every tooth
-        is looked at; a tooth is worth about 0.7 / sqrt(n p) of n.
+        Liveness is a saw-tooth in n, so one good n says nothing of the next. What it is at least anywhere within a
+        tooth is nearly monotone: that finds the neighbourhood, and in it the last n that is too few is searched for
+        by halving, whole stretches being passed over where their worst is good enough.
         """
         if fit_n is not None and self._with_endless_rows(fit_n) < power:
             return None
+        tooth = math.ceil(1 / self.p)
 
-        def live(n: int) -> float:
-            return self.liveness(n, n if fit_n is None else fit_n)
+        def enough(n: int) -> bool:
+            return self._at_least(n, n + tooth, fit_n) >= power
 
-        high = max(2, math.ceil(1 / self.p))
-        while live(high) < power:
+        high = math.ceil(64 / (self.narrowest**2 * self.p))
+        while not enough(high):
             high *= 2
             if high > LARGEST:
                 return None
-        middle = first(lambda n: live(n) >= power, high // 2, high)
+        low = high
+        while low > 1 and enough(low):  # from above: what is refuted by chance comes and goes as n falls
+            low, high = low * 7 // 10, low
+        start = first(enough, low, high)
         while True:
-            width = min(0.5, 2.5 / math.sqrt(float(middle * self.p)))
-            low, high = math.floor(middle * (1 - width)), math.ceil(middle * (1 + width))
-            bad = [end for end in self._tooth_ends(low, high, fit_n) if end[1] < power]
-            last = max(bad)[0] if bad else low - 1
-            if last < middle * (1 + width / 2):
+            stop = start + 8 * tooth + start // 50
+            last = self._last_below(power, 1, stop, fit_n)
+            if last < (start + stop) // 2:
                 return last + 1
-            middle = last  # still rising at the end of the window: look further
+            start = stop  # still rising at the end of the window: look further
+
+    def _last_below(self, power: float, low: int, high: int, fit_n: int | None) -> int:
+        """The last n in [low, high] with less liveness than the power, else low - 1.
+
+        Where liveness hardly rises it may be an n a little later: the search is cut short there.
+        """
+        stretches, steps = [(low, high)], 0
+        while stretches:
+            start, stop = stretches.pop()
+            steps += 1
+            if self._at_least(start, stop, fit_n) >= power:
+                continue
+            if start == stop or steps > PATIENCE:
+                return stop
+            middle = (start + stop) // 2
+            stretches += [(start, middle), (middle + 1, stop)]
+        return low - 1
+
+    def _at_least(self, low: int, high: int, fit_n: int | None) -> float:
+        """A bound from below on the liveness at every n in [low, high]; where these are one, the liveness.
+
+        As n grows the count grows, and so do the smallest and the largest that pass.
+        """
+        fit_low, fit_high = (low, high) if fit_n is None else (fit_n, fit_n)
+        rule = self.rule_at(fit_low)
+        smallest = first(lambda k: self.band.admits_from_below(rule, k, high), 0, high + 1)
+        largest = first(lambda k: not self.band.admits_from_above(rule, k, low), 0, low + 1) - 1
+        if smallest > largest:
+            return 0.0
+        if low == high:
+            return _chance(low, fit_low, self.rank(fit_low), (smallest, largest))
+        reaches = _chance(low, fit_low, self.rank(fit_low), (smallest, low))
+        return reaches - _chance(high, fit_high, self.rank(fit_high), (largest + 1, high))
 
     def _with_endless_rows(self, n_fit: int) -> float:
         """What liveness tends to as held-out rows grow: the chance that the calibrator itself is inside the band."""
@@ -272,20 +309,6 @@ class _Law:
         low, high = max(float(self.band.low), 0.0), min(float(self.band.high), 1.0)
         inside = beta_cdf(rank, n_fit - rank + 1, high) - beta_cdf(rank, n_fit - rank + 1, low)
         return float(inside)
-
-    def _tooth_ends(self, low: int, high: int, fit_n: int | None) -> list[tuple[int, float]]:
-        """Every n in [low, high) after which the pass region changes, with the liveness there."""
-        rule = self.rule_at(fit_n if fit_n is not None else low)
-        below, above = self.band.admits_from_below, self.band.admits_from_above
-        smallest = [first(partial(lambda n, k: below(rule, k, n), n), 0, n + 1) for n in (low, high)]
-        largest = [first(partial(lambda n, k: not above(rule, k, n), n), 0, n + 1) for n in (low, high)]
-        ends = {low}
-        for k in range(smallest[0], smallest[1]):
-            ends.add(first(partial(lambda k, n: not below(rule, k, n), k), low, high) - 1)
-        for k in range(largest[0], largest[1] + 1):
-            ends.add(first(partial(lambda k, n: above(rule, k, n), k), low, high) - 1)
-        near = (smallest[0], smallest[1] + 1), (largest[0], largest[1] + 1)
-        return [(end, self.liveness(end, end if fit_n is None else fit_n, near)) for end in ends if low <= end < high]
 
 
 def _chance(n: int, n_fit: int, rank: float, counts: Range | None) -> float:

@@ -138,11 +138,11 @@ def _read_csv(path: str, names: list[str]) -> Mapping[str, Any]:
         header = next(csv.reader(file), [])
     if any("\ufffd" in name or "\0" in name for name in header):
         raise GateError(f"{path}: must be UTF-8 text, got other bytes in the header; save it as UTF-8")
-    _refuse_open_quotes(path, len(header))
+    quoted = _has_quotes(path, len(header))
     _require(names, header, path)
-    # Without `newlines_in_values` Arrow may cut a quoted line break in two and invent a row. A blank line is no row,
-    # except where there is only one column: there it is a missing score.
-    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(header) > 1)
+    # Without `newlines_in_values` Arrow reads in parallel, but may cut a quoted line break in two and invent a row.
+    # A blank line is no row, except where there is only one column: there it is a missing score.
+    parsing = pyarrow.csv.ParseOptions(newlines_in_values=quoted, ignore_empty_lines=len(header) > 1)
     converting = pyarrow.csv.ConvertOptions(include_columns=names)
     try:
         return _columns(pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=converting), names)
@@ -155,11 +155,11 @@ _FIELDS = re.compile(rb'(?:"(?:[^"]++|"")*+"(?=[,\r\n]|\Z)|[^",\r\n][^,\r\n]*+|[
 _QUOTED = re.compile(rb'"(?:[^"]++|"")*+"')
 
 
-def _refuse_open_quotes(path: str, width: int) -> None:
-    """A quote that is never closed hides the rows behind it; Arrow would read the others and say nothing."""
+def _has_quotes(path: str, width: int) -> bool:
+    """Whether a row has quotes. One never closed hides the rows behind it and is refused: Arrow would say nothing."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        if text.find(b'"') < 0:
-            return
+        if text.find(b'"', max(text.find(b"\n"), 0)) < 0:  # writers often quote the header alone
+            return False
         match = _FIELDS.match(text)
         end = match.end() if match else 0
         if end < len(text):
@@ -169,6 +169,7 @@ def _refuse_open_quotes(path: str, width: int) -> None:
                 f"{path}: must close every quoted field before a comma or the end of its row, got an open one in "
                 f"{'the header' if row == 0 else f'row {row:,}'}; double the quotes inside it or restore the file"
             )
+        return True
 
 
 def _refuse_uneven_rows(path: str, width: int) -> None:

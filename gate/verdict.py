@@ -184,6 +184,8 @@ def _decide(rule: str, measured: Measurement, grade: Grade) -> tuple[Outcome, st
     if grade == "refuted":
         if measured.threshold is None:
             return "fail", "unreachable"
+        if measured.unattainable:
+            return "fail", "granularity"
         return "fail", "too-many" if measured.relative_error > 0 else "too-few"
     # Where nothing is ever flagged, more rows bring no false positive, and a band above zero none to pass on.
     stuck = measured.threshold is None and measured.tolerance[0] > 0 and _rule_for(rule, measured) != "not-refuted"
@@ -195,6 +197,8 @@ def _decide(rule: str, measured: Measurement, grade: Grade) -> tuple[Outcome, st
         return "pass", "proven"
     if _inside(accepted_counts(rule, measured), measured.false_positives):
         return "pass", rule
+    if measured.unattainable:
+        return "inconclusive", "granularity"
     if measured.extrapolated:
         return "inconclusive", "extrapolated"
     return "inconclusive", "open" if rule == "proven" else "outside"
@@ -261,7 +265,7 @@ def _reading(policy: Policy, measured: Measurement, outcome: Outcome, grade: Gra
         return "look" if differ else None
     if differ:
         return "drift"
-    if measured.threshold is None:
+    if measured.threshold is None or measured.unattainable:
         return None
     return "threshold" if grade == "refuted" else "noise"
 
@@ -274,6 +278,12 @@ def _message(measured: Measurement, reason: str) -> str:
         counted += f", {measured.target.min_n:,} wanted"
     if measured.threshold is None:
         counted += "; no raw score reaches this anchor, so nothing is ever flagged there"
+    elif reason == "granularity" and measured.tied is not None:
+        tied = measured.tied
+        counted += (
+            f"; {tied.through - tied.above:,} of {tied.n:,} fit rows share one score here, so a threshold flags "
+            f"{tied.above:,} of them or {tied.through:,}, neither inside the tolerance"
+        )
     elif measured.extrapolated:
         counted += "; the threshold is extrapolated beyond the fit sample"
     return f"{counted}; {_deciding_counts(measured)}"
@@ -304,6 +314,8 @@ def _remedy(rule: str, measured: Measurement, reason: str) -> str | None:
             "more held-out rows cannot help: too many benign rows share the highest scores; "
             "give the detector finer scores or drop this target"
         )
+    if reason == "granularity":
+        return "more rows cannot help: give the detector finer scores or drop this target"
     if reason == "too-many":
         return "refit on more, or more recent, benign rows: at this threshold the true rate exceeds the tolerance"
     if reason == "too-few":

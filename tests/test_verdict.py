@@ -577,3 +577,24 @@ def test_a_release_at_an_edge_is_misjudged_at_most_at_the_promised_rate(n: int, 
     assert 0.02 < fails <= 0.025
     assert share["pass"] == pytest.approx(passes, abs=ERROR)
     assert share["fail"] == pytest.approx(fails, abs=ERROR)
+
+
+# --- tied scores --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tied_rows", "reason"), [(3000, "granularity"), (5, "too-few")])
+def test_a_block_of_tied_scores_is_named_as_what_stands_in_the_way(tied_rows: int, reason: str) -> None:
+    """With 30 % of the rows at one score no threshold flags 10 %, and no number of rows changes that."""
+    policy = make("proven", target("0.1", 100, "0.25"))
+    rng = np.random.default_rng(13)
+    scores = np.concatenate([rng.uniform(0, 0.5, 10_000 - tied_rows - 200), np.full(tied_rows, 0.6)])
+    scores = np.concatenate([scores, rng.uniform(0.7, 1, 200)])
+    calibrator = fit(scores, policy.calibration, policy.anchors)
+    held_out = scores if reason == "granularity" else rng.uniform(0, 0.3, 5000)
+    finding = judge(policy, measure(policy, calibrator, Scores(scores), Scores(held_out)), date(2026, 1, 1)).findings[0]
+    assert (finding.outcome, finding.grade, finding.reason) == ("fail", "refuted", reason)
+    if reason == "granularity":
+        assert "3,000 of 10,000 fit rows share one score here, so a threshold flags 200 of them or 3,200" in (
+            finding.message
+        )
+        assert finding.remedy == "more rows cannot help: give the detector finer scores or drop this target"

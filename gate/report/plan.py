@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from decimal import Decimal
+from itertools import cycle
 from typing import Any
 
 from rich.console import Console
@@ -149,9 +150,9 @@ class OperatingCharacteristicDisplay:
 
             ax = Figure(figsize=(7.2, 4.2), layout="constrained").subplots()
         self.ax_, self.figure_ = ax, ax.figure
-        for curve in self.curves:
-            rows = f"{curve.holdout_n:,} held out"
-            ax.plot(curve.multiples, curve.passes, label=f"{percent(Decimal(curve.target))} ({rows})", linewidth=1.8)
+        for curve, dashes in zip(self.curves, cycle(["-", "--", "-.", ":"])):  # curves often lie on each other
+            label = f"{percent(Decimal(curve.target))} ({curve.holdout_n:,} held out)"
+            ax.plot(curve.multiples, curve.passes, dashes, label=label, linewidth=1.8)
         ax.axvline(1.0, color="0.6", linewidth=0.8, linestyle=":")
         ax.set_xscale("log")
         ticks = [0.25, 0.5, 1, 1.5, 2, 3, 5]
