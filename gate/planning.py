@@ -8,10 +8,11 @@ calibrator's own noise is counted, which the rule of thumb n = 4 / (r^2 p) leave
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gate.binomial import Band, Range, beta_binomial_between, beta_cdf, critical_counts, first, upper_tail
+from gate.binomial import Band, Range, beta_binomial_between, beta_cdf, critical_counts, first, lower_tail, upper_tail
 from gate.calibrator import fractional_rank, label
 from gate.policy import Policy, Target
 from gate.verdict import passing_counts
@@ -49,6 +50,7 @@ class TargetPlan:
     sound             the chances of a sound release: one figure where the beta law is good, else two that bracket it
     holdout_needed    at the fit size given, else at an equal one; likewise `fit_needed`
     equal_needed      both sizes, where they are the same
+    teeth_needed      held-out rows at which a bad release ships at most rarely
     """
 
     target: Target
@@ -59,6 +61,7 @@ class TargetPlan:
     holdout_needed: int | None
     fit_needed: int | None
     equal_needed: int | None
+    teeth_needed: int | None
     paper_n: int
 
     @property
@@ -99,6 +102,7 @@ def plan_target(policy: Policy, target: Target, fit_n: int | None, holdout_n: in
         holdout_needed=equal if fit_n is None else law.holdout_needed(fit_n, power),
         fit_needed=equal if holdout_n is None else law.fit_needed(holdout_n, power),
         equal_needed=equal,
+        teeth_needed=law.teeth_needed(n_fit),
         paper_n=math.ceil(4 / (r**2 * law.p)),
     )
 
@@ -243,16 +247,33 @@ class _Law:
     def holdout_needed(self, fit_n: int | None, power: float) -> int | None:
         """The fewest held-out rows from which on, at every larger number too, a sound release passes with the power.
 
-        Liveness is a saw-tooth in n, so one good n says nothing of the next. What it is at least anywhere within a
-        tooth is nearly monotone: that finds the neighbourhood, and in it the last n that is too few is searched for
-        by halving, whole stretches being passed over where their worst is good enough.
+        Liveness is a saw-tooth in n, so one good n says nothing of the next; its worst within a tooth is nearly
+        monotone.
         """
         if fit_n is not None and self._with_endless_rows(fit_n) < power:
             return None
+        return self._from_which_on(lambda low, high: self._at_least(low, high, fit_n) >= power)
+
+    def teeth_needed(self, n_fit: int) -> int | None:
+        """The fewest held-out rows from which on a release at 1 + 2r times the target ships at most rarely."""
+        q = min(float(self.p * (1 + 2 * self.excess)), 1.0)
+        rule = self.rule_at(n_fit)
+
+        def rare(low: int, high: int) -> bool:
+            largest = first(lambda k: not self.band.admits_from_above(rule, k, high), 0, high + 1) - 1
+            return lower_tail(largest, low, q) <= WEAK_TEETH
+
+        return self._from_which_on(rare)
+
+    def _from_which_on(self, good: Callable[[int, int], bool]) -> int | None:
+        """The fewest rows from which on all are good; `good(low, high)` says so of a whole stretch, itself included.
+
+        Searched from above, because what is refuted by chance alone comes and goes as the rows grow fewer.
+        """
         tooth = math.ceil(1 / self.p)
 
         def enough(n: int) -> bool:
-            return self._at_least(n, n + tooth, fit_n) >= power
+            return good(n, n + tooth)
 
         high = math.ceil(64 / (self.narrowest**2 * self.p))
         while not enough(high):
@@ -260,32 +281,15 @@ class _Law:
             if high > LARGEST:
                 return None
         low = high
-        while low > 1 and enough(low):  # from above: what is refuted by chance comes and goes as n falls
+        while low > 1 and enough(low):
             low, high = low * 7 // 10, low
         start = first(enough, low, high)
         while True:
             stop = start + 8 * tooth + start // 50
-            last = self._last_below(power, 1, stop, fit_n)
+            last = _last_not(good, 1, stop)
             if last < (start + stop) // 2:
                 return last + 1
             start = stop  # still rising at the end of the window: look further
-
-    def _last_below(self, power: float, low: int, high: int, fit_n: int | None) -> int:
-        """The last n in [low, high] with less liveness than the power, else low - 1.
-
-        Where liveness hardly rises it may be an n a little later: the search is cut short there.
-        """
-        stretches, steps = [(low, high)], 0
-        while stretches:
-            start, stop = stretches.pop()
-            steps += 1
-            if self._at_least(start, stop, fit_n) >= power:
-                continue
-            if start == stop or steps > PATIENCE:
-                return stop
-            middle = (start + stop) // 2
-            stretches += [(start, middle), (middle + 1, stop)]
-        return low - 1
 
     def _at_least(self, low: int, high: int, fit_n: int | None) -> float:
         """A bound from below on the liveness at every n in [low, high]; where these are one, the liveness.
@@ -309,6 +313,24 @@ class _Law:
         low, high = max(float(self.band.low), 0.0), min(float(self.band.high), 1.0)
         inside = beta_cdf(rank, n_fit - rank + 1, high) - beta_cdf(rank, n_fit - rank + 1, low)
         return float(inside)
+
+
+def _last_not(good: Callable[[int, int], bool], low: int, high: int) -> int:
+    """The last n in [low, high] that is not good, else low - 1; stretches that are good are passed over whole.
+
+    Where the good hardly grows better it may be an n a little later: the search is cut short there.
+    """
+    stretches, steps = [(low, high)], 0
+    while stretches:
+        start, stop = stretches.pop()
+        steps += 1
+        if good(start, stop):
+            continue
+        if start == stop or steps > PATIENCE:
+            return stop
+        middle = (start + stop) // 2
+        stretches += [(start, middle), (middle + 1, stop)]
+    return low - 1
 
 
 def _chance(n: int, n_fit: int, rank: float, counts: Range | None) -> float:

@@ -158,7 +158,8 @@ _QUOTED = re.compile(rb'"(?:[^"]++|"")*+"')
 def _has_quotes(path: str, width: int) -> bool:
     """Whether a row has quotes. One never closed hides the rows behind it and is refused: Arrow would say nothing."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        if text.find(b'"', max(text.find(b"\n"), 0)) < 0:  # writers often quote the header alone
+        header = max(text.find(b"\n"), 0)
+        if text.find(b'"', header) < 0 and text[:header].count(b'"') % 2 == 0:  # writers often quote the header alone
             return False
         match = _FIELDS.match(text)
         end = match.end() if match else 0
