@@ -109,7 +109,9 @@ def run(
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
 
-    Files are .parquet, .csv, .npy or .npz; --fit and --holdout may be given several times.
+    --fit and --holdout take a file (.parquet, .csv, .tsv, .feather, .arrow, .jsonl, .npy, .npz; text and JSON also
+    with .gz), a directory, a pattern in quotes, a URI such as s3://bucket/scores/, or - for one number per line on
+    stdin, and may be given several times.
 
     \b
     Example:

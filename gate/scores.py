@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import difflib
+import glob
+import gzip
 import hashlib
 import mmap
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.fs
+import pyarrow.json
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -75,17 +85,22 @@ class Scores:
 
 def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float]) -> Scores:
     """Read the benign scores of one or more files, or raise at the first row that is not a score."""
-    parts, sources, groups, ids = [], [], [], []
+    parts: list[Floats] = []
+    sources, groups, ids = [], [], []
     for path in paths:
-        table, benign = _read_file(path, columns)
-        values = _to_float64(table[columns.score], columns.score, path, benign)
-        _refuse_outside(values, columns.score, domain, path, benign)
-        parts.append(values)
-        sources.append(Source(path, len(table[columns.score]), len(values)))
-        if columns.group is not None:
-            groups.append(_names(table[columns.group], columns.group, path, benign))
-        if columns.id is not None:
-            ids.append(_names(table[columns.id], columns.id, path, benign))
+        rows, first = 0, len(parts)
+        files = _find(path)
+        for file in files:
+            table, benign = _read_file(file, columns, alone=len(files) == 1)
+            values = _to_float64(table[columns.score], columns.score, file, benign)
+            _refuse_outside(values, columns.score, domain, file, benign)
+            parts.append(values)
+            rows += len(table[columns.score])
+            if columns.group is not None:
+                groups.append(_names(table[columns.group], columns.group, file, benign))
+            if columns.id is not None:
+                ids.append(_names(table[columns.id], columns.id, file, benign))
+        sources.append(Source(path, rows, sum(map(len, parts[first:]))))
     values = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)
@@ -98,70 +113,201 @@ def write_parquet(path: Path, values: Floats) -> None:
     pyarrow.parquet.write_table(pa.table({Columns().score: values}), path)
 
 
-def _read_file(path: str, columns: Columns) -> tuple[Mapping[str, Any], NDArray[np.bool_] | None]:
-    """The columns that the policy names, and which of their rows are benign where it names labels."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in _READERS:
-        known = ", ".join(_READERS)
-        raise GateError(f"{path}: must end in one of {known}, got {suffix or 'no suffix'}; convert it to one of these")
-    reader, remedy = _READERS[suffix]
-    named = [columns.score, columns.label, columns.group, columns.id]
-    names = list(dict.fromkeys(name for name in named if name is not None))
+# --- files: where they are ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file: printed by the name that the user knows, opened by its path on this machine.
+
+    `keys` are the columns that a partitioned directory writes into its path, as `label=0`.
+    """
+
+    name: str
+    path: str
+    keys: Mapping[str, str] = field(default_factory=dict)
+    remote: Any = None  # the filesystem of `path`, where that is not this machine's
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    @property
+    def suffix(self) -> str:
+        return PurePath(self.name.lower().removesuffix(".gz")).suffix
+
+    @property
+    def is_gzip(self) -> bool:
+        return self.name.lower().endswith(".gz")
+
+
+def _find(argument: str) -> list[_File]:
+    """The files that one argument names: a file, a directory, a pattern, a URI, or `-` for numbers on stdin."""
+    if argument == "-":
+        return [_File("stdin.csv", argument)]
+    if "://" in argument:
+        return _find_remote(argument)
+    if not os.path.exists(argument) and any(char in argument for char in "*?["):
+        found = sorted(name for name in glob.glob(argument, recursive=True) if os.path.isfile(name))
+        if not found:
+            raise GateError(f"{argument}: must match at least one file, got none; check the pattern")
+        return [_File(name, name) for name in found]
+    if not os.path.isdir(argument):
+        return [_File(argument, argument)]
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(argument) for name in names)
+    return _of_directory(argument, [_File(path, path) for path in sorted(inside)])
+
+
+def _find_remote(uri: str) -> list[_File]:
     try:
-        if Path(path).is_dir():
-            raise GateError(f"{path}: must be a file, got a directory; name the files in it")
-        if Path(path).stat().st_size == 0:
-            raise GateError(f"{path}: must hold scores, got an empty file; write it again")
-        table = reader(path, names)
+        filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
+        if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
+            return [replace(file, name=file.name.replace(path, uri, 1)) for file in _find(path)]
+        kind = filesystem.get_file_info(path).type
+        if kind == pyarrow.fs.FileType.File:
+            return [_File(uri, path, remote=filesystem)]
+        if kind == pyarrow.fs.FileType.NotFound:
+            raise GateError(f"{uri}: must exist, got no such file; check the name")
+        listing = filesystem.get_file_info(pyarrow.fs.FileSelector(path, recursive=True))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise GateError(f"{uri}: must be a file or directory that can be read, got: {_reason(error)}") from None
+    paths = sorted(info.path for info in listing if info.type == pyarrow.fs.FileType.File)
+    return _of_directory(uri, [_File(uri.rstrip("/") + p.removeprefix(path), p, remote=filesystem) for p in paths])
+
+
+def _of_directory(name: str, files: list[_File]) -> list[_File]:
+    """The score files of a directory, without hidden ones, and with the keys that their paths carry (`label=0`)."""
+    found = []
+    for file in files:
+        below = file.name.removeprefix(name).strip("/").split("/")
+        if file.suffix in _READERS and not any(part.startswith((".", "_")) for part in below):
+            keys = dict(part.split("=", 1) for part in below[:-1] if "=" in part)
+            found.append(replace(file, keys={key: unquote(value) for key, value in keys.items()}))
+    if not found:
+        raise GateError(f"{name}: must hold score files ({', '.join(_READERS)}), got none; name another directory")
+    return found
+
+
+@contextlib.contextmanager
+def _fetched(file: _File, columns: Columns) -> Iterator[_File]:
+    """The file on this machine and not packed: itself, or a temporary copy of it."""
+    if file.path != "-" and not file.is_gzip and (file.remote is None or file.suffix == ".parquet"):
+        yield file
+        return
+    with tempfile.NamedTemporaryFile(prefix="gate-", suffix=file.suffix) as copy:
+        if file.path == "-":
+            copy.write(columns.score.encode() + b"\n")
+        with _opened(file) as source:
+            shutil.copyfileobj(source, copy, 1 << 20)
+        copy.flush()
+        yield replace(file, path=copy.name, remote=None)
+
+
+def _opened(file: _File) -> Any:
+    if file.path == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    if file.remote is not None:
+        return file.remote.open_input_stream(file.path, compression="gzip" if file.is_gzip else None)
+    return gzip.open(file.path, "rb")
+
+
+def _read_file(file: _File, columns: Columns, alone: bool) -> tuple[Mapping[str, Any], NDArray[np.bool_] | None]:
+    """The columns that the policy names, and which of their rows are benign where it names labels."""
+    if file.suffix not in _READERS:
+        known, got = ", ".join(_READERS), file.suffix or "no suffix"
+        raise GateError(
+            f"{file}: must end in one of {known} (or these with .gz), got {got}; convert it to one of these"
+        )
+    reader, remedy = _READERS[file.suffix]
+    named = [columns.score, columns.label, columns.group, columns.id]
+    names = list(dict.fromkeys(name for name in named if name is not None and name not in file.keys))
+    try:
+        with _fetched(file, columns) as local:
+            if local.remote is None and os.stat(local).st_size == 0:
+                raise GateError(f"{file}: must hold scores, got an empty file; write it again")
+            table = dict(reader(local, names))
     except GateError:
         raise
     except FileNotFoundError:
-        raise GateError(f"{path}: must exist, got no such file; check the name") from None
+        raise GateError(f"{file}: must exist, got no such file; check the name") from None
     except PermissionError:
-        raise GateError(f"{path}: must be readable, got permission denied; allow this user to read it") from None
+        raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
-        raise GateError(f"{path}: must be a readable {suffix} file, got: {_reason(error)}; {remedy}") from None
-    return table, None if columns.label is None else _benign_rows(table[columns.label], columns, path)
+        raise GateError(f"{file}: must be a readable {file.suffix} file, got: {_reason(error)}; {remedy}") from None
+    rows = len(table[columns.score])
+    table |= {key: pa.chunked_array([pa.repeat(value, rows)]) for key, value in file.keys.items() if key in named}
+    return table, None if columns.label is None else _benign_rows(table[columns.label], columns, file, alone)
 
 
 # --- formats: each reads the named columns of one file into Arrow or NumPy arrays --------------------------
 
 
-def _read_parquet(path: str, names: list[str]) -> Mapping[str, Any]:
-    with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+def _read_parquet(path: _File, names: list[str]) -> Mapping[str, Any]:
+    source = os.fspath(path) if path.remote is None else path.remote.open_input_file(path.path)
+    with pyarrow.parquet.ParquetFile(source, memory_map=path.remote is None) as file:
         _require(names, file.schema_arrow.names, path)
         return _columns(file.read(columns=names), names)
 
 
-def _read_csv(path: str, names: list[str]) -> Mapping[str, Any]:
+def _read_arrow(path: _File, names: list[str]) -> Mapping[str, Any]:
+    with pa.memory_map(os.fspath(path)) as source:
+        try:
+            table = pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:
+            source.seek(0)
+            table = pa.ipc.open_stream(source).read_all()
+    _require(names, table.column_names, path)
+    return _columns(table, names)
+
+
+def _read_jsonl(path: _File, names: list[str]) -> Mapping[str, Any]:
+    table = pyarrow.json.read_json(os.fspath(path))
+    _require(names, table.column_names, path)
+    return _columns(table, names)
+
+
+def _read_csv(path: _File, names: list[str]) -> Mapping[str, Any]:
+    separator = "\t" if path.suffix == ".tsv" else ","
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        header = next(csv.reader(file), [])
+        header = next(csv.reader(file, delimiter=separator), [])
     if any("\ufffd" in name or "\0" in name for name in header):
         raise GateError(f"{path}: must be UTF-8 text, got other bytes in the header; save it as UTF-8")
-    quoted = _has_quotes(path, len(header))
+    quoted = _has_quotes(path, len(header), separator)
     _require(names, header, path)
     # Without `newlines_in_values` Arrow reads in parallel, but may cut a quoted line break in two and invent a row.
     # A blank line is no row, except where there is only one column: there it is a missing score.
-    parsing = pyarrow.csv.ParseOptions(newlines_in_values=quoted, ignore_empty_lines=len(header) > 1)
+    parsing = pyarrow.csv.ParseOptions(
+        delimiter=separator, newlines_in_values=quoted, ignore_empty_lines=len(header) > 1
+    )
     converting = pyarrow.csv.ConvertOptions(include_columns=names)
     try:
-        return _columns(pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=converting), names)
+        table = pyarrow.csv.read_csv(os.fspath(path), parse_options=parsing, convert_options=converting)
+        return _columns(table, names)
     except pa.ArrowInvalid:
-        _refuse_uneven_rows(path, len(header))
+        _refuse_uneven_rows(path, len(header), separator)
         raise
 
 
-_FIELDS = re.compile(rb'(?:"(?:[^"]++|"")*+"(?=[,\r\n]|\Z)|[^",\r\n][^,\r\n]*+|[,\r\n])*+')
+_FIELDS = {
+    separator: re.compile(
+        rb'(?:"(?:[^"]++|"")*+"(?=[SEP\r\n]|\Z)|[^"SEP\r\n][^SEP\r\n]*+|[SEP\r\n])*+'.replace(
+            b"SEP", separator.encode()
+        )
+    )
+    for separator in (",", "\t")
+}
 _QUOTED = re.compile(rb'"(?:[^"]++|"")*+"')
 
 
-def _has_quotes(path: str, width: int) -> bool:
+def _has_quotes(path: _File, width: int, separator: str) -> bool:
     """Whether a row has quotes. One never closed hides the rows behind it and is refused: Arrow would say nothing."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         header = max(text.find(b"\n"), 0)
         if text.find(b'"', header) < 0 and text[:header].count(b'"') % 2 == 0:  # writers often quote the header alone
             return False
-        match = _FIELDS.match(text)
+        match = _FIELDS[separator].match(text)
         end = match.end() if match else 0
         if end < len(text):
             lines = _QUOTED.sub(b"_", text[:end] + b"_").splitlines()
@@ -173,10 +319,10 @@ def _has_quotes(path: str, width: int) -> bool:
         return True
 
 
-def _refuse_uneven_rows(path: str, width: int) -> None:
+def _refuse_uneven_rows(path: _File, width: int, separator: str) -> None:
     """Name the row that Arrow could not split; slow, and only used on a file that is refused anyway."""
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        lines = csv.reader(file)
+        lines = csv.reader(file, delimiter=separator)
         next(lines)
         row = 0
         try:
@@ -193,14 +339,16 @@ def _refuse_uneven_rows(path: str, width: int) -> None:
             ) from None
 
 
-def _read_npy(path: str, names: list[str]) -> Mapping[str, Any]:
+def _read_npy(path: _File, names: list[str]) -> Mapping[str, Any]:
     if len(names) > 1:
         got = "a .npy file, which has none; name no such column in the policy or use .npz"
         raise GateError(f"{path}: must have a column {names[1]!r}, got {got}")
-    return {names[0]: _one_dimensional(np.lib.format.open_memmap(path, mode="r"), path)}  # never loads a pickle
+    return {
+        names[0]: _one_dimensional(np.lib.format.open_memmap(os.fspath(path), mode="r"), path)
+    }  # never loads a pickle
 
 
-def _read_npz(path: str, names: list[str]) -> Mapping[str, Any]:
+def _read_npz(path: _File, names: list[str]) -> Mapping[str, Any]:
     with open(path, "rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
         if len(names) == 1 and len(archive.files) == 1:
             return {names[0]: _one_dimensional(archive[archive.files[0]], path)}
@@ -212,9 +360,14 @@ def _read_npz(path: str, names: list[str]) -> Mapping[str, Any]:
     return table
 
 
-_READERS: dict[str, tuple[Callable[[str, list[str]], Mapping[str, Any]], str]] = {
+_READERS: dict[str, tuple[Callable[[_File, list[str]], Mapping[str, Any]], str]] = {
     ".parquet": (_read_parquet, "write it again"),
     ".csv": (_read_csv, "save it as comma-separated UTF-8 text with a header"),
+    ".tsv": (_read_csv, "save it as tab-separated UTF-8 text with a header"),
+    ".feather": (_read_arrow, "write it again"),
+    ".arrow": (_read_arrow, "write it again"),
+    ".jsonl": (_read_jsonl, "write one JSON object to a line"),
+    ".ndjson": (_read_jsonl, "write one JSON object to a line"),
     ".npy": (_read_npy, "save one plain array of numbers with numpy.save"),
     ".npz": (_read_npz, "save plain arrays of numbers with numpy.savez"),
 }
@@ -224,7 +377,7 @@ def _columns(table: pa.Table, names: list[str]) -> Mapping[str, Any]:
     return {name: table.column(name) for name in names}
 
 
-def _require(names: list[str], present: list[str], path: str) -> None:
+def _require(names: list[str], present: list[str], path: _File) -> None:
     for name in names:
         if present.count(name) == 1:
             continue
@@ -243,7 +396,7 @@ def _require(names: list[str], present: list[str], path: str) -> None:
         raise GateError(f"{path}: must have a column {name!r}, got {shown or 'no column at all'}; {hint}")
 
 
-def _one_dimensional(array: Any, path: str) -> NDArray[Any]:
+def _one_dimensional(array: Any, path: _File) -> NDArray[Any]:
     if not isinstance(array, np.ndarray):
         raise GateError(f"{path}: must hold arrays, got another kind of file inside; save them with numpy.savez")
     column: NDArray[Any] = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
@@ -255,8 +408,11 @@ def _one_dimensional(array: Any, path: str) -> NDArray[Any]:
 # --- from columns to benign float64 -------------------------------------------------------------------------
 
 
-def _benign_rows(labels: Any, columns: Columns, path: str) -> NDArray[np.bool_]:
-    """Which rows are benign: the policy's text compared in the label column's own type."""
+def _benign_rows(labels: Any, columns: Columns, path: _File, alone: bool) -> NDArray[np.bool_]:
+    """Which rows are benign: the policy's text compared in the label column's own type.
+
+    A file that stands `alone` must have some; among several, one may hold malicious rows only.
+    """
     if len(labels) == 0:
         return np.zeros(0, dtype=bool)
     wrong = f"{path}: column {columns.label!r} must hold words, numbers or booleans, got {_kind(labels)}"
@@ -273,7 +429,7 @@ def _benign_rows(labels: Any, columns: Columns, path: str) -> NDArray[np.bool_]:
             f"{path}: column {columns.label!r} must label every row, got none in {_rows(missing, None)}; "
             "label or remove these rows"
         )
-    if not benign.any():
+    if alone and not benign.any():
         found = pc.unique(labels)
         shown = ", ".join(map(_shown, found.slice(0, 5).to_pylist())) + (", ..." if len(found) > 5 else "")
         raise GateError(
@@ -316,7 +472,7 @@ def _is_text(kind: Any) -> bool:
     return str(kind) in text or pa.types.is_fixed_size_binary(kind)
 
 
-def _names(column: Any, name: str, path: str, benign: NDArray[np.bool_] | None) -> Any:
+def _names(column: Any, name: str, path: _File, benign: NDArray[np.bool_] | None) -> Any:
     """Groups or ids as text, one for every benign row."""
     try:
         text = _decoded(column).cast(pa.string())
@@ -349,7 +505,7 @@ def _digest(ids: list[Any]) -> str:
     return digest.hexdigest()
 
 
-def _to_float64(column: Any, name: str, path: str, benign: NDArray[np.bool_] | None) -> Floats:
+def _to_float64(column: Any, name: str, path: _File, benign: NDArray[np.bool_] | None) -> Floats:
     if len(column) == 0:
         return np.empty(0)
     wrong = f"{path}: column {name!r} must hold numbers, got {_kind(column)} in {plural(len(column), 'row')}"
@@ -391,7 +547,7 @@ def _is_number(text: str) -> bool:
     return re.match(_NUMBER, text) is not None
 
 
-def _refuse_text(column: Any, name: str, path: str) -> None:
+def _refuse_text(column: Any, name: str, path: _File) -> None:
     column = column.cast(pa.binary())  # which need not be UTF-8
     bad = ~pc.match_substring_regex(column, _NUMBER).fill_null(False).to_numpy()
     bad = bad if bad.any() else ~bad  # numbers written as text are wrong in every row
@@ -403,7 +559,7 @@ def _refuse_text(column: Any, name: str, path: str) -> None:
 
 
 def _refuse_outside(
-    values: Floats, name: str, domain: tuple[float, float], path: str, benign: NDArray[np.bool_] | None
+    values: Floats, name: str, domain: tuple[float, float], path: _File, benign: NDArray[np.bool_] | None
 ) -> None:
     low, high = domain
     if len(values) == 0 or (low <= values.min() and values.max() <= high):  # NaN makes both comparisons false

@@ -31,6 +31,8 @@ LABELLED = [".npz", ".csv", ".parquet"]
 BINARY = [".npy", ".npz", ".parquet"]
 EDGES = [0.0, 1.0, 5e-324, 1 - 2**-53, 0.1 + 0.2, 1 / 3, 1e-10, 0.25, 0.25]
 
+FORMATS = ".parquet, .csv, .tsv, .feather, .arrow, .jsonl, .ndjson, .npy, .npz"
+
 
 def labelled(benign: str = "0") -> Columns:
     return Columns(label="label", benign=benign)
@@ -574,10 +576,10 @@ def test_a_missing_file_is_refused(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_directory_named_like_a_file_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_an_empty_directory_named_like_a_file_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"scores{suffix}"
     path.mkdir()
-    assert refusal(path) == "must be a file, got a directory; name the files in it"
+    assert refusal(path) == f"must hold score files ({FORMATS}), got none; name another directory"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
@@ -601,7 +603,9 @@ def test_a_file_without_permission_is_refused(tmp_path: Path, suffix: str) -> No
 def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, name: str, suffix: str) -> None:
     path = tmp_path / name
     path.write_text("score\n0.1\n0.2\n")
-    assert refusal(path) == (f"must end in one of .parquet, .csv, .npy, .npz, got {suffix}; convert it to one of these")
+    assert refusal(path) == (
+        f"must end in one of {FORMATS} (or these with .gz), got {suffix}; convert it to one of these"
+    )
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
