@@ -17,7 +17,7 @@ from gate.errors import GateError
 if TYPE_CHECKING:
     from gate.policy import Document
     from gate.release import Record
-    from gate.scores import Scores
+    from gate.scores import Scores, Split
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
@@ -67,18 +67,22 @@ def cli(context: click.Context) -> None:
 @cli.command()
 @click.option("--policy", type=_name, metavar="FILE", help="The policy (YAML); without it, the built-in default.")
 @click.option("--release", required=True, metavar="NAME", help="What the release is called in the record.")
-@click.option(
-    "--fit", "fit_paths", type=_name, required=True, multiple=True, metavar="FILE", help="Benign scores to fit on."
-)
+@click.option("--fit", "fit_paths", type=_name, multiple=True, metavar="FILE", help="Benign scores to fit on.")
 @click.option(
     "--holdout",
     "holdout_paths",
     type=_name,
-    required=True,
     multiple=True,
     metavar="FILE",
     help="Benign scores to judge on; never used to fit.",
 )
+@click.option(
+    "--benign", "benign_paths", type=_name, multiple=True, metavar="FILE", help="Benign scores to split into the two."
+)
+@click.option(
+    "--split", type=click.FloatRange(0, 1, True, True), metavar="X", help="The fraction of --benign to fit on."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of the split.")
 @click.option("--out", type=_name, metavar="DIR", help="The release directory to write  [default: releases/NAME]")
 @click.option("--score-column", metavar="NAME", help="Overrides data.score of the policy.")
 @click.option("--label-column", metavar="NAME", help="Overrides data.label of the policy.")
@@ -96,6 +100,9 @@ def run(
     release: str,
     fit_paths: tuple[str, ...],
     holdout_paths: tuple[str, ...],
+    benign_paths: tuple[str, ...],
+    split: float | None,
+    seed: int,
     out: str | None,
     score_column: str | None,
     label_column: str | None,
@@ -121,7 +128,9 @@ def run(
     from gate import policy as policies
     from gate.release import refuse_existing
     from gate.scores import read
+    from gate.scores import split as divide
 
+    _require_samples(fit_paths, holdout_paths, benign_paths, split)
     release, created = _release_name(release), _now()
     directory = Path(out) if out else Path("releases", _as_directory(release))
     document = policies.load(policy) if policy else policies.load_default()
@@ -131,10 +140,17 @@ def run(
         raise GateError(f"{document.path}: reuse: must have a ledger to count uses in, got none; give --ledger FILE")
     refuse_existing(directory, force)
     columns, domain = document.policy.data, document.policy.calibration.domain
-    fit, holdout = read(fit_paths, columns, domain), read(holdout_paths, columns, domain)
-    _log(f"fit: {fit.summary}")
-    _log(f"holdout: {holdout.summary}")
-    return _gate(document, release, created, fit, holdout, None if dry_run else directory, force, as_json, ledger)
+    divided = None
+    if split is None:
+        fit, holdout = read(fit_paths, columns, domain), read(holdout_paths, columns, domain)
+        _log(f"fit: {fit.summary}")
+        _log(f"holdout: {holdout.summary}")
+    else:
+        benign = read(benign_paths, columns, domain)
+        fit, holdout, divided = divide(benign, split, seed)
+        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out")
+    out_directory = None if dry_run else directory
+    return _gate(document, release, created, fit, holdout, out_directory, force, as_json, ledger, divided)
 
 
 @cli.command()
@@ -273,6 +289,7 @@ def _gate(
     force: bool,
     as_json: bool,
     ledger: str | None = None,
+    divided: Split | None = None,
 ) -> int:
     """From scores to an exit code; every report is written before the code is given."""
     from gate import ledger as ledgers
@@ -298,6 +315,7 @@ def _gate(
         verdict=verdict,
         warnings=(*warnings(policy, len(fit), len(holdout)), *_ledger_warnings(ledger, holdout)),
         ledger=ledger,
+        split=divided,
     )
     if out is not None:
         files = {
@@ -314,6 +332,15 @@ def _gate(
     _print(_render(record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
     return EXIT_CODES[record.outcome]
+
+
+def _require_samples(
+    fit: tuple[str, ...], holdout: tuple[str, ...], benign: tuple[str, ...], split: float | None
+) -> None:
+    """Two samples, or one and how to divide it; nothing else says what was held out."""
+    apart, together = bool(fit and holdout), bool(benign and split is not None)
+    if apart == together or (apart and (benign or split is not None)) or (together and (fit or holdout)):
+        raise click.UsageError("give either --fit and --holdout, or --benign and --split")
 
 
 def _ledger_warnings(ledger: str | None, holdout: Scores) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from gate.calibrator import Calibrator
     from gate.evidence import Use
     from gate.policy import Document, Policy
-    from gate.scores import Scores
+    from gate.scores import Scores, Split
     from gate.verdict import Finding, Verdict
 
 SCHEMA_VERSION = 1
@@ -84,6 +85,14 @@ class HoldoutSection(_Section):
     n: int
     rows_sha256: str | None = None
     groups: int | None = None
+
+
+class SplitSection(_Section):
+    """How one benign sample was divided; null where fit and held-out rows came apart already."""
+
+    fraction: float
+    seed: int
+    by: str
 
 
 class ReuseSection(_Section):
@@ -164,6 +173,7 @@ class Record(_Section):
     waivers: tuple[WaiverEntry, ...]
     warnings: tuple[str, ...] = ()
     reuse: ReuseSection | None = None
+    split: SplitSection | None = None
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -181,6 +191,7 @@ def compose(
     verdict: Verdict,
     warnings: tuple[str, ...] = (),
     ledger: str | None = None,
+    split: Split | None = None,
 ) -> Record:
     """Put together what was decided and where it came from."""
     policy = document.policy
@@ -235,6 +246,7 @@ def compose(
         ),
         warnings=warnings,
         reuse=_reuse(document.policy, ledger, verdict.use),
+        split=None if split is None else SplitSection(**asdict(split)),
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import numpy as np
@@ -51,10 +51,15 @@ class Scores:
     values: Floats
     sources: tuple[Source, ...] = ()
     groups: NDArray[np.int64] | None = None  # the number of each row's group, where the policy names a column
-    rows_sha256: str | None = None  # the digest of the rows' ids, where it names one: scores change, ids do not
+    ids: Any = None  # what names each row across releases, as Arrow text, where it names a column
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
+
+    @cached_property
+    def rows_sha256(self) -> str | None:
+        """The digest of the rows by their ids, where there are any: scores change with every release, ids do not."""
+        return None if self.ids is None else _digest(self.ids)
 
     @cached_property
     def group_sizes(self) -> Floats:
@@ -105,7 +110,45 @@ def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float]) ->
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)
         raise GateError(f"{names}: must hold at least 2 benign scores, got {len(values)}; give more benign rows")
-    return Scores(values, tuple(sources), _number(groups) if groups else None, _digest(ids) if ids else None)
+    return Scores(values, tuple(sources), _number(groups) if groups else None, _joined(ids) if ids else None)
+
+
+@dataclass(frozen=True)
+class Split:
+    """How one sample was divided, exactly enough to do it again on the same rows in the same order."""
+
+    fraction: float
+    seed: int
+    by: Literal["rows", "groups"]
+
+
+def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, Split]:
+    """Divide one sample at random into rows to fit on and rows to hold out; the rows of one group stay together."""
+    if not 0 < fraction < 1:
+        raise GateError(f"--split: must be a fraction between 0 and 1, got {fraction:g}; write 0.3 to fit on 30 %")
+    rng = np.random.default_rng(seed)
+    if scores.groups is None:
+        fitted = np.zeros(len(scores), dtype=bool)
+        fitted[rng.permutation(len(scores))[: round(fraction * len(scores))]] = True
+    else:
+        order = rng.permutation(len(scores.group_sizes))
+        taken = np.cumsum(scores.group_sizes[order]) <= fraction * len(scores)
+        fitted = np.isin(scores.groups, order[taken])
+    fit, holdout = (_part(scores, rows) for rows in (fitted, ~fitted))
+    if min(len(fit), len(holdout)) < 2:
+        raise GateError(
+            f"--split: must leave at least 2 benign rows on each side, got {len(fit):,} and {len(holdout):,}; "
+            "choose another fraction or give more rows or groups"
+        )
+    return fit, holdout, Split(fraction, seed, "rows" if scores.groups is None else "groups")
+
+
+def _part(scores: Scores, rows: NDArray[np.bool_]) -> Scores:
+    groups = None
+    if scores.groups is not None:
+        groups = np.unique(scores.groups[rows], return_inverse=True)[1].astype(np.int64)
+    ids = None if scores.ids is None else scores.ids.filter(pa.array(rows))
+    return Scores(scores.values[rows], scores.sources, groups, ids)
 
 
 def write_parquet(path: Path, values: Floats) -> None:
@@ -489,15 +532,18 @@ def _names(column: Any, name: str, path: _File, benign: NDArray[np.bool_] | None
 
 def _number(groups: list[Any]) -> NDArray[np.int64]:
     """The same small integer for the same group, over all files."""
-    together = pa.chunked_array([chunk for part in groups for chunk in part.chunks], type=pa.string())
-    return np.asarray(together.combine_chunks().dictionary_encode().indices.to_numpy(), dtype=np.int64)
+    return np.asarray(_joined(groups).dictionary_encode().indices.to_numpy(), dtype=np.int64)
 
 
-def _digest(ids: list[Any]) -> str:
+def _joined(columns: list[Any]) -> Any:
+    """The columns of all files as one array of text."""
+    together = pa.chunked_array([chunk for part in columns for chunk in part.chunks], type=pa.string())
+    return together.cast(pa.large_string()).combine_chunks()
+
+
+def _digest(ids: Any) -> str:
     """The digest of a set of rows by their ids, whatever the order and the file format."""
-    together = pa.chunked_array([chunk for part in ids for chunk in part.chunks], type=pa.string())
-    together = together.cast(pa.large_string()).combine_chunks()
-    ordered = together.take(pc.sort_indices(together))
+    ordered = ids.take(pc.sort_indices(ids)).cast(pa.large_string())
     _, offsets, text = ordered.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[ordered.offset : ordered.offset + len(ordered) + 1]
     digest = hashlib.sha256(np.diff(ends).astype("<i8", copy=False).data)

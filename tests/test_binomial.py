@@ -405,7 +405,7 @@ def test_rows_that_would_prove_the_papers_deepest_target() -> None:
     assert not is_proven(164_929 * 13 // 139_315, 164_929, *band)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.data(),
     st.integers(1, 200),

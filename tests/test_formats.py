@@ -201,8 +201,12 @@ def test_numbers_on_stdin(content: str, code: int, sentence: str, tmp_path: Path
     ("name", "content", "sentence"),
     [
         ("s.csv.gz", b"not gzip", "must be a readable .csv file, got: Not a gzipped file"),
-        ("s.csv.gz", gzip.compress(delimited(","))[:-20], "must be a readable .csv file, got: Compressed file ended"),
-        ("s.csv.gz", gzip.compress(b""), "must hold scores, got an empty file"),
+        (
+            "s.csv.gz",
+            gzip.compress(delimited(","), mtime=0)[:-20],
+            "must be a readable .csv file, got: Compressed file ended",
+        ),
+        ("s.csv.gz", gzip.compress(b"", mtime=0), "must hold scores, got an empty file"),
         ("s.tsv", b"score\tlabel\n0.5\t0\n0.5\t0\t1\n", "must have 2 columns in every row, got 3 in row 2"),
         ("s.tsv", b'score\n"0.5\n0.5\n', "must close every quoted field"),
         ("s.jsonl", b'{"score": 0.5}\n{"score": "abc"}\n', "must be a readable .jsonl file, got: JSON parse error"),
@@ -212,6 +216,7 @@ def test_numbers_on_stdin(content: str, code: int, sentence: str, tmp_path: Path
         ("s.feather", b"FEA1" * 9, "must be a readable .feather file"),
         ("s.arrow", arrow(stream=False)[:200], "must be a readable .arrow file"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_broken_files_are_refused_in_one_line(name: str, content: bytes, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / name

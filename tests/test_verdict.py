@@ -138,7 +138,7 @@ small_targets = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(RULES), small_targets, st.integers(1, 120), st.booleans(), st.sampled_from(["0.95", "0.5"]))
 def test_accepts_are_the_counts_that_pass(rule: str, text: str, n: int, extrapolated: bool, confidence: str) -> None:
     """Judging every count one by one: `accepts` names those that pass, and a fail is always a refutation."""
@@ -151,7 +151,7 @@ def test_accepts_are_the_counts_that_pass(rule: str, text: str, n: int, extrapol
     assert all((finding.remedy is None) == (finding.outcome == "pass") for finding in findings)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(small_targets, st.integers(1, 80), st.booleans())
 def test_a_stricter_rule_passes_no_more(text: str, n: int, extrapolated: bool) -> None:
     policies, lowest = [make(rule, text) for rule in RULES], 1.0 if extrapolated else SUPPORTED
@@ -304,6 +304,13 @@ def test_a_waiver_names_its_target_however_the_rate_is_written(written: str) -> 
     assert found.outcome == "pass"
 
 
+def test_each_waiver_is_reported_by_what_it_covers_itself() -> None:
+    """One that covers a finding does not make its neighbour look used."""
+    policy = make("observed", *THREE, waivers=(waiver("fpr@0.01"), waiver("fpr@0.001")))
+    found = verdict(policy, COUNTS["pass"][0], COUNTS["fail"][1], COUNTS["pass"][2])
+    assert [use.status for use in found.waivers] == ["unused", "active"]
+
+
 def test_of_two_waivers_for_one_check_the_valid_one_counts() -> None:
     policy = make("observed", waivers=(waiver("fpr@0.001", date(2026, 1, 1)), waiver("fpr@0.001", date(2027, 1, 1))))
     found = verdict(policy, COUNTS["fail"][1])
@@ -343,6 +350,12 @@ NO_COUNT_OF_139_315 = "no count proves it, 1 or fewer or 31 or more refute it"
             0,
             N,
             "0 false positives in 139,315 benign rows; 0 to 9 prove it, 27 or more refute it",
+        ),
+        (
+            target(min_n=1),
+            5,
+            5000,
+            "5 false positives in 5,000 benign rows; no count proves it, none at all or 13 or more refute it",
         ),
         (target("0.5", 1, "1"), 1, 1, "1 false positive in 1 benign row; 0 to 1 prove it, no count refutes it"),
         (

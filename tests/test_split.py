@@ -1,0 +1,125 @@
+"""One benign sample divided here: repeatable, complete, and with the rows of a group on one side."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gate.errors import GateError
+from gate.scores import Scores, Split, split
+
+
+def sample(n: int, groups: np.ndarray | None = None) -> Scores:
+    return Scores(np.random.default_rng(1).uniform(size=n), (), groups, pa.array([f"row {i}" for i in range(n)]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(10, 500), st.floats(0.2, 0.8), st.integers(0, 2**32))
+def test_every_row_is_on_exactly_one_side(n: int, fraction: float, seed: int) -> None:
+    scores = sample(n)
+    fit, holdout, how = split(scores, fraction, seed)
+    assert len(fit) == round(fraction * n)
+    assert sorted(np.concatenate([fit.values, holdout.values])) == sorted(scores.values)
+    assert sorted(fit.ids.to_pylist() + holdout.ids.to_pylist()) == sorted(scores.ids.to_pylist())
+    assert how == Split(fraction, seed, "rows")
+    again = split(scores, fraction, seed)
+    assert np.array_equal(again[0].values, fit.values)
+    assert again[1].rows_sha256 == holdout.rows_sha256 != fit.rows_sha256
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(5, 60), st.floats(0.3, 0.7), st.integers(0, 2**32))
+def test_the_rows_of_a_group_stay_together(groups: int, fraction: float, seed: int) -> None:
+    """And the fit side holds at most the fraction asked for: a group that would exceed it is held out."""
+    numbers = np.random.default_rng(groups).integers(0, groups, 20 * groups)
+    numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    scores = sample(len(numbers), numbers)
+    fit, holdout, how = split(scores, fraction, seed)
+    sides = {id_: side for side, part in enumerate((fit, holdout)) for id_ in part.ids.to_pylist()}
+    for number in np.unique(numbers):
+        assert len({sides[f"row {i}"] for i in np.flatnonzero(numbers == number)}) == 1
+    assert how.by == "groups"
+    assert len(fit) <= fraction * len(scores)
+    assert sorted([*fit.group_sizes, *holdout.group_sizes]) == sorted(scores.group_sizes)
+    assert fit.group_sizes.min() > 0
+
+
+def test_another_seed_divides_otherwise() -> None:
+    assert not np.array_equal(split(sample(100), 0.5, 0)[0].values, split(sample(100), 0.5, 1)[0].values)
+
+
+@pytest.mark.parametrize(
+    ("n", "fraction", "groups"), [(10, 0.05, None), (10, 0.95, None), (50, 0.5, np.zeros(50, int))]
+)
+def test_a_side_without_rows_is_refused(n: int, fraction: float, groups: np.ndarray | None) -> None:
+    with pytest.raises(GateError, match=r"^--split: must leave at least 2 benign rows on each side, got "):
+        split(sample(n, groups), fraction, 0)
+
+
+def gate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "gate", *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("split")
+    rows = 60_000
+    rng = np.random.default_rng(2)
+    table = {"score": rng.beta(0.5, 8, rows), "tenant": rng.integers(0, 500, rows), "id": np.arange(rows)}
+    pa.parquet.write_table(pa.table(table), path / "benign.parquet")
+    policy = "version: 1\nname: one\ntargets: [{fpr: 10%, min_n: 1000, max_relative_error: 0.5}]\n"
+    (path / "policy.yaml").write_text(policy)
+    return path
+
+
+RUN = ["run", "--policy", "policy.yaml", "--release", "r", "--benign", "benign.parquet"]
+
+
+def test_one_file_is_gated_and_the_record_says_how_it_was_divided(here: Path) -> None:
+    result = gate(*RUN, "--split", "0.3", "--seed", "7", "--json", "--dry-run", cwd=here)
+    assert result.returncode == 0, result.stderr
+    record = json.loads(result.stdout)
+    assert (record["fit"]["n"], record["holdout"]["n"]) == (18_000, 42_000)
+    assert record["split"] == {"fraction": 0.3, "seed": 7, "by": "rows"}
+    assert "60,000 benign of 60,000 rows from benign.parquet; 18,000 to fit, 42,000 held out" in result.stderr
+
+
+def test_groups_named_on_the_command_line_are_kept_whole(here: Path) -> None:
+    result = gate(*RUN, "--split", "0.3", "--group-column", "tenant", "--json", "--dry-run", cwd=here)
+    assert result.returncode == 0, result.stderr
+    record = json.loads(result.stdout)
+    assert record["split"] == {"fraction": 0.3, "seed": 0, "by": "groups"}
+    assert record["holdout"]["groups"] < 500
+    finding = record["findings"][0]
+    assert finding["effective_n"] <= finding["benign"] == record["holdout"]["n"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        RUN,
+        [*RUN, "--split", "0.5", "--fit", "benign.parquet"],
+        [*RUN[:-2], "--split", "0.5"],
+        [*RUN[:-2], "--fit", "benign.parquet"],
+        [*RUN[:-2], "--fit", "benign.parquet", "--holdout", "benign.parquet", "--split", "0.5"],
+    ],
+)
+def test_half_a_pair_of_samples_is_refused(arguments: list[str], here: Path) -> None:
+    result = gate(*arguments, cwd=here)
+    assert result.returncode == 2
+    assert "give either --fit and --holdout, or --benign and --split" in result.stderr
+
+
+@pytest.mark.parametrize("fraction", ["0", "1", "-0.1", "1.5", "nan", "x"])
+def test_a_fraction_that_divides_nothing_is_refused(fraction: str, here: Path) -> None:
+    result = gate(*RUN, "--split", fraction, cwd=here)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
