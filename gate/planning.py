@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from gate.binomial import Band, Range, beta_binomial_between, beta_cdf, critical_counts, first, lower_tail, upper_tail
 from gate.calibrator import fractional_rank, label
+from gate.errors import GateError
 from gate.policy import Policy, Target
 from gate.verdict import passing_counts
 
@@ -84,6 +85,8 @@ class Plan:
 
 def plan(policy: Policy, fit_n: int | None = None, holdout_n: int | None = None, power: float = 0.95) -> Plan:
     """Plan every target at the sizes given; where one is not, at its own `min_n`."""
+    if not 0.0 < power < 1.0:  # NaN is neither
+        raise GateError(f"power: must be above 0 and below 1, got {power}; give one such as 0.95")
     return Plan(power, tuple(plan_target(policy, target, fit_n, holdout_n, power) for target in policy.targets))
 
 
@@ -162,7 +165,12 @@ def describe_weakness(planned: TargetPlan, power: float) -> str | None:
         problem = f"a release at {multiple:g} times the target still passes {planned.teeth[0].passes:.1%} of the time"
     least = planned.target.min_n
     equal = planned.equal_needed
-    if planned.holdout_needed is not None and not (equal and 2 * equal < planned.holdout_needed):
+    if planned.liveness >= WEAK_LIVENESS:
+        if planned.teeth_needed is None:
+            return f"{planned.target.check}: {problem}; no number of rows would do"
+        rows = max(planned.teeth_needed, planned.holdout_needed or least, least)
+        cure = f"{rows:,} held-out rows would let it pass at most {WEAK_TEETH:.0%} of the time"
+    elif planned.holdout_needed is not None and not (equal and 2 * equal < planned.holdout_needed):
         cure = (
             f"{max(planned.holdout_needed, least):,} held-out rows would let a sound one pass {power:.0%} of the time"
         )

@@ -17,6 +17,9 @@ from gate.policy import Policy
 from gate.report.rows import percent
 
 
+WIDEST = 200  # a table wider than the terminal wraps there: better than numbers cut short
+
+
 def render(plan: Plan, policy: Policy, width: int = 80) -> str:
     buffer = io.StringIO()
     console = Console(
@@ -25,12 +28,12 @@ def render(plan: Plan, policy: Policy, width: int = 80) -> str:
     console.print(Text(f"policy {policy.name}: rule {policy.rule}, confidence {policy.confidence}"))
     console.print()
     console.print(Text(f"Rows needed so that a sound release passes {plan.power:.4g} of the time"))
-    console.print(_needs(plan))
+    console.print(_needs(plan), crop=False, width=WIDEST)
     console.print()
     console.print(
         Text("What the gate does with so many rows: to a sound release, and to one at a multiple of the target")
     )
-    console.print(_chances(plan))
+    console.print(_chances(plan), crop=False, width=WIDEST)
     for target in plan.targets:
         weakness = describe_weakness(target, plan.power)
         if weakness:

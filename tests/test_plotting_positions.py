@@ -1,0 +1,245 @@
+"""Every plotting position keeps its promise: by the exact law of order statistics and by fitting for real."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta
+
+from gate.calibrator import fit, fractional_rank, from_json, label, rows_to_support
+from gate.contract import Anchor, Contract
+from gate.errors import GateError
+from gate.policy import Calibration, parse
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "statistics.json").read_text())
+POSITIONS = ("filliben", "mean", "median", "conformal", "np 0.95")
+positions = st.sampled_from([*POSITIONS, "np 0.5", "np 0.999"])
+sizes = st.integers(2, 400) | st.sampled_from([10_000, 59_706, 10**6, 10**8])
+
+
+# --- golden numbers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", GOLDEN["np_umbrella"], ids=lambda c: str(c["n"]))
+def test_the_umbrella_rank_equals_the_golden_numbers(case: dict[str, Any]) -> None:
+    """The deepest rank labelled at most the rate, and how often its true rate exceeds it."""
+    n, fpr, position = case["n"], case["fpr"], f"np {1 - case['delta']:g}"
+    labels = label(np.arange(1, 200), n, position)
+    deepest = int(np.count_nonzero(labels <= fpr))
+    assert deepest == case["rank_from_top"] == int(fractional_rank(Fraction(str(fpr)), n, position))
+    assert beta.sf(fpr, deepest, n - deepest + 1) == pytest.approx(case["violation"], rel=1e-8)
+
+
+@pytest.mark.parametrize("case", GOLDEN["np_umbrella_min_n"], ids=lambda c: f"{c['fpr']:g}")
+def test_the_umbrellas_fewest_rows_equal_the_golden_numbers(case: dict[str, Any]) -> None:
+    """n >= ln(delta) / ln(1 - p)."""
+    assert rows_to_support(case["fpr"], f"np {1 - case['delta']:g}") == case["n"]
+
+
+# --- the labels ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(sizes, positions)
+def test_labels_rise_with_the_rank_and_are_rates(n: int, position: str) -> None:
+    ranks = np.unique(np.clip(np.concatenate([np.arange(1, 50), np.geomspace(1, n, 50).astype(int), [n]]), 1, n))
+    labels = label(ranks, n, position)
+    assert np.all(np.diff(labels) > 0)
+    assert labels[0] > 0
+    assert labels[-1] <= 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(sizes, positions, st.data())
+def test_the_fractional_rank_inverts_the_label(n: int, position: str, data: st.DataObject) -> None:
+    """The rate on a label has that rank; a rate between two labels has a rank between them."""
+    rank = data.draw(st.integers(2, n - 1)) if n > 3 else 2
+    here, deeper = (float(label(k, n, position)) for k in (rank, min(rank + 1, n)))
+    if rank < n:
+        assert float(fractional_rank(Fraction(here), n, position)) == pytest.approx(rank, rel=1e-6)
+    if rank + 1 < n:
+        between = fractional_rank(Fraction((here + deeper) / 2), n, position)
+        assert rank - 1e-6 * rank <= between <= rank + 1 + 1e-6 * rank
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("fpr", [0.1, 0.01, 0.003])
+def test_rows_to_support_are_the_fewest(position: str, fpr: float) -> None:
+    rows = rows_to_support(fpr, position)
+    assert label(1, rows, position) <= fpr < label(1, rows - 1, position)
+
+
+@pytest.mark.parametrize("n", [10, 1000, 59_706, 10**9])
+@pytest.mark.parametrize("rank", [1, 2, 5, 9])
+def test_labels_are_what_they_are_called(n: int, rank: int) -> None:
+    """By scipy's beta law: the median, the mean, the 95 % quantile; Filliben's within 2 % of the median."""
+    law = beta(rank, n - rank + 1)
+    assert law.cdf(label(rank, n, "median")) == pytest.approx(0.5, abs=1e-9)
+    assert law.cdf(label(rank, n, "np 0.95")) == pytest.approx(0.95, abs=1e-9)
+    assert label(rank, n, "mean") == pytest.approx(law.mean(), rel=1e-12)
+    assert label(rank, n, "filliben") == pytest.approx(float(label(rank, n, "median")), rel=0.02)
+    assert label(rank, n, "conformal") == pytest.approx((rank + 1) / (n + 1), rel=1e-15)
+
+
+def test_a_median_of_a_billion_rows_is_a_median() -> None:
+    """Where scipy's inverse of the beta law is off by a factor of two."""
+    assert beta.cdf(label(1000, 10**9, "median"), 1000, 10**9 - 999) == pytest.approx(0.5, abs=1e-9)
+
+
+# --- what the thresholds promise, by real fits --------------------------------------------------------------
+
+N, FITS = 400, 3000
+RATE = Decimal("0.05")
+CONTRACT = Contract((Anchor(RATE, Decimal("0.5")),))
+
+
+@pytest.fixture(scope="module")
+def true_rates() -> dict[str, np.ndarray]:
+    """The true FPR of the 5 % threshold in 3,000 fits on 400 uniform scores, for which it is 1 - threshold."""
+    samples = np.random.default_rng(20_262).random((FITS, N))
+    found = {}
+    for position in POSITIONS:
+        chosen = Calibration(plotting_position=position, knots=11)
+        thresholds = [fit(sample, chosen, CONTRACT).thresholds[RATE] for sample in samples]
+        found[position] = 1 - np.array(thresholds, dtype=np.float64)
+    return found
+
+
+# Monte Carlo: the standard error of a share p among 3,000 fits is sqrt(p (1 - p) / 3000); four are allowed.
+def error(share: float) -> float:
+    return 4 * (share * (1 - share) / FITS) ** 0.5
+
+
+@pytest.mark.parametrize("position", ["median", "filliben"])
+def test_medians_exceed_their_target_half_of_the_time(position: str, true_rates: dict[str, np.ndarray]) -> None:
+    """Within 4 standard errors, 3.7 %; the interpolation between two ranks moves it by far less."""
+    assert np.mean(true_rates[position] > float(RATE)) == pytest.approx(0.5, abs=error(0.5))
+
+
+def test_the_mean_meets_its_target_on_average(true_rates: dict[str, np.ndarray]) -> None:
+    """Four standard errors of the mean of 3,000 rates, each with a deviation of about 1.1 %, are 0.08 %."""
+    rates = true_rates["mean"]
+    assert np.mean(rates) == pytest.approx(float(RATE), abs=4 * float(np.std(rates)) / FITS**0.5)
+    assert np.mean(true_rates["filliben"]) > np.mean(rates) + 0.0005  # biased up by 0.3175 / n
+
+
+def test_conformal_thresholds_are_marginally_valid(true_rates: dict[str, np.ndarray]) -> None:
+    """A fresh score reaches them at most at the target rate: on average one rank, 1 / 401, less."""
+    rates = true_rates["conformal"]
+    mean, slack = float(np.mean(rates)), 4 * float(np.std(rates)) / FITS**0.5
+    assert mean <= float(RATE) + slack
+    assert mean == pytest.approx(float(RATE) - 1 / (N + 1), abs=slack)
+
+
+def test_umbrella_thresholds_keep_their_target_with_the_stated_confidence(true_rates: dict[str, np.ndarray]) -> None:
+    """95 % of the time, less at most 4 standard errors of 0.4 %; no other position comes near it."""
+    kept = {position: float(np.mean(rates <= float(RATE))) for position, rates in true_rates.items()}
+    assert kept["np 0.95"] >= 0.95 - error(0.95)
+    assert kept["np 0.95"] <= 0.97
+    assert max(share for position, share in kept.items() if position != "np 0.95") < 0.8
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_true_rates_follow_the_beta_law_of_the_fractional_rank(
+    position: str, true_rates: dict[str, np.ndarray]
+) -> None:
+    """Kolmogorov's distance to it: 2.2 / sqrt(3000) has a chance of 1 in 8,000, and the law is off by 0.01 at most."""
+    x = float(fractional_rank(Fraction(RATE), N, position))
+    levels = np.sort(beta.cdf(true_rates[position], x, N - x + 1))
+    steps = np.arange(FITS + 1) / FITS
+    assert max(np.max(levels - steps[:-1]), np.max(steps[1:] - levels)) < 2.2 / FITS**0.5 + 0.01
+
+
+# --- ties ---------------------------------------------------------------------------------------------------
+
+tied = st.builds(
+    lambda seed, n, decimals: np.round(np.random.default_rng(seed).beta(0.5, 4, n), decimals),
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 1500),
+    st.integers(0, 4),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tied, positions)
+@example(np.repeat([0.1, 0.5, 1.0], 7), "np 0.95")
+@example(np.full(50, 0.5), "conformal")
+def test_conservative_ties_flag_no_more_than_the_position_allows(scores: np.ndarray, position: str) -> None:
+    """At every anchor, the fit scores flagged have a label that does not exceed the anchor's rate."""
+    n = len(scores)
+    calibrator = fit(scores, Calibration(plotting_position=position, knots=1000))
+    calibrated = calibrator.predict(scores)
+    for anchor in calibrator.contract.anchors:
+        flagged = int(np.count_nonzero(calibrated >= float(anchor.score)))
+        assert flagged <= fractional_rank(Fraction(anchor.fpr), n, position)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 2000), st.integers(0, 2**32 - 1), positions)
+@example(999, 1, "median")
+@example(999, 1, "conformal")
+def test_without_ties_both_modes_are_identical(n: int, seed: int, position: str) -> None:
+    """Also at an anchor of one half, on which the median of an odd number of rows lies exactly."""
+    scores = np.random.default_rng(seed).beta(0.7, 5, n)
+    contract = Contract((Anchor(Decimal("0.5"), Decimal("0.1")), Anchor(Decimal("0.01"), Decimal("0.5"))))
+    modes = [
+        fit(scores, Calibration(ties=ties, plotting_position=position, knots=500), contract)
+        for ties in ("average", "conservative")
+    ]
+    assert np.array_equal(modes[0].knots, modes[1].knots)
+    assert modes[0].facts == modes[1].facts
+
+
+# --- end to end ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_calibrators_read_back_bit_equal(position: str) -> None:
+    scores = np.round(np.random.default_rng(3).beta(0.5, 8, 5000), 4)
+    calibrator = fit(scores, Calibration(plotting_position=position))
+    again = from_json(calibrator.to_json())
+    assert again.settings.plotting_position == position
+    assert again.to_json() == calibrator.to_json()
+    assert again.thresholds == calibrator.thresholds
+
+
+def test_stricter_promises_put_thresholds_higher() -> None:
+    scores = np.random.default_rng(4).random(20_000)
+    at = {p: fit(scores, Calibration(plotting_position=p)).thresholds[Decimal("0.001")] for p in POSITIONS}
+    at["np 0.5"] = fit(scores, Calibration(plotting_position="np 0.5")).thresholds[Decimal("0.001")]
+    assert at["np 0.95"] > at["conformal"] > at["mean"] > at["filliben"]
+    assert at["np 0.5"] == at["median"]
+
+
+def policy_with(position: str) -> str:
+    return f"""\
+version: 1
+name: test
+calibration: {{plotting_position: {position}}}
+targets: [{{fpr: 1%, min_n: 100, max_relative_error: 0.5}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [("{np: 0.95}", "np 0.95"), ("{np: 95%}", "np 0.95"), ("{np: 0.950}", "np 0.95"), ("conformal", "conformal")],
+)
+def test_positions_in_a_policy(written: str, kept: str) -> None:
+    policy = parse(policy_with(written), "test.yaml").policy
+    assert policy.calibration.plotting_position == kept
+    calibrator = fit(np.random.default_rng(5).random(1000), policy.calibration, policy.anchors)
+    assert calibrator.facts.lowest_label == label(1, 1000, kept)
+
+
+@pytest.mark.parametrize("written", ["{np: 1}", "{np: 0.4}", "{np: high}", "np", "{mean: 0.9}", "weibull", "[np, 0.9]"])
+def test_other_positions_are_refused(written: str) -> None:
+    with pytest.raises(GateError, match=r"test\.yaml:3: calibration\.plotting_position"):
+        parse(policy_with(written), "test.yaml")
