@@ -220,6 +220,7 @@ def _gate(
 ) -> int:
     """From scores to an exit code; every report is written before the code is given."""
     from gate.calibrator import fit_sorted
+    from gate.curve import trace
     from gate.evidence import measure
     from gate.release import compose, write
     from gate.verdict import judge
@@ -236,6 +237,7 @@ def _gate(
         holdout=holdout,
         calibrator=calibrator,
         verdict=verdict,
+        curve=trace(calibrator, holdout.ordered, policy.confidence),
     )
     if out is not None:
         files = {

@@ -12,18 +12,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gate.errors import GateError
 
 if TYPE_CHECKING:
     from gate.calibrator import Calibrator
+    from gate.curve import Curve
     from gate.policy import Document
     from gate.scores import Scores
     from gate.verdict import Finding, Verdict
 
 SCHEMA_VERSION = 1
 MAX_RECORD_BYTES = 50_000_000
+MAX_CURVE_POINTS = 200
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 
@@ -105,17 +107,49 @@ class FindingEntry(_Section):
     reason: str
     message: str
     remedy: str | None
-    target_fpr: float
+    target_fpr: float | None = None
+    score: float | None = None
+    threshold: float | None = None
+    false_positives: int | None = None
+    benign: int | None = None
+    min_n: int | None = None
+    observed_fpr: float | None = None
+    interval: tuple[float, float] | None = None
+    relative_error: float | None = None
+    tolerance: tuple[float, float] | None = None
+    accepts: tuple[int, int] | None = None
+
+
+class CurvePoint(_Section):
+    """The held-out rows at one calibrated score; `threshold` is the smallest raw score that reaches it."""
+
     score: float
+    expected_fpr: float
     threshold: float | None
     false_positives: int
-    benign: int
-    min_n: int
-    observed_fpr: float
     interval: tuple[float, float]
-    relative_error: float
-    tolerance: tuple[float, float]
-    accepts: tuple[int, int] | None
+
+
+class RocPoint(_Section):
+    fpr: float
+    threshold: float | None
+    true_positives: int
+
+
+class RocSection(_Section):
+    """What the malicious scores reach at each promised FPR."""
+
+    malicious: int
+    points: tuple[RocPoint, ...] = Field(max_length=MAX_CURVE_POINTS)
+
+
+class CurveSection(_Section):
+    """The whole contract at a bounded number of points, for figures without data; beyond `floor` it is extrapolated."""
+
+    benign: int
+    floor: AnchorEntry
+    points: tuple[CurvePoint, ...] = Field(max_length=MAX_CURVE_POINTS)
+    roc: RocSection | None = None
 
 
 class WaiverEntry(_Section):
@@ -142,6 +176,8 @@ class Record(_Section):
     calibrator: CalibratorSection
     findings: tuple[FindingEntry, ...]
     waivers: tuple[WaiverEntry, ...]
+    warnings: tuple[str, ...] = ()
+    curve: CurveSection | None = None
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -157,6 +193,7 @@ def compose(
     holdout: Scores,
     calibrator: Calibrator,
     verdict: Verdict,
+    curve: Curve | None = None,
 ) -> Record:
     """Put together what was decided and where it came from."""
     policy = document.policy
@@ -203,11 +240,29 @@ def compose(
             )
             for use in verdict.waivers
         ),
+        curve=_curve(curve) if curve else None,
     )
 
 
 def _sources(scores: Scores) -> tuple[SourceEntry, ...]:
     return tuple(SourceEntry(path=_storable(s.path), rows=s.rows, benign=s.benign) for s in scores.sources)
+
+
+def _curve(curve: Curve) -> CurveSection:
+    return CurveSection(
+        benign=curve.benign,
+        floor=AnchorEntry(fpr=float(curve.floor.fpr), score=float(curve.floor.score)),
+        points=tuple(
+            CurvePoint(
+                score=point.score,
+                expected_fpr=point.expected_fpr,
+                threshold=point.threshold,
+                false_positives=point.false_positives,
+                interval=point.interval,
+            )
+            for point in curve.points
+        ),
+    )
 
 
 def _storable(path: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import jinja2
 
+from gate.report.rows import spaced
+
 
 def environment(safe_text: Callable[[str], str]) -> jinja2.Environment:
     env = jinja2.Environment(
@@ -17,5 +19,6 @@ def environment(safe_text: Callable[[str], str]) -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     env.filters["safe_text"] = safe_text
-    env.filters["count"] = lambda number: f"{number:,}"
+    env.filters["sentence"] = lambda text: safe_text(f"{text[:1].upper()}{text[1:]}")
+    env.filters["count"] = spaced
     return env
