@@ -182,23 +182,13 @@ class _CurveDisplay(Display):
             [f.tolerance for f in found],
         )
 
-    def _mark_floor(self, ax: Axes, top: float, anchor: str) -> None:
+    def _mark_floor(self, ax: Axes) -> None:
         """Everything right of the floor is extrapolated."""
         right = ax.get_xlim()[1]
-        if self.floor_score >= right:
-            return
-        ax.axvspan(self.floor_score, right, facecolor="none", edgecolor=COLORS["line"], hatch="////", lw=0, zorder=0)
-        ax.axvline(self.floor_score, color=COLORS["soft"], lw=0.9, ls=(0, (2, 2)))
-        ax.annotate(
-            "extrapolated",
-            (self.floor_score, top),
-            (-4, 0),
-            textcoords="offset points",
-            ha="right",
-            va=anchor,
-            color=COLORS["soft"],
-            fontsize=9,
-        )
+        if self.floor_score < right:
+            hatched: Any = {"facecolor": "none", "edgecolor": COLORS["line"], "hatch": "////", "lw": 0, "zorder": 0}
+            ax.axvspan(self.floor_score, right, **hatched)
+            ax.axvline(self.floor_score, color=COLORS["soft"], lw=0.9, ls=(0, (2, 2)))
 
 
 class ContractDisplay(_CurveDisplay):
@@ -214,21 +204,21 @@ class ContractDisplay(_CurveDisplay):
         ax.set_ylim(bottom, 1.6)
         low = [max(bound, bottom / 10) for bound, _ in self.interval]
         high = [max(bound, bottom / 10) for _, bound in self.interval]
-        ax.fill_between(self.score, low, high, color=COLORS["band"], lw=0, label="95 % band")
+        ax.fill_between(self.score, low, high, color=COLORS["band"], lw=0, label="interval")
         seen = [(s, o) for s, o in zip(self.score, self.observed_fpr, strict=True) if o > 0]
         ax.plot(self.score, self.expected_fpr, color=COLORS["ink"], lw=1.1, ls=(0, (4, 2)), label="promised")
         ax.plot([s for s, _ in seen], [o for _, o in seen], color=COLORS["mark"], lw=1.7, label="held out")
-        ax.plot(self.target_score, self.target_fpr, "o", mfc="none", mec=COLORS["ink"], ms=5.5, label="targets")
+        ax.plot(self.target_score, self.target_fpr, "o", mfc="none", mec=COLORS["ink"], ms=5.5, label="target")
         decades = [10.0**-i for i in range(round(-math.log10(bottom)) + 1)]
         ax.set_yticks(decades, [bare_percent(float(f"{d:.0e}")) for d in decades])
         ax.minorticks_off()
         ax.set_xlabel("calibrated score")
         ax.set_ylabel("false-positive rate")
         _grid(ax)
-        self._mark_floor(ax, 1.2, "top")
-        handles, _ = ax.get_legend_handles_labels()
-        names = ["interval", "promised", "held out", "target"]
-        ax.legend(handles, names, loc="lower left", ncols=2)
+        self._mark_floor(ax)
+        place: Any = {"textcoords": "offset points", "ha": "right", "va": "top", "color": COLORS["soft"], "fontsize": 9}
+        ax.annotate("extrapolated", (min(self.floor_score, 1), 1.2), (-4, 0), **place)
+        ax.legend(loc="lower left", ncols=2)
 
 
 class RelativeErrorDisplay(_CurveDisplay):
@@ -266,7 +256,7 @@ class RelativeErrorDisplay(_CurveDisplay):
         ax.set_xlabel("calibrated score")
         ax.set_ylabel("measured ÷ promised − 1")
         _grid(ax)
-        self._mark_floor(ax, -1.03, "bottom")
+        self._mark_floor(ax)
 
 
 class MappingDisplay(Display):

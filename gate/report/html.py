@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.release import Record
-from gate.report.page import Limit, fitting, parts, shortened
+from gate.report.page import Limit, fitting, parts
 from gate.report.rows import THIN_SPACE, Row, bare_percent, clean, rows, spaced
-from gate.report.templates import environment
+from gate.report.templates import template
 
 MAX_BYTES = 1_000_000
 
@@ -27,8 +27,8 @@ def render(record: Record) -> str:
 
 
 def _render(record: Record, figures: list[FigurePart], limit: Limit) -> str:
-    env = environment(lambda text: shortened(clean(text), limit.characters))
-    return env.get_template("report.html").render(parts(record, limit), figures=figures)
+    page = template("report.html", clean, clean, limit.characters)
+    return page.render(parts(record, limit), figures=figures)
 
 
 def draw(record: Record) -> list[FigurePart]:
@@ -62,7 +62,7 @@ def draw(record: Record) -> list[FigurePart]:
             f"{len(curve.points)} points on {spaced(curve.benign)} held-out benign rows. {floor}; rarer rates are "
             f"extrapolated.",
             f"The whole contract: what each calibrated score promises (dashed), what the held-out rows show, and the "
-            f"interval at each point. {floor}; in the hatched part it is extrapolated.",
+            f"interval at each point. {floor}; in the hatched part the curve is extrapolated.",
         )
         add(
             figures.RelativeErrorDisplay,
@@ -70,8 +70,8 @@ def draw(record: Record) -> list[FigurePart]:
             "Relative error of the measured rate across calibrated scores",
             "At the targets: " + "; ".join(f"{row.target}: {row.error} ({row.outcome})" for row in targets) + ".",
             "Measured over promised rate, less one: above zero there are too many false positives. The bars are the "
-            "tolerances at the targets. The line stops where the interval is wider than twice the promised rate; each "
-            "point's interval holds by itself, not the whole band at once.",
+            "tolerances at the targets. The line stops where the interval is wider than twice the promised rate; the "
+            "hatched part is extrapolated. Each point's interval holds by itself, not the whole band at once.",
         )
         add(
             figures.MappingDisplay,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from gate.release import Record
-from gate.report.page import Limit, fitting, forest, parts, shortened
+from gate.report.page import Limit, fitting, forest, parts
 from gate.report.rows import clean
-from gate.report.templates import environment
+from gate.report.templates import template
 
 MAX_BYTES = 60_000
 
@@ -37,6 +37,5 @@ def render(record: Record) -> str:
 
 
 def _render(record: Record, limit: Limit) -> str:
-    env = environment(lambda text: escape(shortened(clean(text), limit.characters)))
-    env.filters["verbatim"] = lambda text: verbatim(shortened(text, limit.characters))
-    return env.get_template("report.md").render(parts(record, limit), forest=forest(record, limit.entries))
+    page = template("report.md", escape, verbatim, limit.characters)
+    return page.render(parts(record, limit), forest=forest(record, limit.entries))

@@ -49,10 +49,6 @@ def fitting(render: Callable[[Limit], str], size: int) -> str:
     return text
 
 
-def shortened(text: str, characters: int) -> str:
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
-
-
 def parts(record: Record, limit: Limit) -> dict[str, Any]:
     """What the templates fill in. Names ending in `_more` say how many entries were left out."""
     targets, segments = rows(record, THIN_SPACE), segment_rows(record, THIN_SPACE)

@@ -263,4 +263,6 @@ def _exact(number: float) -> Decimal:
 
 def clean(text: str) -> str:
     """Text from outside with every control and direction character made visible."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() or char == THIN_SPACE else f"\\u{ord(char):04x}" for char in text)
