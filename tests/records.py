@@ -73,7 +73,7 @@ def curve_through(policy: Policy, counts: Mapping[str, int], benign: int) -> Cur
             ratio = at_targets[anchor.fpr] / (benign * float(anchor.fpr))
         count = at_targets.get(anchor.fpr, round(ratio * float(anchor.fpr) * benign))
         found[anchor.fpr] = min(count, benign if not found else min(found.values()))
-    thresholds = {anchor.fpr: round(float(anchor.score) ** 2, 6) for anchor in anchors}
+    thresholds = {anchor.fpr: round(0.2 + float(anchor.score) / 2, 6) for anchor in anchors}
     return curve_of(policy.anchors, thresholds, found, benign, 3.5e-6, policy.confidence)
 
 
