@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,15 +65,15 @@ def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
 
 
 def curve_through(policy: Policy, counts: Mapping[str, int], benign: int) -> Curve:
-    """A curve that meets the counts at the targets and errs between them as the next commoner target does."""
+    """A curve that meets the counts at the targets, and errs in between as its neighbours do."""
     anchors = grid(policy.anchors)
-    ratio, found = 1.0, {}
     at_targets = {target.fpr: counts[target.check] for target in policy.targets}
+    known = [(0.0, 1.0)]
+    known += [(float(a.score), at_targets[a.fpr] / benign / float(a.fpr)) for a in anchors if a.fpr in at_targets]
+    found: dict[Decimal, int] = {}
     for anchor in anchors:
-        if anchor.fpr in at_targets:
-            ratio = at_targets[anchor.fpr] / (benign * float(anchor.fpr))
-        count = at_targets.get(anchor.fpr, round(ratio * float(anchor.fpr) * benign))
-        found[anchor.fpr] = min(count, benign if not found else min(found.values()))
+        ratio = float(np.interp(float(anchor.score), *zip(*known, strict=True)))
+        found[anchor.fpr] = at_targets.get(anchor.fpr, min(round(ratio * float(anchor.fpr) * benign), benign))
     thresholds = {anchor.fpr: round(0.2 + float(anchor.score) / 2, 6) for anchor in anchors}
     return curve_of(policy.anchors, thresholds, found, benign, 3.5e-6, policy.confidence)
 

@@ -14,7 +14,7 @@ from gate.release import Record
 from gate.report.rows import (
     HEADLINES,
     THIN_SPACE,
-    Row,
+    by_remedy,
     clean,
     fpr_findings,
     other_rows,
@@ -81,14 +81,6 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         content[f"{name}_more"] = max(0, len(entries) - shown)
     content["remedied"] = by_remedy(content["remedied"])
     return content
-
-
-def by_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
-    """What would help, once, with all findings that it would help."""
-    groups: dict[str, list[Row]] = {}
-    for row in findings:
-        groups.setdefault(row.remedy, []).append(row)
-    return list(groups.items())
 
 
 def command(record: Record, limit: Limit) -> list[str]:

@@ -174,6 +174,14 @@ def standing(finding: FindingEntry) -> str:
     return "waived" if finding.waived else "required" if finding.required else "advisory"
 
 
+def by_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
+    """What would help, once, with all findings that it would help."""
+    groups: dict[str, list[Row]] = {}
+    for row in findings:
+        groups.setdefault(row.remedy, []).append(row)
+    return list(groups.items())
+
+
 # --- numbers ------------------------------------------------------------------------------------------------
 
 
@@ -227,7 +235,7 @@ def _relative_error(found: FprFinding) -> Decimal:
 
 
 def _signed(error: Decimal) -> str:
-    return f"{(error * 100).normalize():+f} %".replace("-", "−")
+    return f"{(error * 100).normalize():+f} %".replace("-", "−") if error else "0 %"
 
 
 def percent(rate: Decimal) -> str:

@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gate.release import Record
-from gate.report.rows import HEADLINES, Row, clean, other_rows, rows, segment_rows
+from gate.report.rows import HEADLINES, Row, by_remedy, clean, other_rows, rows, segment_rows
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 SEGMENTS = 10
+NAME = 20
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 
 
@@ -58,12 +59,12 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         if not row.remedy:
             console.print()
             console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
-    for row in [*targets, *others, *segments[:SEGMENTS]]:
-        if row.remedy:
-            console.print()
+    for remedy, findings in by_remedy([row for row in [*targets, *others, *segments[:3]] if row.remedy]):
+        console.print()
+        for row in findings:
             heading = f"{inert(row.check)}: {row.outcome}"
             console.print(Text.assemble((heading, STYLES[row.outcome]), f": {inert(row.message)}."))
-            console.print(Text.assemble(("What would help: ", "bold"), f"{inert(row.remedy)}."))
+        console.print(Text.assemble(("What would help: ", "bold"), f"{inert(remedy)}."))
     for warning in record.warnings:
         console.print()
         console.print(Text.assemble(("warning: ", "yellow"), inert(warning)))
@@ -91,19 +92,26 @@ def _print_numbers(console: Console, findings: list[Row], name: str, names: list
 
 
 def _table(findings: list[Row], name: str, names: list[str]) -> Table:
-    """No cell wraps and none is cut: a number that lost its end would be another number."""
+    """No cell wraps and none is cut: a number that lost its end would be another number.
+
+    A segment has the tolerance of its target, which stands in the table above it.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in (name, "FP / benign", "interval", "tolerance"):
+    table.add_column(name, justify="right" if name == "target" else "left", no_wrap=True)
+    headings = ("FP / benign", "interval", "tolerance") if name == "target" else ("FP / benign", "interval")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for row, shown in zip(findings, names, strict=True):
-        interval, tolerance = (cell.replace(" to ", "–") for cell in (row.interval, row.tolerance))
-        table.add_row(shown, row.counted, interval, tolerance, _outcome(row))
+        cells = [row.counted, row.interval.replace(" to ", "–"), row.tolerance.replace(" to ", "–")]
+        table.add_row(shown, *cells[: len(headings)], _outcome(row))
     return table
 
 
 def _segment(row: Row) -> str:
-    return f"{inert(row.check.partition('/')[2])} {row.target}"
+    """A name may be cut, a number never."""
+    name = inert(row.check.partition("/")[2])
+    return f"{name if len(name) <= NAME else name[: NAME - 1] + '…'} {row.target}"
 
 
 def _outcome(row: Row) -> Text:
