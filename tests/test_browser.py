@@ -23,11 +23,7 @@ from gate.report import html
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-# One worker for the file: each would start a browser of its own.
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
 CASES = sorted(RECORDS)
 COLORS = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
 # What a page gets from Jenkins: no scripts, no inline style sheet or style attribute, no data images.

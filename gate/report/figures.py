@@ -407,12 +407,10 @@ def to_svg(display: Display, name: str, title: str = "", description: str = "", 
         display.figure_.savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
     _simplify(root, name)
-    root.attrib.pop("width", None)
-    root.attrib.pop("height", None)
-    root.attrib |= {"role": "img", "font-family": "system-ui, sans-serif", "stroke-linejoin": "round"}
+    root.attrib.pop("height", None)  # follows from the width, which a style sheet may change
+    root.attrib |= {"role": "img", "width": "560", "font-family": "system-ui, sans-serif", "stroke-linejoin": "round"}
     if standalone:
         root.set("xmlns", "http://www.w3.org/2000/svg")
-        root.set("width", "560")
     if title:
         root.set("aria-labelledby", f"{name}-title {name}-desc")
         texts = []
