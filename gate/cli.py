@@ -294,6 +294,7 @@ def _gate(
     """From scores to an exit code; every report is written before the code is given."""
     from gate import ledger as ledgers
     from gate.calibrator import fit_sorted
+    from gate.curve import trace
     from gate.evidence import measure
     from gate.planning import warnings
     from gate.release import compose, write
@@ -316,6 +317,7 @@ def _gate(
         warnings=(*warnings(policy, len(fit), len(holdout)), *_ledger_warnings(ledger, holdout)),
         ledger=ledger,
         split=divided,
+        curve=trace(calibrator, holdout.ordered, policy.alpha(use.number if use else 1)),
     )
     if out is not None:
         files = {

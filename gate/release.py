@@ -13,12 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gate.errors import GateError
 
 if TYPE_CHECKING:
     from gate.calibrator import Calibrator
+    from gate.curve import Curve
     from gate.evidence import Use
     from gate.policy import Document, Policy
     from gate.scores import Scores, Split
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 MAX_RECORD_BYTES = 50_000_000
+MAX_CURVE_POINTS = 200
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 
@@ -147,6 +149,38 @@ class FindingEntry(_Section):
     drift_p_value: float | None = None
 
 
+class CurvePoint(_Section):
+    """The held-out rows at one calibrated score; `threshold` is the smallest raw score that reaches it."""
+
+    score: float
+    expected_fpr: float
+    threshold: float | None
+    false_positives: int
+    interval: tuple[float, float]
+
+
+class RocPoint(_Section):
+    fpr: float
+    threshold: float | None
+    true_positives: int
+
+
+class RocSection(_Section):
+    """What the malicious scores reach at each promised FPR."""
+
+    malicious: int
+    points: tuple[RocPoint, ...] = Field(max_length=MAX_CURVE_POINTS)
+
+
+class CurveSection(_Section):
+    """The whole contract at a bounded number of points, for figures without data; beyond `floor` it is extrapolated."""
+
+    benign: int
+    floor: AnchorEntry
+    points: tuple[CurvePoint, ...] = Field(max_length=MAX_CURVE_POINTS)
+    roc: RocSection | None = None
+
+
 class WaiverEntry(_Section):
     check: str
     reason: str
@@ -174,6 +208,7 @@ class Record(_Section):
     warnings: tuple[str, ...] = ()
     reuse: ReuseSection | None = None
     split: SplitSection | None = None
+    curve: CurveSection | None = None
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -192,6 +227,7 @@ def compose(
     warnings: tuple[str, ...] = (),
     ledger: str | None = None,
     split: Split | None = None,
+    curve: Curve | None = None,
 ) -> Record:
     """Put together what was decided and where it came from."""
     policy = document.policy
@@ -247,6 +283,7 @@ def compose(
         warnings=warnings,
         reuse=_reuse(document.policy, ledger, verdict.use),
         split=None if split is None else SplitSection(**asdict(split)),
+        curve=_curve(curve) if curve else None,
     )
 
 
@@ -259,6 +296,23 @@ def _reuse(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSection 
 
 def _sources(scores: Scores) -> tuple[SourceEntry, ...]:
     return tuple(SourceEntry(path=_storable(s.path), rows=s.rows, benign=s.benign) for s in scores.sources)
+
+
+def _curve(curve: Curve) -> CurveSection:
+    return CurveSection(
+        benign=curve.benign,
+        floor=AnchorEntry(fpr=float(curve.floor.fpr), score=float(curve.floor.score)),
+        points=tuple(
+            CurvePoint(
+                score=point.score,
+                expected_fpr=point.expected_fpr,
+                threshold=point.threshold,
+                false_positives=point.false_positives,
+                interval=point.interval,
+            )
+            for point in curve.points
+        ),
+    )
 
 
 def _storable(path: str) -> str:

@@ -349,7 +349,7 @@ def test_a_terminal_gets_colour_and_no_line_wider_than_itself(runs: dict[str, Ru
     assert "\x1b[1;31mFAIL: " in sent
     lines = ESCAPE.sub("", sent).splitlines()
     assert max(map(cell_len, lines)) <= width
-    assert "fail (refuted)" in ESCAPE.sub("", sent)
+    assert "fail (too-many)" in ESCAPE.sub("", sent)
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 
 from gate.release import Record
-from gate.report.rows import HEADLINES, clean, notes, rows
-from gate.report.templates import environment
+from gate.report.page import Limit, fitting, forest, parts
+from gate.report.rows import clean
+from gate.report.templates import template
+
+MAX_BYTES = 60_000
 
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~&$^]|:(?! )|(?<=\bwww)\.", re.IGNORECASE)
 _REFERENCE = re.compile(r"(?<!\w)@(?=\w)|#(?=\d)")
@@ -21,9 +24,18 @@ def escape(text: str) -> str:
     width parts those.
     """
     parted = _REFERENCE.sub(lambda match: f"{match[0]}\0", clean(text))
-    return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", parted).replace("\0", _ZERO_WIDTH_SPACE)
+    return verbatim(parted).replace("\0", _ZERO_WIDTH_SPACE)
+
+
+def verbatim(text: str) -> str:
+    """Text inside `<pre>`, where GitHub looks for no references: what is copied from there must be the text itself."""
+    return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", text)
 
 
 def render(record: Record) -> str:
-    template = environment(escape).get_template("report.md")
-    return template.render(record=record, rows=rows(record), notes=notes(record), headline=HEADLINES[record.outcome])
+    return fitting(lambda limit: _render(record, limit), MAX_BYTES)
+
+
+def _render(record: Record, limit: Limit) -> str:
+    page = template("report.md", escape, verbatim, limit.characters)
+    return page.render(parts(record, limit), forest=forest(record, limit.entries))

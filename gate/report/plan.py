@@ -16,7 +16,6 @@ from gate.planning import Curve, Plan, TargetPlan, describe_weakness
 from gate.policy import Policy
 from gate.report.rows import percent
 
-
 WIDEST = 200  # a table wider than the terminal wraps there: better than numbers cut short
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import Any
 
-from gate.errors import GateError
 from gate.release import FindingEntry, Record
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
+THIN_SPACE = "\u202f"  # narrow, and no line breaks at it
+_WIDE = Context(prec=60)
+_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 HEADLINES = {
     "pass": "PASS: this release may ship",
@@ -16,85 +21,186 @@ HEADLINES = {
     "inconclusive": "INCONCLUSIVE: the data cannot tell whether this release may ship",
 }
 
+# What the outcome rests on. A grade alone would read oddly: too few rows can be "inconclusive" and "proven" at once.
+REASONS = {
+    "proven": "proven",
+    "observed": "observed inside, not proven",
+    "not-refuted": "not refuted",
+    "too-many": "too many false positives",
+    "too-few": "too few false positives",
+    "min-n": "too few rows",
+    "open": "neither proven nor refuted",
+    "outside": "observed outside, not proven",
+    "extrapolated": "beyond the fit sample, not proven",
+    "unreachable": "no raw score reaches it",
+    "granularity": "tied scores allow no such rate",
+    "exchangeable": "one population",
+    "differ": "the samples differ",
+    "fresh": "first use",
+    "reused": "used before",
+    "exhausted": "used too often",
+}
+
+
+@dataclass(frozen=True)
+class FprFinding:
+    """A finding on a false-positive rate: one that has all of its numbers."""
+
+    entry: FindingEntry
+    target_fpr: float
+    score: float
+    threshold: float | None
+    false_positives: int
+    benign: int
+    observed_fpr: float
+    interval: tuple[float, float]
+    relative_error: float
+    tolerance: tuple[float, float]
+
+    @property
+    def outcome(self) -> str:
+        return self.entry.outcome
+
 
 @dataclass(frozen=True)
 class Row:
-    """One FPR finding, ready to print."""
-
-    check: str
-    target: str
-    score: str
-    threshold: str
-    counted: str
-    observed: str
-    error: str
-    interval: str
-    tolerance: str
-    accepts: str
-    outcome: str
-    standing: str
-    grade: str
-    message: str
-    remedy: str
-
-
-@dataclass(frozen=True)
-class Note:
-    """A finding that is no FPR check, ready to print."""
+    """One finding, ready to print; the cells from `target` on are empty where it is not about an FPR."""
 
     check: str
     outcome: str
     standing: str
+    reason: str
+    because: str
     message: str
     remedy: str
+    blocks: bool
+    target: str = ""
+    target_one_in: str = ""
+    score: str = ""
+    threshold: str = ""
+    exact_threshold: str = ""
+    counted: str = ""
+    observed: str = ""
+    observed_one_in: str = ""
+    error: str = ""
+    interval: str = ""
+    interval_one_in: str = ""
+    tolerance: str = ""
+    accepts: str = ""
+    predicted: str = ""
+    drift: str = ""
+    effective: str = ""
+    plain_interval: str = ""
 
 
-def rows(record: Record) -> list[Row]:
-    return [_row(finding) for finding in record.findings if finding.target_fpr is not None]
+# --- which findings stand where -----------------------------------------------------------------------------
 
 
-def notes(record: Record) -> list[Note]:
-    return [
-        Note(clean(f.check), f.outcome, standing(f), clean(f.message), clean(f.remedy or ""))
-        for f in record.findings
-        if f.target_fpr is None
-    ]
+def is_segment(finding: FindingEntry) -> bool:
+    """`fpr@0.001/language=de` is the target `fpr@0.001` on a part of the rows."""
+    return finding.check.startswith("fpr@") and "/" in finding.check
 
 
-def _row(finding: FindingEntry) -> Row:
-    numbers = (finding.interval, finding.tolerance, finding.target_fpr, finding.observed_fpr, finding.relative_error)
-    if None in numbers:
-        raise GateError(f"{clean(finding.check)}: must have all its numbers; write the record again with `gate run`")
-    assert finding.interval
-    assert finding.tolerance
-    assert finding.target_fpr is not None
-    assert finding.observed_fpr is not None
-    assert finding.relative_error is not None
-    low, high = bounds(finding.interval, finding.tolerance)
-    edges = [_exact(edge) for edge in finding.tolerance]
+def fpr_findings(findings: Iterable[FindingEntry]) -> list[FprFinding]:
+    """Those that have the numbers of an FPR check."""
+    found = []
+    for f in findings:
+        if (
+            f.target_fpr is not None
+            and f.score is not None
+            and f.false_positives is not None
+            and f.benign is not None
+            and f.observed_fpr is not None
+            and f.interval is not None
+            and f.relative_error is not None
+            and f.tolerance is not None
+        ):
+            numbers = (f.target_fpr, f.score, f.threshold, f.false_positives, f.benign, f.observed_fpr)
+            found.append(FprFinding(f, *numbers, f.interval, f.relative_error, f.tolerance))
+    return found
+
+
+def shown_targets(record: Record) -> list[FindingEntry]:
+    return [found.entry for found in fpr_findings(record.findings) if not is_segment(found.entry)]
+
+
+def rows(record: Record, separator: str = ",") -> list[Row]:
+    """The targets, in the order of the record."""
+    return [_fpr_row(found, separator) for found in fpr_findings(record.findings) if not is_segment(found.entry)]
+
+
+def segment_rows(record: Record, separator: str = ",") -> list[Row]:
+    """The segments, in the order of the record, which is worst first."""
+    return [_fpr_row(found, separator) for found in fpr_findings(record.findings) if is_segment(found.entry)]
+
+
+def other_rows(record: Record, separator: str = ",") -> list[Row]:
+    """Everything else that was checked: the data, mostly."""
+    numbered = {id(found.entry) for found in fpr_findings(record.findings)}
+    return [Row(**_words(f, separator)) for f in record.findings if id(f) not in numbered]
+
+
+def _words(finding: FindingEntry, separator: str) -> dict[str, Any]:
+    return {
+        "check": clean(finding.check),
+        "outcome": finding.outcome,
+        "standing": standing(finding),
+        "reason": clean(finding.reason),
+        "because": REASONS.get(finding.reason, clean(finding.reason)),
+        "message": regrouped(clean(finding.message), separator),
+        "remedy": regrouped(clean(finding.remedy or ""), separator),
+        "blocks": finding.blocks,
+    }
+
+
+def _fpr_row(found: FprFinding, separator: str) -> Row:
+    finding = found.entry
+    low, high = bounds(found.interval, found.tolerance)
+    edges = [_exact(edge) for edge in found.tolerance]
+    target, observed = _exact(found.target_fpr), _exact(found.observed_fpr)
     least, most = (percent(edge) for edge in edges)
-    return Row(
-        check=clean(finding.check),
-        target=percent(_exact(finding.target_fpr)),
-        score=f"{finding.score:g}",
-        threshold="none" if finding.threshold is None else f"{finding.threshold:.6g}",
-        counted=f"{finding.false_positives:,} / {finding.benign:,}",
-        observed=percent(beside(_exact(finding.observed_fpr), edges, 4, ROUND_HALF_EVEN)),
-        error=f"{100 * finding.relative_error:+.1f} %",
-        interval=f"{low.removesuffix(' %')} to {high}",
-        tolerance=f"{least.removesuffix(' %')} to {most}",
-        accepts="none" if finding.accepts is None else f"{finding.accepts[0]:,} to {finding.accepts[1]:,}",
-        outcome=finding.outcome,
-        standing=standing(finding),
-        grade=finding.grade or "",
-        message=clean(finding.message),
-        remedy=clean(finding.remedy or ""),
-    )
+    words = _words(finding, separator) | {
+        "target": percent(target),
+        "target_one_in": one_in(target, [target], ROUND_HALF_EVEN, separator),
+        "score": f"{found.score:g}",
+        "threshold": "none" if found.threshold is None else f"{found.threshold:.6g}",
+        "exact_threshold": "none" if found.threshold is None else f"{found.threshold:.{FLOAT_DIGITS}g}",
+        "counted": f"{grouped(found.false_positives, separator)} / {grouped(found.benign, separator)}",
+        "observed": percent(beside(observed, edges, 4, ROUND_HALF_EVEN)),
+        "observed_one_in": one_in(observed, edges, ROUND_HALF_EVEN, separator),
+        "error": _signed(_relative_error(found)),
+        "interval": f"{low.removesuffix(' %')} to {high}",
+        "interval_one_in": _interval_one_in(found, separator),
+        "tolerance": f"{least.removesuffix(' %')} to {most}",
+        "accepts": "none"
+        if finding.accepts is None
+        else " to ".join(grouped(count, separator) for count in finding.accepts),
+        "predicted": ""
+        if finding.predicted is None
+        else " to ".join(grouped(count, separator) for count in finding.predicted),
+        "drift": "" if finding.drift_p_value is None else f"{finding.drift_p_value:.3g}",
+    }
+    if finding.effective_n is not None and finding.plain_interval is not None and finding.effective_n < found.benign:
+        low, high = bounds(finding.plain_interval, found.tolerance)
+        words["effective"] = grouped(int(finding.effective_n), separator)
+        words["plain_interval"] = f"{low.removesuffix(' %')} to {high}"
+    return Row(**words)
 
 
 def standing(finding: FindingEntry) -> str:
     """Whether the finding counts: `required`, `waived` or `advisory`."""
     return "waived" if finding.waived else "required" if finding.required else "advisory"
+
+
+def by_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
+    """What would help, once, with all findings that it would help."""
+    groups: dict[str, list[Row]] = {}
+    for row in findings:
+        groups.setdefault(row.remedy, []).append(row)
+    return list(groups.items())
+
+
+# --- numbers ------------------------------------------------------------------------------------------------
 
 
 def bounds(interval: tuple[float, float], tolerance: tuple[float, float]) -> tuple[str, str]:
@@ -116,9 +222,64 @@ def beside(value: Decimal, edges: list[Decimal], digits: int, rounding: str) -> 
     return rounded
 
 
+def one_in(rate: Decimal, edges: list[Decimal], rounding: str, separator: str) -> str:
+    """A rate as `1 in 513`, on its side of every edge; `about` where no short number is; empty for a rate of zero."""
+    if rate <= 0:
+        return ""
+    sides = [rate.compare(edge) for edge in edges]
+    n = _WIDE.divide(Decimal(1), rate)
+    for precision in range(3, FLOAT_DIGITS + 1):
+        rounded = Context(prec=precision, rounding=rounding).create_decimal(n)
+        if [Decimal(1).compare(_WIDE.multiply(rounded, edge)) for edge in edges] == sides:
+            return f"1 in {_decimal_grouped(rounded, separator)}"
+    near = Context(prec=max(3, n.adjusted() + 1)).create_decimal(n)
+    return f"about 1 in {_decimal_grouped(near, separator)}"
+
+
+def _interval_one_in(found: FprFinding, separator: str) -> str:
+    """A smaller rate is one in more: the lower bound is rounded up and the upper one down."""
+    edges = [_exact(edge) for edge in found.tolerance]
+    low = one_in(_exact(found.interval[0]), edges, ROUND_CEILING, separator)
+    high = one_in(_exact(found.interval[1]), edges, ROUND_FLOOR, separator)
+    return f"{low} to {high}" if low else f"at most {high}"
+
+
+def _relative_error(found: FprFinding) -> Decimal:
+    target = _exact(found.target_fpr)
+    edges = [_WIDE.divide(_exact(edge), target) - 1 for edge in found.tolerance]
+    near = Context(prec=15)  # as many digits as the float of the record keeps
+    error = near.create_decimal(_exact(found.relative_error))
+    return beside(error, [near.create_decimal(edge) for edge in edges], 3, ROUND_HALF_EVEN)
+
+
+def _signed(error: Decimal) -> str:
+    return f"{(error * 100).normalize():+f} %".replace("-", "−") if error else "0 %"
+
+
 def percent(rate: Decimal) -> str:
     """A rate as `0.1005 %`, never in exponent notation."""
     return f"{(rate * 100).normalize():f} %"
+
+
+def bare_percent(rate: float) -> str:
+    return percent(_exact(rate))
+
+
+def grouped(count: int, separator: str) -> str:
+    return f"{count:,}".replace(",", separator)
+
+
+def spaced(count: int) -> str:
+    return grouped(count, THIN_SPACE)
+
+
+def regrouped(text: str, separator: str) -> str:
+    """A sentence of the record with its `200,000` written as this report writes counts."""
+    return _GROUPS.sub(separator, text)
+
+
+def _decimal_grouped(number: Decimal, separator: str) -> str:
+    return f"{number.normalize():,f}".replace(",", separator)
 
 
 def _exact(number: float) -> Decimal:
@@ -128,4 +289,6 @@ def _exact(number: float) -> Decimal:
 
 def clean(text: str) -> str:
     """Text from outside with every control and direction character made visible."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == THIN_SPACE else f"\\u{ord(char):04x}" for char in text)

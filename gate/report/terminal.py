@@ -10,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gate.release import Record
-from gate.report.rows import HEADLINES, Row, clean, notes, rows
+from gate.report.rows import HEADLINES, Row, by_remedy, clean, other_rows, rows, segment_rows
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
+SEGMENTS = 10
+NAME = 20
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 
 
@@ -45,31 +47,27 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         )
     )
     console.print()
-    findings = rows(record)
-    table = _table(findings)
-    if console.measure(table, options=console.options.update_width(1000)).maximum <= width:
-        console.print(table)
-    else:
-        for row in findings:
-            console.print(Text.assemble((row.target, "bold"), "  ", _outcome(row)))
-            console.print(Text(f"  {row.counted} = {row.observed}"))
-            console.print(Text(f"  interval {row.interval}"))
-            console.print(Text(f"  tolerance {row.tolerance}"))
-    for row in findings:
-        if row.remedy:
+    targets, segments, others = rows(record), segment_rows(record), other_rows(record)
+    _print_numbers(console, targets, "target", [row.target for row in targets])
+    if segments:
+        shown = segments[:SEGMENTS]
+        console.print()
+        _print_numbers(console, shown, "segment", [_segment(row) for row in shown])
+        if len(segments) > len(shown):
+            console.print(Text(f"and {len(segments) - len(shown):,} more segments, which verdict.json lists"))
+    for row in others:
+        if not row.remedy:
             console.print()
+            console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
+    for remedy, findings in by_remedy([row for row in [*targets, *others, *segments[:3]] if row.remedy]):
+        console.print()
+        for row in findings:
             heading = f"{inert(row.check)}: {row.outcome}"
             console.print(Text.assemble((heading, STYLES[row.outcome]), f": {inert(row.message)}."))
-            console.print(Text(f"What would help: {inert(row.remedy)}."))
-    for note in notes(record):
-        console.print()
-        heading = f"{inert(note.check)}: {note.outcome}"
-        console.print(Text.assemble((heading, STYLES[note.outcome]), f" ({note.standing}): {inert(note.message)}."))
-        if note.remedy:
-            console.print(Text(f"What would help: {inert(note.remedy)}."))
+        console.print(Text.assemble(("What would help: ", "bold"), f"{inert(remedy)}."))
     for warning in record.warnings:
         console.print()
-        console.print(Text.assemble(("warning", "bold yellow"), f": {inert(warning)}."))
+        console.print(Text.assemble(("warning: ", "yellow"), inert(warning)))
     for waiver in record.waivers:
         console.print()
         console.print(
@@ -81,18 +79,42 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
-def _table(findings: list[Row]) -> Table:
-    """No cell wraps and none is cut: a number that lost its end would be another number."""
+def _print_numbers(console: Console, findings: list[Row], name: str, names: list[str]) -> None:
+    table = _table(findings, name, names)
+    if not findings or console.measure(table, options=console.options.update_width(1000)).maximum <= console.width:
+        console.print(table)
+        return
+    for row, shown in zip(findings, names, strict=True):
+        console.print(Text.assemble((shown, "bold"), "  ", _outcome(row)))
+        console.print(Text(f"  {row.counted} = {row.observed}"))
+        console.print(Text(f"  interval {row.interval}"))
+        console.print(Text(f"  tolerance {row.tolerance}"))
+
+
+def _table(findings: list[Row], name: str, names: list[str]) -> Table:
+    """No cell wraps and none is cut: a number that lost its end would be another number.
+
+    A segment has the tolerance of its target, which stands in the table above it.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("target", "FP / benign", "interval", "tolerance"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(name, justify="right" if name == "target" else "left", no_wrap=True)
+    headings = ("FP / benign", "interval", "tolerance") if name == "target" else ("FP / benign", "interval")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
-    for row in findings:
-        interval, tolerance = (cell.replace(" to ", "–") for cell in (row.interval, row.tolerance))
-        table.add_row(row.target, row.counted, interval, tolerance, _outcome(row))
+    for row, shown in zip(findings, names, strict=True):
+        cells = [row.counted, row.interval.replace(" to ", "–"), row.tolerance.replace(" to ", "–")]
+        table.add_row(shown, *cells[: len(headings)], _outcome(row))
     return table
 
 
+def _segment(row: Row) -> str:
+    """A name may be cut, a number never."""
+    name = inert(row.check.partition("/")[2])
+    return f"{name if len(name) <= NAME else name[: NAME - 1] + '…'} {row.target}"
+
+
 def _outcome(row: Row) -> Text:
-    aside = row.grade if row.standing == "required" else row.standing
+    """The reason's code says more than the grade would: too few rows can be proven and inconclusive at once."""
+    aside = inert(row.reason) if row.standing == "required" else row.standing
     return Text.assemble((row.outcome, STYLES[row.outcome]), f" ({aside})" if aside else "")

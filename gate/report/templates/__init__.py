@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import jinja2
 
+from gate.report.rows import clean, spaced
 
-def environment(safe_text: Callable[[str], str]) -> jinja2.Environment:
+
+@cache
+def template(
+    name: str, escape: Callable[[str], str], verbatim: Callable[[str], str], characters: int
+) -> jinja2.Template:
+    """A template whose texts from outside are cut after so many characters, and then escaped."""
+
+    def safe_text(text: str) -> str:
+        return escape(shortened(clean(text), characters))
+
     env = jinja2.Environment(
         loader=jinja2.PackageLoader("gate.report", "templates"),
         autoescape=jinja2.select_autoescape(["html"]),
@@ -17,5 +28,11 @@ def environment(safe_text: Callable[[str], str]) -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     env.filters["safe_text"] = safe_text
-    env.filters["count"] = lambda number: f"{number:,}"
-    return env
+    env.filters["sentence"] = lambda text: safe_text(f"{text[:1].upper()}{text[1:]}")
+    env.filters["verbatim"] = lambda text: verbatim(shortened(clean(text), characters))
+    env.filters["count"] = spaced
+    return env.get_template(name)
+
+
+def shortened(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"

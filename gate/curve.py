@@ -1,0 +1,80 @@
+"""The curve: the whole contract measured on held-out rows at a bounded number of points, for figures. No judgement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from gate.binomial import clopper_pearson
+from gate.calibrator import Calibrator
+from gate.contract import Anchor, Contract, Floats
+
+STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
+MAX_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Point:
+    """One calibrated score: the FPR it promises, the raw score that first reaches it, and the held-out count there."""
+
+    score: float
+    expected_fpr: float
+    threshold: float | None
+    false_positives: int
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The floor is the rarest FPR that the fit sample has seen, with its score: beyond it, all is extrapolated."""
+
+    benign: int
+    floor: Anchor
+    points: tuple[Point, ...]
+
+
+def trace(calibrator: Calibrator, ordered: Floats, alpha: Fraction) -> Curve:
+    """Count the held-out benign scores, given in rising order, that reach each score of a grid."""
+    anchors = grid(calibrator.contract)
+    thresholds = replace(calibrator, contract=Contract(anchors)).thresholds
+    n = len(ordered)
+    counts = {
+        fpr: 0 if threshold is None else n - int(np.searchsorted(ordered, threshold, side="left"))
+        for fpr, threshold in thresholds.items()
+    }
+    return curve_of(calibrator.contract, thresholds, counts, n, calibrator.facts.lowest_label, alpha)
+
+
+def grid(contract: Contract) -> tuple[Anchor, ...]:
+    """Hundredths of the score and the contract's own anchors, scores rising; at an anchor, exactly its FPR."""
+    step = Decimal(1) / STEPS
+    fprs = {i * step: Decimal(repr(float(contract.fpr(float(i * step))))) for i in range(STEPS)}
+    own = contract.anchors[:: -(-len(contract.anchors) // (MAX_POINTS - STEPS))]
+    fprs |= {anchor.score: anchor.fpr for anchor in own}
+    return tuple(Anchor(fprs[score], score) for score in sorted(fprs))
+
+
+def curve_of(
+    contract: Contract,
+    thresholds: dict[Decimal, float | None],
+    counts: dict[Decimal, int],
+    n: int,
+    lowest_label: float,
+    alpha: Fraction,
+) -> Curve:
+    """The curve as a function of counts alone."""
+    points = tuple(
+        Point(
+            score=float(anchor.score),
+            expected_fpr=float(anchor.fpr),
+            threshold=thresholds[anchor.fpr],
+            false_positives=counts[anchor.fpr],
+            interval=clopper_pearson(counts[anchor.fpr], n, float(alpha)),
+        )
+        for anchor in grid(contract)
+    )
+    floor = Anchor(Decimal(repr(lowest_label)), Decimal(repr(float(contract.score(lowest_label)))))
+    return Curve(n, floor, points)

@@ -1,0 +1,482 @@
+"""The figures: displays that keep numbers and draw them, in a notebook with `.plot()` or on a page as inline SVG.
+
+They follow scikit-learn's displays: the constructor stores numbers, `from_record` takes them from a record, `plot`
+draws on axes given or made, and keeps `figure_` and `ax_`. pyplot and its global state are never touched.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+from xml.etree import ElementTree
+
+from gate.release import CurveSection, Record
+from gate.report.rows import bare_percent, fpr_findings, shown_targets, spaced
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Each colour is a part to play. The light page's values are written into the SVG and hold where style sheets are
+# refused; the page's own style sheet replaces them by class.
+COLORS = {
+    "ink": "#1b1f24",
+    "soft": "#57606a",
+    "line": "#d1d7dd",
+    "band": "#dbe7f4",
+    "mark": "#0a58b0",
+    "pass": "#116329",
+    "fail": "#a40e26",
+    "inconclusive": "#7d4e00",
+}
+MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D"}
+WIDTH = 4.9  # inches of 72 units: on a phone the text keeps about its nominal size
+MAX_ROWS = 12
+MISSING = "the record has no curve; `gate run` writes one"
+
+Floats = Sequence[float]
+Bounds = Sequence[tuple[float, float]]
+
+
+class Display:
+    """What the displays share: axes made where none are given, and their SVG."""
+
+    figure_: Figure
+    ax_: Axes
+    height = 3.3
+
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        raise NotImplementedError
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on `ax`, or on a figure of its own."""
+        from matplotlib import rc_context
+
+        with rc_context(_STYLE):
+            self.ax_ = _new_axes(*self._size()) if ax is None else ax
+            figure = self.ax_.get_figure()
+            assert figure is not None
+            self.figure_ = figure  # type: ignore[assignment]  # a SubFigure draws as well
+            self._draw(self.ax_)
+        return self
+
+    def _size(self) -> tuple[float, float]:
+        """The figure's height and the room for what stands left of its axes, in inches."""
+        return self.height, 1.0
+
+    def _draw(self, ax: Axes) -> None:
+        raise NotImplementedError
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return to_svg(self, "figure", standalone=True)
+
+
+class ForestDisplay(Display):
+    """Observed FPR and interval at each target, as multiples of the target, against its tolerance."""
+
+    def __init__(
+        self,
+        target_fpr: Floats,
+        observed_fpr: Floats,
+        interval: Bounds,
+        tolerance: Bounds,
+        outcome: Sequence[str],
+        labels: Sequence[str],
+    ) -> None:
+        self.target_fpr = target_fpr
+        self.observed_fpr = observed_fpr
+        self.interval = interval
+        self.tolerance = tolerance
+        self.outcome = outcome
+        self.labels = labels
+
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        found = fpr_findings(shown_targets(record)[:MAX_ROWS])
+        return cls(
+            [f.target_fpr for f in found],
+            [f.observed_fpr for f in found],
+            [f.interval for f in found],
+            [f.tolerance for f in found],
+            [f.outcome for f in found],
+            [f"{bare_percent(f.target_fpr)}\n{spaced(f.false_positives)} of {spaced(f.benign)}" for f in found],
+        )
+
+    def _size(self) -> tuple[float, float]:
+        longest = max((len(line) for label in self.labels for line in label.split("\n")), default=0)
+        return 0.95 + 0.46 * len(self.labels), min(max(0.2 + 0.085 * longest, 1.0), 2.2)
+
+    def _draw(self, ax: Axes) -> None:
+        from matplotlib.patches import Rectangle
+
+        rows = range(len(self.labels))
+        ratios = [
+            [bound / fpr for bound in (*self.interval[i], *self.tolerance[i], self.observed_fpr[i])]
+            for i, fpr in enumerate(self.target_fpr)
+        ]
+        reach = max((abs(math.log(r)) for row in ratios for r in row if r > 0), default=1.0)
+        limit = math.exp(min(max(reach * 1.08, math.log(2.2)), math.log(30)))
+        left, right = 1 / limit, limit
+        ax.set_xscale("log")
+        ax.set_xlim(left, right)
+        ax.set_ylim(len(self.labels) - 0.4, -0.6)
+        for i in rows:
+            low, high, least, most, observed = (min(max(ratio, left), right) for ratio in ratios[i])
+            color = COLORS[self.outcome[i]]
+            ax.add_patch(Rectangle((least, i - 0.32), most - least, 0.64, color=COLORS["band"], lw=0))
+            ax.plot([low, high], [i, i], color=color, lw=2.2, solid_capstyle="butt")
+            for end, beyond in ((low, ratios[i][0] < left), (high, ratios[i][1] > right)):
+                if not beyond:
+                    ax.plot([end, end], [i - 0.13, i + 0.13], color=color, lw=1.4)
+            ax.plot([observed], [i], MARKERS[self.outcome[i]], color=color, ms=6.5, mew=0, clip_on=False)
+        ax.axvline(1, color=COLORS["ink"], lw=0.9, zorder=1.5)
+        ax.set_yticks(list(rows), self.labels)
+        ax.tick_params(axis="y", length=0, labelcolor=COLORS["ink"])
+        ticks = [t for t in (1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20) if left <= t <= right]
+        ax.set_xticks(ticks, [f"×{t:.4g}" for t in ticks])
+        ax.minorticks_off()
+        ax.grid(axis="x", color=COLORS["line"], lw=0.5)
+        ax.set_xlabel("held-out false-positive rate ÷ target")
+        ax.spines["left"].set_visible(False)
+
+
+class _CurveDisplay(Display):
+    """A display of the curve; the arrays run with the calibrated score."""
+
+    def __init__(
+        self,
+        score: Floats,
+        expected_fpr: Floats,
+        observed_fpr: Floats,
+        interval: Bounds,
+        floor_score: float,
+        target_score: Floats,
+        target_fpr: Floats,
+        tolerance: Bounds,
+    ) -> None:
+        self.score = score
+        self.expected_fpr = expected_fpr
+        self.observed_fpr = observed_fpr
+        self.interval = interval
+        self.floor_score = floor_score
+        self.target_score = target_score
+        self.target_fpr = target_fpr
+        self.tolerance = tolerance
+
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        curve = _curve(record)
+        found = fpr_findings(shown_targets(record))
+        return cls(
+            [p.score for p in curve.points],
+            [p.expected_fpr for p in curve.points],
+            [p.false_positives / max(curve.benign, 1) for p in curve.points],
+            [p.interval for p in curve.points],
+            curve.floor.score,
+            [f.score for f in found],
+            [f.target_fpr for f in found],
+            [f.tolerance for f in found],
+        )
+
+    def _mark_floor(self, ax: Axes) -> None:
+        """Everything right of the floor is extrapolated."""
+        right = ax.get_xlim()[1]
+        if self.floor_score < right:
+            hatched: Any = {"facecolor": "none", "edgecolor": COLORS["line"], "hatch": "////", "lw": 0, "zorder": 0}
+            ax.axvspan(self.floor_score, right, **hatched)
+            ax.axvline(self.floor_score, color=COLORS["soft"], lw=0.9, ls=(0, (2, 2)))
+
+
+class ContractDisplay(_CurveDisplay):
+    """Promised and measured FPR against calibrated score, with the pointwise interval and the floor."""
+
+    height = 3.5
+
+    def _draw(self, ax: Axes) -> None:
+        rarest = min([1e-6, *(f / 10 for f in self.target_fpr if f > 0)])
+        bottom = 10.0 ** math.floor(math.log10(max(rarest, 1e-10)))
+        ax.set_yscale("log")
+        ax.set_xlim(0, 1)
+        ax.set_ylim(bottom, 1.6)
+        low = [max(bound, bottom / 10) for bound, _ in self.interval]
+        high = [max(bound, bottom / 10) for _, bound in self.interval]
+        ax.fill_between(self.score, low, high, color=COLORS["band"], lw=0, label="interval")
+        seen = [(s, o) for s, o in zip(self.score, self.observed_fpr, strict=True) if o > 0]
+        ax.plot(self.score, self.expected_fpr, color=COLORS["ink"], lw=1.1, ls=(0, (4, 2)), label="promised")
+        ax.plot([s for s, _ in seen], [o for _, o in seen], color=COLORS["mark"], lw=1.7, label="held out")
+        ax.plot(self.target_score, self.target_fpr, "o", mfc="none", mec=COLORS["ink"], ms=5.5, label="target")
+        decades = [10.0**-i for i in range(round(-math.log10(bottom)) + 1)]
+        ax.set_yticks(decades, [bare_percent(float(f"{d:.0e}")) for d in decades])
+        ax.minorticks_off()
+        ax.set_xlabel("calibrated score")
+        ax.set_ylabel("false-positive rate")
+        _grid(ax)
+        self._mark_floor(ax)
+        place: Any = {"textcoords": "offset points", "ha": "right", "va": "top", "color": COLORS["soft"], "fontsize": 9}
+        ax.annotate("extrapolated", (min(self.floor_score, 1), 1.2), (-4, 0), **place)
+        ax.legend(loc="lower left", ncols=2)
+
+
+class RelativeErrorDisplay(_CurveDisplay):
+    """Measured over promised FPR, less one, across the curve, with the tolerance at each target.
+
+    The line stops where the interval first is wider than twice the promised rate: from there on it is noise.
+    """
+
+    height = 3.1
+
+    def _draw(self, ax: Axes) -> None:
+        ratios = [
+            (s, o / e - 1, low / e - 1, high / e - 1)
+            for s, e, o, (low, high) in zip(
+                self.score, self.expected_fpr, self.observed_fpr, self.interval, strict=True
+            )
+        ]
+        edges = [bound / fpr - 1 for fpr, band in zip(self.target_fpr, self.tolerance, strict=True) for bound in band]
+        at_targets = [r for s, r, _, _ in ratios if any(abs(s - t) < 0.006 for t in self.target_score)]
+        top = min(max([0.6, *(1.3 * e for e in edges), *(1.15 * r for r in at_targets)]), 9.0)
+        ax.set_xlim(0, 1)
+        ax.set_ylim(-1.05, top)
+        xs = [s for s, *_ in ratios]
+        ax.fill_between(xs, [r[2] for r in ratios], [r[3] for r in ratios], color=COLORS["band"], lw=0)
+        told = next((i for i, (_, _, low, high) in enumerate(ratios) if high - low > 2), len(ratios))
+        ax.plot(xs[:told], [r[1] for r in ratios[:told]], color=COLORS["mark"], lw=1.6)
+        ax.axhline(0, color=COLORS["ink"], lw=1.1, ls=(0, (4, 2)))
+        for score, fpr, (least, most) in zip(self.target_score, self.target_fpr, self.tolerance, strict=True):
+            ax.plot([score, score], [least / fpr - 1, most / fpr - 1], color=COLORS["ink"], lw=1.2)
+            for bound in (least, most):
+                ax.plot([score - 0.012, score + 0.012], [bound / fpr - 1] * 2, color=COLORS["ink"], lw=1.2)
+        step = 0.5 if top <= 2 else 1.0 if top <= 5 else 2.0
+        ticks = [-1 + step * i for i in range(int((top + 1) / step) + 1)]
+        ax.set_yticks(ticks, [f"{100 * t:+.0f} %".replace("-", "−") if t else "0 %" for t in ticks])
+        ax.set_xlabel("calibrated score")
+        ax.set_ylabel("measured ÷ promised − 1")
+        _grid(ax)
+        self._mark_floor(ax)
+
+
+class MappingDisplay(Display):
+    """Calibrated score against raw score, with the raw threshold of each target marked."""
+
+    height = 3.3
+
+    def __init__(self, raw: Floats, score: Floats, threshold: Floats, target_score: Floats, labels: Sequence[str]):
+        self.raw = raw
+        self.score = score
+        self.threshold = threshold
+        self.target_score = target_score
+        self.labels = labels
+
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        points = [p for p in _curve(record).points if p.threshold is not None]
+        found = [f for f in fpr_findings(shown_targets(record)) if f.threshold is not None]
+        return cls(
+            [p.threshold for p in points if p.threshold is not None],
+            [p.score for p in points],
+            [f.threshold for f in found if f.threshold is not None],
+            [f.score for f in found],
+            [bare_percent(f.target_fpr) for f in found],
+        )
+
+    def _draw(self, ax: Axes) -> None:
+        ends = [*self.raw, *self.threshold] or [0.0, 1.0]
+        low, high = min(ends), max(ends)
+        margin = 0.03 * ((high - low) or 1.0)
+        ax.set_xlim(low - margin, high + margin)
+        ax.set_ylim(0, 1.03)
+        ax.plot(self.raw, self.score, color=COLORS["mark"], lw=1.7)
+        for threshold, score, label in zip(self.threshold, self.target_score, self.labels, strict=True):
+            ax.plot(
+                [threshold, threshold, low - margin], [0, score, score], color=COLORS["soft"], lw=0.8, ls=(0, (2, 2))
+            )
+            ax.plot([threshold], [score], "o", color=COLORS["ink"], ms=5, mew=0)
+            ax.annotate(label, (threshold, score), (7, -3), textcoords="offset points", va="top", fontsize=9.5)
+        ax.set_xlabel("raw score")
+        ax.set_ylabel("calibrated score")
+        _grid(ax)
+
+
+class RocDisplay(Display):
+    """Detection rate of malicious rows against promised FPR on a log axis, with the targets marked."""
+
+    height = 3.3
+
+    def __init__(self, fpr: Floats, tpr: Floats, target_fpr: Floats):
+        self.fpr = fpr
+        self.tpr = tpr
+        self.target_fpr = target_fpr
+
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        roc = _curve(record).roc
+        if roc is None:
+            raise ValueError("the record has no ROC")
+        points = [p for p in roc.points if p.fpr > 0]
+        return cls(
+            [p.fpr for p in points],
+            [p.true_positives / max(roc.malicious, 1) for p in points],
+            [f.target_fpr for f in fpr_findings(shown_targets(record))],
+        )
+
+    def _draw(self, ax: Axes) -> None:
+        import numpy as np
+
+        order = sorted(zip(self.fpr, self.tpr, strict=True)) or [(1.0, 1.0)]
+        xs, ys = [x for x, _ in order], [y for _, y in order]
+        bottom = 10.0 ** math.floor(math.log10(max(min([*xs, 0.1]), 1e-10)))
+        ax.set_xscale("log")
+        ax.set_xlim(bottom, 1)
+        ax.set_ylim(0, 1.03)
+        ax.plot(xs, ys, color=COLORS["mark"], lw=1.7)
+        at = [float(np.interp(math.log10(t), [math.log10(x) for x in xs], ys)) for t in self.target_fpr]
+        ax.plot(self.target_fpr, at, "o", color=COLORS["ink"], ms=5, mew=0)
+        decades = [10.0**-i for i in range(round(-math.log10(bottom)), -1, -1)]
+        shown = decades[:: 2 if len(decades) > 6 else 1]
+        ax.set_xticks(shown, [bare_percent(float(f"{d:.0e}")) for d in shown])
+        ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
+        ax.minorticks_off()
+        ax.set_xlabel("promised false-positive rate")
+        ax.set_ylabel("malicious rows detected")
+        _grid(ax)
+
+
+def _curve(record: Record) -> CurveSection:
+    if record.curve is None:
+        raise ValueError(MISSING)
+    return record.curve
+
+
+# --- the page's figures -------------------------------------------------------------------------------------
+
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",  # matplotlib's own, for the same layout everywhere; the page shows its own font
+    "font.size": 10,
+    "text.color": COLORS["ink"],
+    "axes.labelcolor": COLORS["soft"],
+    "axes.edgecolor": COLORS["soft"],
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.labelsize": 10,
+    "axes.axisbelow": True,
+    "xtick.color": COLORS["soft"],
+    "ytick.color": COLORS["soft"],
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "figure.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.2,
+    "hatch.color": COLORS["line"],
+    "hatch.linewidth": 0.6,
+    "path.simplify": False,
+    "text.usetex": False,
+    "axes.unicode_minus": True,
+}
+
+
+def _new_axes(height: float, left: float) -> Axes:
+    """Axes with room in inches for the labels: no layout engine, so that the same numbers give the same bytes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height))
+    right, bottom, top = 0.2, 0.55, 0.1
+    box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - bottom - top) / height)
+    return figure.add_axes(box)
+
+
+def _grid(ax: Axes) -> None:
+    ax.grid(color=COLORS["line"], lw=0.5)
+
+
+def to_svg(display: Display, name: str, title: str = "", description: str = "", standalone: bool = False) -> str:
+    """The display as inline SVG: real text, presentation attributes, colours as classes, ids of its own."""
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({**_STYLE, "svg.hashsalt": name}):
+        display.plot()
+        display.figure_.savefig(buffer, format="svg", metadata={"Date": None})
+    root = ElementTree.fromstring(buffer.getvalue())
+    _simplify(root, name)
+    root.attrib.pop("height", None)  # follows from the width, which a style sheet may change
+    root.attrib |= {"role": "img", "width": "560", "font-family": "system-ui, sans-serif", "stroke-linejoin": "round"}
+    if standalone:
+        root.set("xmlns", "http://www.w3.org/2000/svg")
+    if title:
+        root.set("aria-labelledby", f"{name}-title {name}-desc")
+        texts = []
+        for tag, text in (("title", title), ("desc", description)):
+            element = ElementTree.Element(tag, id=f"{name}-{tag}")
+            element.text = text
+            texts.append(element)
+        root[:0] = texts
+    return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def _simplify(root: ElementTree.Element, name: str) -> None:
+    """Drop metadata and matplotlib's style sheet, which would reach the whole page, and make ids the figure's own."""
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if _local(child.tag) in ("metadata", "style"):
+                parent.remove(child)
+    used = {
+        value.strip("#").removeprefix("url(#").rstrip(")")
+        for element in root.iter()
+        for key, value in [*element.attrib.items(), *_declarations(element)]
+        if value.startswith(("#", "url(#")) and (_local(key) == "href" or value.startswith("url("))
+    }
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        attributes = {_local(key): value for key, value in element.attrib.items() if _local(key) != "style"}
+        attributes |= _presentation(dict(_declarations(element)))
+        if attributes.get("id") in used:
+            attributes["id"] = f"{name}-{attributes['id']}"
+        else:
+            attributes.pop("id", None)
+        for key in ("href", "clip-path", "fill"):
+            if "#" in attributes.get(key, "") and attributes[key].startswith(("#", "url(")):
+                reference = attributes[key].removeprefix("url(").strip("#)")
+                if reference in used:
+                    target = f"#{name}-{reference}"
+                    attributes[key] = f"url({target})" if attributes[key].startswith("url(") else target
+        classes = [
+            f"{part}-{role}"
+            for part in ("fill", "stroke")
+            for role, color in COLORS.items()
+            if attributes.get(part) == color
+        ]
+        if classes:
+            attributes["class"] = " ".join(classes)
+        element.attrib.clear()
+        element.attrib.update(attributes)
+        element.tail = "\n"
+        if element.text and not element.text.strip():
+            element.text = None
+    root.tail = None
+
+
+def _declarations(element: ElementTree.Element) -> list[tuple[str, str]]:
+    pairs = (part.split(":", 1) for part in element.attrib.get("style", "").split(";") if ":" in part)
+    return [(key.strip(), value.strip()) for key, value in pairs]
+
+
+def _presentation(style: dict[str, str]) -> dict[str, str]:
+    """Style declarations as attributes, which hold where a page may have no inline style."""
+    font = style.pop("font", None)
+    if font:
+        style["font-size"] = font.split()[0] if font[0].isdigit() else font.split()[1]
+    style.pop("font-family", None)
+    return style
+
+
+def _local(name: str) -> str:
+    return name.rsplit("}", 1)[-1]

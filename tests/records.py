@@ -1,0 +1,180 @@
+"""Records that several test files render: one of each outcome, and names and sizes that reports must survive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from gate import policy as policies
+from gate.calibrator import FitFacts
+from gate.curve import Curve, curve_of, grid
+from gate.evidence import Evidence, measure_target
+from gate.policy import Policy
+from gate.release import FindingEntry, Record, RocPoint, RocSection, compose
+from gate.scores import Scores, Source
+from gate.verdict import judge
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+POLICY = """\
+version: 1
+name: production
+targets:
+  - {fpr: 10%, min_n: 3400, max_relative_error: 0.25}
+  - {fpr: 1%, min_n: 37000, max_relative_error: 0.25}
+  - {fpr: 0.1%, min_n: 98000, max_relative_error: 0.5}
+  - {fpr: 0.01%, min_n: 160000, max_relative_error: {above: 0.5, below: 1}, required: false}
+"""
+WAIVERS = """\
+waivers:
+  - {check: fpr@0.001, reason: known until the next labelling, owner: "@detections", expires: 2026-06-30}
+  - {check: fpr@0.01, reason: nothing to cover, owner: "@detections", expires: 2026-06-30}
+  - {check: fpr@0.0001, reason: too old, owner: "@detections", expires: 2026-01-31}
+"""
+
+
+def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
+    """The record of a release with these counts; the calibrator and the scores are stand-ins of fixed content."""
+    document = policies.parse(text, "policies/production.yaml")
+    measurements = tuple(
+        measure_target(document.policy, target, 0.25 + i / 10, counts[target.check], benign, 1e-6)
+        for i, target in enumerate(document.policy.targets)
+    )
+    calibrator: Any = SimpleNamespace(
+        facts=FitFacts(200_000, 180_000, 3.5e-6),
+        sha256="c" * 64,
+        artifact=bytes(161_113),
+        knots=(range(10_000), range(10_000)),
+    )
+    return compose(
+        release="v2.4.0",
+        created=NOON,
+        version="1.2.3",
+        document=document,
+        fit=Scores(np.arange(200_000) / 200_000, (Source("benign-fit.parquet", 250_000, 200_000),)),
+        holdout=Scores(np.arange(benign) / benign, (Source("benign-holdout.parquet", benign, benign),)),
+        calibrator=calibrator,
+        verdict=judge(document.policy, Evidence(measurements), NOON.date()),
+        curve=curve_through(document.policy, counts, benign),
+    )
+
+
+def curve_through(policy: Policy, counts: Mapping[str, int], benign: int) -> Curve:
+    """A curve that meets the counts at the targets, and errs in between as its neighbours do."""
+    anchors = grid(policy.anchors)
+    at_targets = {target.fpr: counts[target.check] for target in policy.targets}
+    known = [(0.0, 1.0)]
+    known += [(float(a.score), at_targets[a.fpr] / benign / float(a.fpr)) for a in anchors if a.fpr in at_targets]
+    found: dict[Decimal, int] = {}
+    for anchor in anchors:
+        ratio = float(np.interp(float(anchor.score), *zip(*known, strict=True)))
+        found[anchor.fpr] = at_targets.get(anchor.fpr, min(round(ratio * float(anchor.fpr) * benign), benign))
+    thresholds = {anchor.fpr: round(0.2 + float(anchor.score) / 2, 6) for anchor in anchors}
+    return curve_of(policy.anchors, thresholds, found, benign, 3.5e-6, policy.alpha())
+
+
+PASSING = {"fpr@0.1": 20_100, "fpr@0.01": 1_990, "fpr@0.001": 204, "fpr@0.0001": 15}
+FAILING = {"fpr@0.1": 20_100, "fpr@0.01": 1_990, "fpr@0.001": 390, "fpr@0.0001": 61}
+OPEN = {"fpr@0.1": 6_020, "fpr@0.01": 700, "fpr@0.001": 61, "fpr@0.0001": 6}
+
+RECORDS = {
+    "pass": record_of(POLICY, PASSING, 200_000),
+    "fail": record_of(POLICY, FAILING, 200_000),
+    "inconclusive": record_of(POLICY, OPEN, 60_000),
+    "waived": record_of(POLICY + WAIVERS, FAILING, 200_000),
+}
+
+ATTACKS = {
+    "html": "<script>alert(1)</script><img src=x onerror=alert(1)></td></table><h1>PASS</h1><!-- -->",
+    "attribute": '" onmouseover="alert(1)" \' x=\'',
+    "markdown-link": "[click](https://evil.example/a) ![x](https://evil.example/b.png) <https://evil.example>",
+    "bare-link": "https://evil.example www.evil.example WWW.evil.example mailto:a@evil.example",
+    "markdown-table": "a | b \\| c \\\\| d |",
+    "markdown-emphasis": "**bold** _it_ ~~no~~ `code` ``` $x$ $$y$$ \\* # head",
+    "mention": "@octocat, #12 octo/repo#12 (@octo/team)",
+    "command": "::error::x ::set-output name=a::b :::: ##[error]y ###[x] x::",
+    "command-after-a-long-word": "x" * 71 + "::error::x" + "y" * 300 + "##[error]",
+    "lines": "first\n::error::second\r\n| a | b |\n\n# PASS\n- item\x0b\x0c\x85\u2028\u2029end",
+    "terminal": "\x1b[31mred\x1b[0m \x1b]8;;https://evil.example\x07link\x1b]8;;\x07 \x9b2J \x00\x07\x08\x7f",
+    "direction": "abc\u202efed\u2066x\u2069 \u200b\u200d\ufeff\U000e0041",
+    "entity": "&lt;b&gt; &amp; &#60;b&#62; %0A::error::z {{ 7*7 }} {% raw %} [bold]rich[/bold] :tada:",
+    "xml": "]]><evil/> <!DOCTYPE x> <?php ?> \ufffe\uffff",
+}
+
+
+def with_text(record: Record, text: str) -> Record:
+    """The record with this text in every place where its format allows any text at all."""
+
+    def replaced(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: replaced(part, name) for name, part in value.items()}
+        if isinstance(value, list):
+            return [replaced(part) for part in value]
+        fixed = key in ("outcome", "grade", "status")
+        return text if isinstance(value, str) and not fixed else value
+
+    return Record.model_validate(replaced(record.model_dump(mode="json")))
+
+
+def hostile() -> Record:
+    """One attack in each place that a person, a file name or a policy fills."""
+    content = RECORDS["waived"].model_dump(mode="json")
+    content["release"] = ATTACKS["html"]
+    content["policy"] |= {"name": ATTACKS["markdown-link"], "path": ATTACKS["attribute"]}
+    content["fit"]["sources"][0]["path"] = ATTACKS["lines"]
+    content["holdout"]["sources"][0]["path"] = ATTACKS["terminal"]
+    content["waivers"][0] |= {"owner": ATTACKS["mention"], "reason": ATTACKS["command"]}
+    content["waivers"][1] |= {"owner": ATTACKS["direction"], "reason": ATTACKS["markdown-table"]}
+    content["waivers"][2] |= {"owner": ATTACKS["entity"], "reason": ATTACKS["markdown-emphasis"]}
+    return Record.model_validate(content)
+
+
+RECORDS["hostile"] = hostile()
+
+
+def segmented() -> Record:
+    """Sixty segments after the targets, checks of the data, warnings and malicious scores."""
+    whole = RECORDS["fail"]
+    entries = []
+    for i in range(60):
+        benign = 5_000 + 2_000 * i
+        counts = {"fpr@0.1": benign // 10, "fpr@0.01": benign // 100, "fpr@0.001": max(0, 90 - 3 * i), "fpr@0.0001": 0}
+        entry = record_of(POLICY, counts, benign).findings[2]
+        name = f"language={ATTACKS['html'] if i == 3 else chr(97 + i // 26) + chr(97 + i % 26)}"
+        entries.append(entry.model_copy(update={"check": f"fpr@0.001/{name}"}))
+    checks = [
+        check("overlap", "pass", "none", "0 of 200,000 held-out rows are in the fit sample", None),
+        check(
+            "exchangeability",
+            "inconclusive",
+            "drift",
+            "1,029 false positives where 423 to 581 were to be expected",
+            "hold out rows of the same weeks as the fit sample",
+        ),
+    ]
+    roc = RocSection(
+        malicious=40_000,
+        points=tuple(RocPoint(fpr=10.0**-i, threshold=0.1 * i, true_positives=40_000 - 5_000 * i) for i in range(7)),
+    )
+    assert whole.curve is not None
+    return whole.model_copy(
+        update={
+            "findings": (*whole.findings, *checks, *entries),
+            "warnings": ("1,200 rows had no timestamp", ATTACKS["markdown-link"]),
+            "curve": whole.curve.model_copy(update={"roc": roc}),
+        }
+    )
+
+
+def check(name: str, outcome: Any, reason: str, message: str, remedy: str | None) -> FindingEntry:
+    """A finding that is not about a false-positive rate."""
+    words = {"reason": reason, "message": message, "remedy": remedy}
+    return FindingEntry(check=name, outcome=outcome, grade=None, required=False, waived=False, blocks=False, **words)
+
+
+RECORDS["segments"] = segmented()

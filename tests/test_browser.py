@@ -1,0 +1,201 @@
+"""The HTML report in a real browser: no script, no network, no sideways scrolling, readable by everyone.
+
+Needs Debian's chromium (or another Chromium on the PATH), and for two of the tests the paths of npm packages:
+GATE_AXE names axe-core's axe.min.js, GATE_HTML_VALIDATE the html-validate program. `.ci/run` has all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import ATTACKS, RECORDS, with_text
+
+from gate.report import html
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
+CASES = sorted(RECORDS)
+COLORS = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
+# What a page gets from Jenkins: no scripts, no inline style sheet or style attribute, no data images.
+JENKINS = "sandbox allow-same-origin; default-src 'none'; img-src 'self'; style-src 'self'"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        options = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+        options += ["--disable-component-update", "--disable-sync"]
+        options += ["--no-sandbox"] if os.geteuid() == 0 else []
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("pages")
+    paths = {case: directory / f"{case}.html" for case in CASES}
+    for case, path in paths.items():
+        path.write_text(html.render(RECORDS[case]), encoding="utf-8")
+    return paths
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_page_opens_without_scripts_errors_or_requests(case: str, browser: Any, pages: dict[str, Path]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    requests: list[str] = []
+    messages: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.goto(pages[case].as_uri())
+    assert page.get_by_role("heading", level=1).inner_text().startswith(RECORDS[case].outcome.upper())
+    assert page.get_by_role("banner").count() == page.get_by_role("main").count() == 1
+    assert page.get_by_role("img").count() == page.locator("figure svg").count() >= 4
+    assert requests == [pages[case].as_uri()]
+    assert messages == []
+    context.close()
+
+
+@pytest.mark.parametrize("width", [320, 360, 700, 1190, 2560])
+@pytest.mark.parametrize("case", CASES)
+def test_no_page_scrolls_sideways(case: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(pages[case].as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_hostile_names_run_nothing_and_scroll_nothing(attack: str, browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.html"
+    path.write_text(html.render(with_text(RECORDS["waived"], ATTACKS[attack])), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 360, "height": 800})
+    happened: list[str] = []
+    page.on("request", lambda request: happened.append(request.url))
+    page.on("console", lambda message: happened.append(message.text))
+    page.on("dialog", lambda dialog: (happened.append(dialog.message), dialog.dismiss()))
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert happened == [path.as_uri()]
+    page.close()
+
+
+def test_counts_of_any_size_leave_the_page_in_place(browser: Any, tmp_path: Path) -> None:
+    """Where the table does not fit, it scrolls by itself."""
+    grown = {"false_positives": 204 * 10**12, "benign": 200_000 * 10**12, "accepts": (10**17, 10**18)}
+    findings = tuple(finding.model_copy(update=grown) for finding in RECORDS["pass"].findings)
+    path = tmp_path / "huge.html"
+    path.write_text(html.render(RECORDS["pass"].model_copy(update={"findings": findings})), encoding="utf-8")
+    for width in (360, 800, 1200):
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto(path.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.close()
+
+
+def test_the_first_screen_has_the_verdict_and_every_target(browser: Any, pages: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    for case in ("pass", "fail", "inconclusive"):
+        page.goto(pages[case].as_uri())
+        row = page.get_by_role("table").first.get_by_role("row").last
+        assert "0.01 %" in row.inner_text()
+        box = row.bounding_box()
+        assert box["y"] + box["height"] <= 900
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", COLORS)
+def test_the_page_and_its_figures_follow_the_colour_scheme(scheme: str, browser: Any, pages: dict[str, Path]) -> None:
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(pages["fail"].as_uri())
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == COLORS[scheme]
+    ink = page.evaluate("getComputedStyle(document.body).color")
+    drawn = "[...document.querySelectorAll('figure .fill-ink')].map(e => getComputedStyle(e).fill)"
+    assert {*page.evaluate(drawn)} == {ink}
+    assert page.locator("svg [style]").count() == 0
+    page.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_id_is_unique_and_every_reference_has_its_own(case: str, browser: Any, pages: dict[str, Path]) -> None:
+    page = browser.new_page()
+    page.goto(pages[case].as_uri())
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len({*ids})
+    source = pages[case].read_text(encoding="utf-8")
+    references = {*re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', source)}
+    assert {first or second for first, second in references} <= {*ids}
+    page.close()
+
+
+@pytest.mark.parametrize("case", ["pass", "fail", "inconclusive", "waived"])
+def test_the_page_prints_on_two_or_three_sheets(case: str, browser: Any, pages: dict[str, Path]) -> None:
+    page = browser.new_page(color_scheme="dark")
+    page.goto(pages[case].as_uri())
+    sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4")))
+    assert 1 <= sheets <= 3
+    page.close()
+
+
+def test_the_page_reads_in_order_where_its_style_sheet_is_refused(browser: Any, pages: dict[str, Path]) -> None:
+    """Jenkins strips inline styles: the words, the tables and the figures must stay."""
+    context = browser.new_context(viewport={"width": 1000, "height": 800})
+    page = context.new_page()
+    source = pages["fail"].read_text(encoding="utf-8")
+    headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": JENKINS}
+    page.route("**/*", lambda route: route.fulfill(body=source, headers=headers))
+    page.goto("http://report.invalid/report.html")
+    assert page.locator("h1").bounding_box()["y"] < 100
+    text = page.locator("body").inner_text()
+    places = [text.index(words) for words in ("FAIL: ", "What would change that", "0.05 to 0.15 %", "sha256")]
+    assert places == sorted(places)
+    assert page.locator("figure svg").first.bounding_box()["width"] > 300
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", COLORS)
+@pytest.mark.parametrize("width", [360, 1280])
+def test_axe_finds_nothing(width: int, scheme: str, browser: Any, pages: dict[str, Path]) -> None:
+    script = os.environ.get("GATE_AXE")
+    if not script:
+        pytest.skip("GATE_AXE does not name axe-core's axe.min.js")
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    page = context.new_page()
+    for case in CASES:
+        page.goto(pages[case].as_uri())
+        page.add_script_tag(path=script)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        problems = [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found["violations"]]
+        assert problems == [], case
+        assert len(found["passes"]) > 20
+    context.close()
+
+
+def test_html_validate_finds_nothing(pages: dict[str, Path], tmp_path: Path) -> None:
+    program = os.environ.get("GATE_HTML_VALIDATE")
+    if not program:
+        pytest.skip("GATE_HTML_VALIDATE does not name the html-validate program")
+    settings = {
+        "root": True,
+        "extends": ["html-validate:recommended"],
+        "rules": {
+            "long-title": "off",  # the title holds the release's name
+        },
+    }
+    config = tmp_path / "html-validate.json"
+    config.write_text(json.dumps(settings))
+    command = [program, "--config", str(config), "--formatter", "text", *map(str, pages.values())]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stdout) == (0, "")

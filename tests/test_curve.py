@@ -1,0 +1,144 @@
+"""The curve agrees with the evidence at every target, is bounded, and is drawn without any data."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from records import RECORDS
+
+from gate import policy as policies
+from gate.calibrator import fit, fit_sorted
+from gate.contract import Anchor, Contract
+from gate.curve import MAX_POINTS, grid, trace
+from gate.evidence import measure
+from gate.release import Record
+from gate.report import figures
+from gate.scores import Scores
+
+CONFIDENCE = Decimal("0.95")
+DISPLAYS = [
+    figures.ForestDisplay,
+    figures.ContractDisplay,
+    figures.RelativeErrorDisplay,
+    figures.MappingDisplay,
+    figures.RocDisplay,
+]
+
+
+def sample(seed: int, n: int) -> np.ndarray:
+    return np.sort(1 / (1 + np.exp(5 - 1.4 * np.random.default_rng(seed).normal(size=n))))
+
+
+@pytest.mark.parametrize("ties", [None, 2], ids=["distinct", "tied"])
+def test_the_curve_meets_the_evidence_at_every_target(ties: int | None) -> None:
+    """Same threshold, count and interval: two figures of one page never differ."""
+    policy = policies.load_default().policy
+    benign, held_out = (sample(seed, 20_000) if ties is None else sample(seed, 20_000).round(ties) for seed in (1, 2))
+    calibrator = fit_sorted(benign, policy.calibration, policy.anchors)
+    points = {point.score: point for point in trace(calibrator, held_out, policy.alpha()).points}
+    for measured in measure(policy, calibrator, Scores(benign), Scores(held_out)).measurements:
+        point = points[float(measured.score)]
+        assert point.expected_fpr == float(measured.target.fpr)
+        assert point.threshold == measured.threshold
+        assert point.false_positives == measured.false_positives
+        assert point.interval == measured.interval
+
+
+def test_every_count_is_that_of_the_calibrated_scores() -> None:
+    held_out = sample(4, 5_000)
+    calibrator = fit(sample(3, 5_000))
+    curve = trace(calibrator, held_out, 1 - Fraction(CONFIDENCE))
+    calibrated = calibrator.predict(held_out)
+    assert [p.false_positives for p in curve.points] == [int(np.sum(calibrated >= p.score)) for p in curve.points]
+    assert float(curve.floor.fpr) == calibrator.facts.lowest_label
+    assert [p.score for p in curve.points] == sorted({p.score for p in curve.points})
+
+
+def test_no_contract_makes_the_curve_longer_than_its_bound() -> None:
+    anchors = tuple(Anchor(Decimal(10) ** (-i / Decimal(100)), Decimal(i) / 1001) for i in range(1, 900))
+    assert len(grid(Contract(anchors))) <= MAX_POINTS
+    assert len(grid(Contract())) == 100
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_a_display_draws_on_axes_of_its_own_or_given(display: type[figures.Display]) -> None:
+    from matplotlib.figure import Figure
+
+    drawn = display.from_record(RECORDS["segments"])
+    assert drawn.plot() is drawn
+    assert drawn.ax_.get_figure() is drawn.figure_
+    ax = Figure().add_subplot()
+    assert drawn.plot(ax=ax).ax_ is ax
+    assert drawn.figure_ is ax.get_figure()
+    assert drawn.ax_.get_xlabel()
+    ElementTree.fromstring(drawn._repr_svg_())
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_a_figure_is_real_text_in_named_colours_and_the_same_every_time(display: type[figures.Display]) -> None:
+    first, second = (
+        figures.to_svg(display.from_record(RECORDS["segments"]), "one", "A title", "What it shows") for _ in range(2)
+    )
+    assert first == second
+    root = ElementTree.fromstring(first)
+    assert [child.tag for child in root[:2]] == ["title", "desc"]
+    assert root.attrib["role"] == "img"
+    assert len(root.findall(".//text")) > 4
+    assert root.findall(".//style") == root.findall(".//metadata") == []
+    assert not re.search(r'style="|xlink|ns\d:|DejaVu', first)
+    used = {element.get(key) for element in root.iter() for key in ("fill", "stroke")} - {None, "none"}
+    assert {color for color in used if not color.startswith("url(")} <= {*figures.COLORS.values()}
+    assert all(element.attrib["id"].startswith("one-") for element in root.iter() if "id" in element.attrib)
+
+
+def test_drawing_leaves_the_settings_of_a_notebook_alone() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    figures.to_svg(figures.ForestDisplay.from_record(RECORDS["pass"]), "one")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_figures_need_the_numbers_they_draw() -> None:
+    record = RECORDS["pass"].model_copy(update={"curve": None})
+    with pytest.raises(ValueError, match="the record has no curve"):
+        figures.ContractDisplay.from_record(record)
+    with pytest.raises(ValueError, match="the record has no ROC"):
+        figures.RocDisplay.from_record(RECORDS["pass"])
+
+
+def extreme(name: str) -> Record:
+    """Counts and thresholds at the ends of what a record can hold."""
+    record = RECORDS["pass"]
+    changes = {
+        "none": {"false_positives": 0, "observed_fpr": 0.0, "interval": (0.0, 1e-5), "threshold": None},
+        "all": {"false_positives": 200_000, "observed_fpr": 1.0, "interval": (0.99, 1.0), "threshold": 0.0},
+        "rare": {"target_fpr": 1e-9, "tolerance": (0.0, 2e-9), "score": 0.98},
+        "wide": {"tolerance": (0.0, 1.0)},
+    }
+    findings = tuple(finding.model_copy(update=changes[name]) for finding in record.findings)
+    return record.model_copy(update={"findings": findings})
+
+
+@pytest.mark.parametrize("name", ["none", "all", "rare", "wide"])
+def test_extreme_records_are_drawn(name: str) -> None:
+    from gate.report import html, markdown
+
+    assert html.render(extreme(name)).count("<svg") == 4
+    assert "●" in markdown.render(extreme(name))
+
+
+def test_a_record_without_curve_or_targets_is_rendered() -> None:
+    from gate.report import html, junit, markdown, terminal
+
+    bare = RECORDS["pass"].model_copy(update={"curve": None, "findings": ()})
+    for render in (html.render, markdown.render):
+        assert "No false-positive rate was measured." in render(bare)
+    assert "<svg" not in html.render(bare)
+    assert terminal.render(bare).startswith("PASS")
+    assert 'tests="0"' in junit.render(bare)
