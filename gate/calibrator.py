@@ -203,7 +203,9 @@ def fractional_rank(fpr: Fraction, n: int, plotting_position: str) -> Fraction:
                 middle = (low + high) / 2
                 reached = _is_labelled_at_most(float(fpr), middle, n, plotting_position)
                 low, high = (middle, high) if reached else (low, middle)
-            rank = Fraction(low)
+            whole = round(low)  # a rank whose label is the rate itself: halving only comes near it
+            near = abs(whole - low) < 1e-6 and bool(_is_labelled_at_most(float(fpr), whole, n, plotting_position))
+            rank = Fraction(whole if near else low)
     return min(max(rank, Fraction(0)), Fraction(n))
 
 

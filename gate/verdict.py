@@ -102,7 +102,7 @@ def judge_target(policy: Policy, measured: Measurement) -> Finding:
 def judge_exchangeability(policy: Policy, scan: TailScan) -> Finding:
     """Whether the held-out rows look like the fit rows over the whole upper half of the curve."""
     check = policy.checks.exchangeability
-    differ = scan.p_value <= check.alpha
+    differ = scan.p_value <= float(check.alpha)
     message = f"held-out and fit benign scores {'differ' if differ else 'can come from one population'}"
     message += f" (p = {scan.p_value:.4f})"
     if scan.worst is not None:
@@ -260,7 +260,7 @@ def _reading(policy: Policy, measured: Measurement, outcome: Outcome, grade: Gra
     """Noise or drift: which of the four readings a finding has, by the test of the two samples at its rate."""
     if measured.drift is None:
         return None
-    differ = measured.drift.p_value <= policy.checks.exchangeability.alpha
+    differ = measured.drift.p_value <= float(policy.checks.exchangeability.alpha)
     if outcome == "pass":
         return "look" if differ else None
     if differ:

@@ -62,7 +62,7 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "remedied": [row for row in judged if row.remedy],
         "settled": [row for row in targets if not row.remedy],
         "waivers": record.waivers,
-        "warnings": record.warnings,
+        "warnings": [regrouped(clean(warning), THIN_SPACE) for warning in record.warnings],
         "fit_sources": record.fit.sources,
         "holdout_sources": record.holdout.sources,
     }

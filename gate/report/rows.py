@@ -178,7 +178,7 @@ def _fpr_row(found: FprFinding, separator: str) -> Row:
         "predicted": ""
         if finding.predicted is None
         else " to ".join(grouped(count, separator) for count in finding.predicted),
-        "drift": "" if finding.drift_p_value is None else f"{finding.drift_p_value:.3g}",
+        "drift": "" if finding.drift_p_value is None else p_value(finding.drift_p_value),
     }
     if finding.effective_n is not None and finding.plain_interval is not None and finding.effective_n < found.benign:
         low, high = bounds(finding.plain_interval, found.tolerance)
@@ -259,6 +259,10 @@ def _signed(error: Decimal) -> str:
 def percent(rate: Decimal) -> str:
     """A rate as `0.1005 %`, never in exponent notation."""
     return f"{(rate * 100).normalize():f} %"
+
+
+def p_value(p: float) -> str:
+    return f"{p:.2g}" if p >= 0.0001 else "below 0.0001"
 
 
 def bare_percent(rate: float) -> str:

@@ -67,7 +67,7 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         console.print(Text.assemble(("What would help: ", "bold"), f"{inert(remedy)}."))
     for warning in record.warnings:
         console.print()
-        console.print(Text.assemble(("warning: ", "yellow"), inert(warning)))
+        console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
     for waiver in record.waivers:
         console.print()
         console.print(
