@@ -298,6 +298,10 @@ def beta_binomial_between(n: int, a: float, b: float, counts: Range) -> float:
 
 
 _STEPS = (-8.0, -5.0, -3.0, -1.0, 1.0, 3.0, 5.0, 8.0)  # deviations around an edge; between them its tail is smooth
+_SPREADS = np.array(
+    [t * side for t in (0.0, 1.0, 2.0, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 45.0) for side in (-1, 1)]
+)
+_GAUSS = [(np.polynomial.legendre.leggauss(16)[i] + 1 - i) / 2 for i in (0, 1)]  # nodes and weights on [0, 1]
 
 
 def _deviation(k: int, n: int) -> float:
@@ -306,12 +310,23 @@ def _deviation(k: int, n: int) -> float:
 
 def _beta_nodes(a: float, b: float, cuts: Floats) -> tuple[Floats, Floats]:
     """Rates and weights that integrate over Beta(a, b), by Gauss's rule between cuts and deep into both tails."""
-    tails = np.array([1e-12, 1e-9, 1e-6, 1e-3, 0.03])
-    ends = np.unique(np.concatenate([[0.0, 0.5, 1.0], tails, 1 - tails, beta_cdf(a, b, np.clip(cuts, 0.0, 1.0))]))
-    nodes, weights = np.polynomial.legendre.leggauss(16)
+    nodes, weights = _GAUSS
+    if min(a, b) < 1:  # a density without bound: by levels instead of by rates, which takes its inverse
+        tails = np.array([1e-12, 1e-9, 1e-6, 1e-3, 0.03])
+        inner = beta_cdf(a, b, np.clip(cuts, 0.0, 1.0))
+        ends = np.unique(np.concatenate([[0.0, 0.5, 1.0], tails, 1 - tails, inner]))
+        widths = np.diff(ends)[:, None]
+        levels = ends[:-1, None] + widths * nodes
+        return beta_quantiles(a, b, levels.ravel()), (widths * weights).ravel()
+    mean = a / (a + b)
+    spread = math.sqrt(mean * (1 - mean) / (a + b + 1))
+    ends = np.unique(np.clip(np.concatenate([[0.0, 1.0], mean + spread * _SPREADS, cuts]), 0.0, 1.0))
     widths = np.diff(ends)[:, None]
-    levels = ends[:-1, None] + widths * (nodes + 1) / 2
-    return beta_quantiles(a, b, levels.ravel()), (widths * weights / 2).ravel()
+    rates = (ends[:-1, None] + widths * nodes).ravel()
+    logs = (a - 1) * np.log(rates / mean) + (b - 1) * np.log1p((mean - rates) / (1 - mean))
+    density = np.exp(logs - logs.max()) * (widths * weights).ravel()
+    felt = density > 1e-20 * density.max()
+    return rates[felt], density[felt] / density[felt].sum()
 
 
 def _upper_tails(k: int, n: int, rates: Floats) -> Floats:

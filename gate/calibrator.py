@@ -184,7 +184,7 @@ def _is_labelled_at_most(fpr: ArrayLike, rank: ArrayLike, n: int, plotting_posit
     """Whether `label(rank) <= fpr`; for quantiles by their distribution function, ten times faster than inverting."""
     if plotting_position.split()[0] in ("median", "np"):
         k = np.asarray(rank, dtype=np.float64)
-        return beta_cdf(k, n - k + 1, fpr) >= _quantile(plotting_position)
+        return beta_cdf(k, n - k + 1, fpr) >= _quantile(plotting_position) * (1 - 1e-12)  # equal but for rounding
     return label(rank, n, plotting_position) <= np.asarray(fpr)
 
 

@@ -304,7 +304,8 @@ def _gate(
     calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
     rows, question = holdout.rows_sha256 or holdout.sha256, f"{calibrator.sha256} {document.sha256}"
     use = ledgers.use_of(ledgers.read(ledger), rows, question) if ledger else None
-    verdict = judge(policy, measure(policy, calibrator, fit, holdout, use), created.date())
+    evidence = measure(policy, calibrator, fit, holdout, use)
+    verdict = judge(policy, evidence, created.date())
     record = compose(
         release=release,
         created=created,
@@ -314,7 +315,7 @@ def _gate(
         holdout=holdout,
         calibrator=calibrator,
         verdict=verdict,
-        warnings=(*warnings(policy, len(fit), len(holdout)), *_ledger_warnings(ledger, holdout)),
+        warnings=(*warnings(policy, len(fit), evidence.effective_n), *_ledger_warnings(ledger, holdout)),
         ledger=ledger,
         split=divided,
         curve=trace(calibrator, holdout.ordered, policy.alpha(use.number if use else 1)),

@@ -105,6 +105,11 @@ class Evidence:
     tail_scan: TailScan | None = None
     use: Use | None = None
 
+    @property
+    def effective_n(self) -> int:
+        """How many independent rows the held-out sample is worth where it is worth least."""
+        return int(min(measurement.effective_n for measurement in self.measurements))
+
 
 @dataclass(frozen=True)
 class Use:

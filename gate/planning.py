@@ -20,7 +20,7 @@ from gate.verdict import passing_counts
 
 LARGEST = 10**13  # rows; a plan beyond this is no plan
 WEAK_LIVENESS, WEAK_TEETH = 0.8, 0.1
-PATIENCE = 500  # steps of a search, four times what most need
+PATIENCE = 1000  # steps of a search, five times what most need
 SAFE_RANK = 5.0  # below this fractional rank the beta law is only a bracket
 
 

@@ -248,8 +248,8 @@ def _listed(names: list[str]) -> str:
 
 
 _READINGS: dict[str | None, str] = {
-    "noise": "the two samples agree, so this is noise: it takes more benign rows, not another model",
-    "threshold": "the two samples agree, so the fit sample put the threshold off",
+    "noise": "at this rate the two samples agree, so this is noise: it takes more benign rows, not another model",
+    "threshold": "at this rate the two samples agree, so the fit sample put the threshold off",
     "drift": "held-out benign rows differ from fit benign rows: drift, leakage, duplicates or other preprocessing",
     "look": "within tolerance, but the two samples differ: look before relying on it",
 }

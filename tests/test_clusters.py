@@ -58,10 +58,12 @@ def test_effective_rows_equal_the_golden_numbers(case: dict[str, Any], clusters:
 
 # --- properties ---------------------------------------------------------------------------------------------
 
-clusters = st.lists(st.integers(1, 40).flatmap(lambda m: st.tuples(st.just(m), st.integers(0, m))), min_size=1)
+clusters = st.lists(
+    st.integers(1, 40).flatmap(lambda m: st.tuples(st.just(m), st.integers(0, m))), min_size=1, max_size=30
+)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(clusters, st.floats(1, 50), st.sampled_from([0.05, 0.5, 0.001]))
 def test_groups_never_make_rows_worth_more(pairs: list[tuple[int, int]], carried: float, alpha: float) -> None:
     """The design effect is never below 1 nor below what a shallower target showed, and n* never above n / deff."""
@@ -137,7 +139,7 @@ def sample(policy: Policy, groups: np.ndarray | None, seed: int = 41, rows: int 
 
 def test_the_design_effect_is_carried_down_to_rarer_targets() -> None:
     """Rarer targets show fewer false positives and less of it: each is worth at most what the one above is."""
-    policy = make("0.3", "0.1", "0.01")
+    policy = make("0.1", "0.01", "0.001")
     groups = np.arange(4000) // 10
     evidence = sample(policy, groups)
     worth = [m.effective_n for m in evidence.measurements]
@@ -146,9 +148,8 @@ def test_the_design_effect_is_carried_down_to_rarer_targets() -> None:
     upside_down = parse(
         "\n".join(
             [
-                "version: 1\nname: test\ncontract: [{fpr: 0.3, score: 0.1}, {fpr: 0.1, score: 0.2}, "
-                "{fpr: 0.01, score: 0.3}]\ntargets:",
-                *(f"  - {{fpr: {rate}, min_n: 1, max_relative_error: 0.5}}" for rate in ("0.01", "0.1", "0.3")),
+                "version: 1\nname: test\ntargets:",
+                *(f"  - {{fpr: {rate}, min_n: 1, max_relative_error: 0.5}}" for rate in ("0.001", "0.01", "0.1")),
             ]
         ),
         "test.yaml",

@@ -76,14 +76,14 @@ def test_pooled_counts_are_those_of_the_samples_put_together(
 
 # --- exact size ---------------------------------------------------------------------------------------------
 
-TRIALS = 1500
+TRIALS = 1000
 
 
-@pytest.mark.parametrize("decimals", [None, 2, 1])
+@pytest.mark.parametrize("decimals", [None, 2])
 def test_exchangeable_samples_are_called_different_at_most_at_the_level(decimals: int | None) -> None:
-    """1,500 shuffles of one tied sample, at levels 5 % and 20 %: never more than 3 standard errors above them.
+    """1,000 shuffles of one tied sample, at levels 5 % and 20 %: never more than 3 standard errors above them.
 
-    The standard error at 5 % is sqrt(0.05 * 0.95 / 1500) = 0.56 %.
+    The standard error at 5 % is sqrt(0.05 * 0.95 / 1000) = 0.69 %.
     """
     rng = np.random.default_rng(7)
     pool = rng.beta(0.5, 8, 900)
@@ -194,8 +194,8 @@ def measured(policy: Policy, k: int, p_value: float | None = None, threshold: fl
 
 
 READINGS = {
-    "noise": "the two samples agree, so this is noise: it takes more benign rows, not another model",
-    "threshold": "the two samples agree, so the fit sample put the threshold off",
+    "noise": "at this rate the two samples agree, so this is noise: it takes more benign rows, not another model",
+    "threshold": "at this rate the two samples agree, so the fit sample put the threshold off",
     "drift": "held-out benign rows differ from fit benign rows: drift, leakage, duplicates or other preprocessing",
     "look": "within tolerance, but the two samples differ: look before relying on it",
     None: "refute it",
@@ -240,7 +240,7 @@ def test_readings_of_real_samples() -> None:
     assert (noise.grade, curve.outcome) == ("open", "pass")
     assert noise.message.endswith(READINGS["noise"])
 
-    drifted, curve = from_scores(grid, same**0.5, policy)
+    drifted, curve = from_scores(grid, np.where(same > 0.996, 0.9995, same), policy)
     assert (drifted.grade, curve.outcome) == ("refuted", "fail")
     assert drifted.message.endswith(READINGS["drift"])
 

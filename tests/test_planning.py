@@ -164,6 +164,7 @@ def test_a_dip_between_good_sizes_is_not_overlooked() -> None:
 def test_a_search_cut_short_errs_to_more_rows(rule: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where liveness hardly rises any more, the number is a few per cent late, and never too early."""
     tested = law(rule, "0.001", "0.25", "0.25")
+    monkeypatch.setattr(planning, "PATIENCE", 300)
     quick = tested.holdout_needed(n, 0.95)
     monkeypatch.setattr(planning, "PATIENCE", 10**9)
     exact = tested.holdout_needed(n, 0.95)
