@@ -295,7 +295,7 @@ def _read_parquet(path: _File, names: list[str]) -> Mapping[str, Any]:
 
 
 def _read_arrow(path: _File, names: list[str]) -> Mapping[str, Any]:
-    with pa.memory_map(os.fspath(path)) as source:
+    with pa.OSFile(os.fspath(path)) as source:  # not mapped: the scores must not change with the file
         try:
             table = pa.ipc.open_file(source).read_all()
         except pa.ArrowInvalid:
@@ -577,8 +577,7 @@ def _to_float64(column: Any, name: str, path: _File, benign: NDArray[np.bool_] |
             f"{path}: column {name!r} must hold a score in every row, got none in {_rows(nulls, benign)}; "
             "remove or score these rows"
         )
-    values = np.asarray(_rounded(column).to_numpy(), dtype=np.float64)
-    return values if values.flags.owndata else np.array(values)
+    return np.asarray(_rounded(column).to_numpy(), dtype=np.float64)
 
 
 def _rounded(column: Any) -> Any:
@@ -608,7 +607,9 @@ def _refuse_outside(
     values: Floats, name: str, domain: tuple[float, float], path: _File, benign: NDArray[np.bool_] | None
 ) -> None:
     low, high = domain
-    if len(values) == 0 or (low <= values.min() and values.max() <= high):  # NaN makes both comparisons false
+    piece = 1 << 16  # stays in the processor's cache, so that the scores pass through it once
+    pieces = (values[start : start + piece] for start in range(0, len(values), piece))
+    if all(low <= part.min() and part.max() <= high for part in pieces):  # NaN makes both comparisons false
         return
     not_a_number = np.isnan(values)
     if not_a_number.any():
