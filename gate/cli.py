@@ -315,7 +315,10 @@ def _gate(
         holdout=holdout,
         calibrator=calibrator,
         verdict=verdict,
-        warnings=(*warnings(policy, len(fit), evidence.effective_n), *_ledger_warnings(ledger, holdout)),
+        warnings=(
+            *warnings(policy, len(fit), evidence.effective_n),
+            *ledgers.warnings(use, holdout.rows_sha256, policy),
+        ),
         ledger=ledger,
         split=divided,
         curve=trace(calibrator, holdout.ordered, policy.alpha(use.number if use else 1)),
@@ -344,12 +347,6 @@ def _require_samples(
     apart, together = bool(fit and holdout), bool(benign and split is not None)
     if apart == together or (apart and (benign or split is not None)) or (together and (fit or holdout)):
         raise click.UsageError("give either --fit and --holdout, or --benign and --split")
-
-
-def _ledger_warnings(ledger: str | None, holdout: Scores) -> tuple[str, ...]:
-    if ledger is None or holdout.rows_sha256 is not None:
-        return ()
-    return ("the held-out rows have no ids (data.id), so they are recognised only while their scores stay the same",)
 
 
 def _render(record: Record, format_: str, to_terminal: bool = False) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gate.errors import GateError
 from gate.evidence import Use
+from gate.policy import Policy
 
 MAX_BYTES = 100_000_000
 
@@ -59,6 +60,22 @@ def use_of(entries: list[Entry], rows: str, question: str) -> Use:
     return Use(len(earlier) + 1, tuple(earlier.values()))
 
 
+def warnings(use: Use | None, rows_sha256: str | None, policy: Policy) -> tuple[str, ...]:
+    """What the ledger cannot see, and what the policy does not pay for; nothing where no ledger is kept."""
+    if use is None:
+        return ()
+    sentences = []
+    if rows_sha256 is None:
+        sentences.append(
+            "the held-out rows have no ids (data.id), so they are recognised only while their scores stay the same"
+        )
+    if use.earlier and policy.reuse is None:
+        sentences.append(
+            f"the held-out rows judge for the {_ordinal(use.number)} time, and the policy has no `reuse:` to pay for it"
+        )
+    return tuple(sentences)
+
+
 def append(path: str, entry: Entry) -> None:
     """Add one judgement in one write, which other processes' writes cannot split."""
     line = json.dumps(asdict(entry), ensure_ascii=True, sort_keys=True) + "\n"
@@ -72,3 +89,8 @@ def append(path: str, entry: Entry) -> None:
             os.close(descriptor)
     except OSError as error:
         raise GateError(f"{path}: must be a ledger that can be written, got {error.strerror}") from None
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

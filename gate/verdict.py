@@ -131,7 +131,7 @@ def judge_reuse(policy: Policy, use: Use) -> Finding:
     if policy.reuse is not None:
         message += f"; the intervals of this use miss at most {float(policy.alpha(use.number)):.2g} of the time"
     elif use.earlier:
-        message += "; each further use makes a false pass likelier, and the policy has no `reuse:` to pay for it"
+        message += "; each further use makes a false pass likelier"
     fresh = "hold out benign rows that have judged no release yet"
     return Finding(
         check="reuse",
