@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln, stdtrit
 
+from gate.contract import Floats
+
 Range = tuple[int, int]
-Floats = NDArray[np.float64]
 
 # A tail that equals alpha/2 exactly proves and does not refute; where that happens, rounding moves it by less.
 TIE = 1e-12

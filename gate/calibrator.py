@@ -119,6 +119,11 @@ class Calibrator:
         return hashlib.sha256(self.artifact).hexdigest()
 
 
+def count_flagged(ordered: Floats, threshold: float | None) -> int:
+    """How many scores, given in rising order, reach a threshold, inclusively; none where there is no threshold."""
+    return 0 if threshold is None else len(ordered) - int(np.searchsorted(ordered, threshold, side="left"))
+
+
 # --- fitting ------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
-from gate.errors import GateError
+from gate.errors import GateError, visible
 
 if TYPE_CHECKING:
     from gate.policy import Document
@@ -427,8 +427,7 @@ def _abandon(stream: TextIO) -> None:
 
 
 def _inert(text: str) -> str:
-    visible = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
-    return visible.replace("##[", "## [")
+    return visible(text).replace("##[", "## [")
 
 
 def _release_name(name: str) -> str:

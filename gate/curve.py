@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-import numpy as np
-
 from gate.binomial import clopper_pearson
-from gate.calibrator import Calibrator
+from gate.calibrator import Calibrator, count_flagged
 from gate.contract import Anchor, Contract, Floats
 
 STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
@@ -40,12 +38,8 @@ def trace(calibrator: Calibrator, ordered: Floats, alpha: Fraction) -> Curve:
     """Count the held-out benign scores, given in rising order, that reach each score of a grid."""
     anchors = grid(calibrator.contract)
     thresholds = replace(calibrator, contract=Contract(anchors)).thresholds
-    n = len(ordered)
-    counts = {
-        fpr: 0 if threshold is None else n - int(np.searchsorted(ordered, threshold, side="left"))
-        for fpr, threshold in thresholds.items()
-    }
-    return curve_of(calibrator.contract, thresholds, counts, n, calibrator.facts.lowest_label, alpha)
+    counts = {fpr: count_flagged(ordered, threshold) for fpr, threshold in thresholds.items()}
+    return curve_of(calibrator.contract, thresholds, counts, len(ordered), calibrator.facts.lowest_label, alpha)
 
 
 def grid(contract: Contract) -> tuple[Anchor, ...]:

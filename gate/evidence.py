@@ -19,7 +19,7 @@ from gate.binomial import (
     effective_rows,
     rows_to_prove,
 )
-from gate.calibrator import Calibrator, fractional_rank, rows_to_support
+from gate.calibrator import Calibrator, count_flagged, fractional_rank, rows_to_support
 from gate.contract import Floats
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.policy import Policy, Target
@@ -128,8 +128,7 @@ def measure(policy: Policy, calibrator: Calibrator, fit: Scores, holdout: Scores
     # false positives show less of it.
     for target in sorted(policy.targets, key=lambda target: -target.fpr):
         threshold = calibrator.thresholds[target.fpr]
-        ordered = holdout.ordered
-        k = 0 if threshold is None else n - int(np.searchsorted(ordered, threshold, side="left"))
+        k = count_flagged(holdout.ordered, threshold)
         worth = float(n)
         if holdout.groups is not None:
             flagged = holdout.groups[holdout.values >= threshold] if threshold is not None else holdout.groups[:0]
@@ -146,7 +145,7 @@ def measure(policy: Policy, calibrator: Calibrator, fit: Scores, holdout: Scores
             alpha=alpha,
             effective_n=worth,
             predicted=_predicted(policy, p, len(fit), n),
-            drift=pooled_test(fit.ordered, ordered, p),
+            drift=pooled_test(fit.ordered, holdout.ordered, p),
             tied=tie_block(fit.ordered, p),
         )
     measurements = tuple(measured[target] for target in policy.targets)
@@ -169,8 +168,7 @@ def measure_target(
 ) -> Measurement:
     """What k false positives among n held-out benign rows say about one target: a function of counts alone."""
     alpha = policy.alpha() if alpha is None else alpha
-    error = target.max_relative_error
-    band = Band.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
+    band = band_of(target, alpha)
     effective = float(n) if effective_n is None else effective_n
     worth = effective / n
     wanted = target.min_n if worth == 1.0 else math.ceil(target.min_n / worth)
@@ -195,6 +193,12 @@ def measure_target(
     )
 
 
+def band_of(target: Target, alpha: Fraction) -> Band:
+    """The target's tolerance in exact numbers, with intervals that miss at most `alpha` of the time."""
+    error = target.max_relative_error
+    return Band.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
+
+
 def tie_block(fit: Floats, fpr: Fraction) -> TieBlock:
     """The fit rows that share the score which the share `fpr` of them reaches."""
     n = len(fit)
@@ -205,4 +209,4 @@ def tie_block(fit: Floats, fpr: Fraction) -> TieBlock:
 def _predicted(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:
     """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
     rank = float(fractional_rank(fpr, fit_n, policy.calibration.plotting_position))
-    return beta_binomial(n, rank, fit_n - rank + 1).quantiles(0.05) if 1 <= rank < fit_n + 1 else None
+    return beta_binomial(n, rank, fit_n - rank + 1).quantiles(0.05) if rank >= 1 else None

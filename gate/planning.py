@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gate.binomial import Band, Range, beta_binomial_between, beta_cdf, critical_counts, first, lower_tail, upper_tail
+from gate.binomial import Range, beta_binomial_between, beta_cdf, critical_counts, first, lower_tail, upper_tail
 from gate.calibrator import fractional_rank, label
 from gate.errors import GateError
+from gate.evidence import band_of
 from gate.policy import Policy, Target
 from gate.verdict import passing_counts
 
@@ -193,7 +194,7 @@ class _Law:
         error = target.max_relative_error
         self.excess = Fraction(error.above)
         self.narrowest = min(self.excess, Fraction(error.below), Fraction(1))
-        self.band = Band.around(self.p, self.excess, Fraction(error.below), policy.alpha())
+        self.band = band_of(target, policy.alpha())
 
     # --- at given sizes
 

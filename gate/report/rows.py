@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
+from gate.errors import visible
 from gate.release import FindingEntry, Record
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
@@ -292,7 +293,5 @@ def _exact(number: float) -> Decimal:
 
 
 def clean(text: str) -> str:
-    """Text from outside with every control and direction character made visible."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char == THIN_SPACE else f"\\u{ord(char):04x}" for char in text)
+    """Text from outside as every report shows it."""
+    return visible(text, allowed=THIN_SPACE)
