@@ -189,21 +189,25 @@ def rows_to_prove(k: int, n: int, band: Band, at_least: int = 1, worth: float = 
     return None
 
 
-def effective_rows(sizes: Floats, counts: Floats, alpha: float, at_least_deff: float = 1.0) -> tuple[float, float]:
+def effective_rows(
+    sizes: Floats, counts: Floats, alpha: float, at_least_deff: float = 1.0, spread: float | None = None
+) -> tuple[float, float]:
     """The design effect of clustered rows and how many independent ones they are worth: (deff, n*).
 
     Korn and Graubard (1998): the variance of the rate between clusters against that of independent rows, then
     the quantiles of Student's t for so few clusters. Without a false positive, Kish's n^2 / sum of squared sizes.
+    `spread` is the variance of one row's value where that is not 0 or 1.
     """
     n, k, clusters = float(sizes.sum()), float(counts.sum()), len(sizes)
     if clusters < 2:
         return n, 1.0
-    if k in (0.0, n):
+    rate = k / n
+    spread = rate * (1 - rate) if spread is None else spread
+    if spread <= 0:
         worth = n**2 / float(np.sum(sizes**2))
         return max(n / worth, at_least_deff), min(worth, n / at_least_deff)
-    rate = k / n
     variance = clusters / (clusters - 1) * float(np.sum((counts - rate * sizes) ** 2)) / n**2
-    deff = max(1.0, variance * n / (rate * (1 - rate)), at_least_deff)
+    deff = max(1.0, variance * n / spread, at_least_deff)
     few_clusters = float(stdtrit(n - 1, 1 - alpha / 2) / stdtrit(clusters - 1, 1 - alpha / 2)) ** 2
     return deff, min(n, n / deff * few_clusters)
 
@@ -259,7 +263,7 @@ class CountLaw:
         logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
         terms = np.exp(logs - logs.max())
         terms /= terms.sum()
-        self.start, self.stop = start, start + len(terms) - 1
+        self.start, self.stop, self._terms = start, start + len(terms) - 1, terms
         self._at_most = np.cumsum(terms)
         self._at_least = np.cumsum(terms[::-1])[::-1]
 
@@ -279,6 +283,13 @@ class CountLaw:
     def two_sided(self, k: NDArray[np.int64]) -> Floats:
         """Twice the smaller tail, at most 1."""
         return np.minimum(1.0, 2.0 * np.minimum(self.at_most(k), self.at_least(k)))
+
+    def no_likelier_than(self, k: int) -> float:
+        """P of all counts that are at most as likely as k; equal terms count as equal whatever their rounding."""
+        if not self.start <= k <= self.stop:
+            return 0.0
+        likely = self._terms > self._terms[k - self.start] * (1 + 1e-9)
+        return min(1.0, float(np.sum(self._terms[~likely])))
 
     def quantiles(self, alpha: float) -> Range:
         """The narrowest counts beyond which at most alpha/2 lies on each side."""

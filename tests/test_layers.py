@@ -12,7 +12,7 @@ import pytest
 import gate
 
 PACKAGE = Path(gate.__file__).parent
-ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "calibrator", "exchangeability"]
+ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "proportions", "calibrator", "exchangeability"]
 ORDER += ["evidence", "curve", "verdict", "planning", "ledger", "release", "report", "cli", "__main__"]
 OWNERS = {
     "pydantic": {"policy", "release"},
