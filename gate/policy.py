@@ -267,10 +267,50 @@ class Exchangeability(_Frozen):
         return value
 
 
+class DetectionTarget(_Frozen):
+    """An anchor at which enough malicious rows must be detected."""
+
+    fpr: Rate = Field(description="the false-positive rate promised at this anchor of the contract")
+    min_tpr: Rate = Field(description="the share of malicious rows that must be flagged there")
+
+    @field_validator("min_tpr")
+    @classmethod
+    def _provable(cls, value: Decimal) -> Decimal:
+        if not 0 < value < 1:
+            raise PydanticCustomError("min_tpr", "must be above 0 and below 1, such as 0.8")
+        return value
+
+    @property
+    def check(self) -> str:
+        return f"tpr@{self.fpr.normalize():f}"
+
+    @property
+    def drop_check(self) -> str:
+        return f"tpr-drop@{self.fpr.normalize():f}"
+
+
+class Detection(_Frozen):
+    """What the detector must still catch (`--malicious`)."""
+
+    targets: tuple[DetectionTarget, ...] = Field(json_schema_extra={"minItems": 1})
+    max_drop: Rate | None = Field(
+        default=None, description="how far the share may fall below the baseline's (`--baseline`): 0.02 is two points"
+    )
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+    @field_validator("max_drop")
+    @classmethod
+    def _margin(cls, value: Decimal | None) -> Decimal | None:
+        if value is not None and not 0 < value < 1:
+            raise PydanticCustomError("max_drop", "must be above 0 and below 1, such as 0.02 for two points")
+        return value
+
+
 class Checks(_Frozen):
     """What else is checked beside the targets."""
 
     exchangeability: Exchangeability = Exchangeability()
+    detection: Detection | None = Field(default=None, description="null: malicious scores are shown and not judged")
 
 
 class Reuse(_Frozen):
@@ -302,8 +342,8 @@ class Waiver(_Frozen):
     def _canonical(cls, value: str) -> str:
         kind, at, rest = value.partition("@")
         rate, slash, segment = rest.partition("/")
-        if kind == "fpr" and at and (_NUMBER.fullmatch(rate.removesuffix("%"))):
-            return fpr_check(_decimal(rate)) + slash + segment
+        if kind in ("fpr", "tpr", "tpr-drop") and at and (_NUMBER.fullmatch(rate.removesuffix("%"))):
+            return f"{kind}@{_decimal(rate).normalize():f}{slash}{segment}"
         return value
 
 
@@ -365,20 +405,28 @@ def _incoherences(policy: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
         if score is not None and not lower < score < LOWEST.score:
             yield ("contract", i, "score"), "must rise strictly from above 0 to below 0.99"
         higher, lower = fpr or higher, score or lower
-    targets: Any = policy.get("targets")
-    if targets in ([], ()):
-        yield ("targets",), "must list at least one target: nothing measured is never a pass"
     anchors = {fpr for fpr in fprs if fpr is not None}
     known = ", ".join(f"{fpr.normalize():f}" for fpr in sorted(anchors, reverse=True)[:10])
-    judged: set[Decimal] = set()
-    for i, target in enumerate(_rates(targets, "fpr")):
-        if target is None:
-            continue
-        if target in judged:
-            yield ("targets", i, "fpr"), "must differ from every other target's"
-        elif fprs and None not in fprs and target not in anchors:
-            yield ("targets", i, "fpr"), f"must be an anchor of the contract ({known})"
-        judged.add(target)
+    for at in (("targets",), ("checks", "detection", "targets")):
+        targets = _value_at(policy, at)
+        if targets in ([], ()):
+            yield at, "must list at least one target: nothing measured is never a pass"
+        judged: set[Decimal] = set()
+        for i, target in enumerate(_rates(targets, "fpr")):
+            if target is None:
+                continue
+            if target in judged:
+                yield (*at, i, "fpr"), "must differ from every other target's"
+            elif fprs and None not in fprs and target not in anchors:
+                yield (*at, i, "fpr"), f"must be an anchor of the contract ({known})"
+            judged.add(target)
+
+
+def _value_at(tree: Any, keys: Location) -> Any:
+    """What stands under these keys, None where they lead nowhere."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
 
 
 def _rates(points: object, key: str) -> list[Decimal | None]:
@@ -621,10 +669,9 @@ def _nearest(location: Location) -> str:
 
 
 def _keys_at(location: Location) -> Iterator[str]:
-    model: type[BaseModel] = Policy
-    for step in location:
-        if isinstance(step, str):
-            model = _MODELS[step]
+    words = [step for step in location if isinstance(step, str)]
+    place = ".".join(words[-2:])
+    model = _MODELS.get(place, _MODELS[words[-1]]) if words else Policy
     yield from model.model_fields
 
 
@@ -636,6 +683,8 @@ _MODELS: dict[str, type[BaseModel]] = {
     "data": Columns,
     "checks": Checks,
     "exchangeability": Exchangeability,
+    "detection": Detection,
+    "detection.targets": DetectionTarget,
     "reuse": Reuse,
     "waivers": Waiver,
 }

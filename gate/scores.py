@@ -1,4 +1,4 @@
-"""The scores: files in, benign raw scores out as read-only float64 with counts of what was read; never judged."""
+"""The scores: files in, raw scores of benign (or malicious) rows out as read-only float64; counted, never judged."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Scores:
-    """Benign raw scores of one sample, in row order."""
+    """Raw scores of one sample, in row order: of its benign rows, or of its malicious ones."""
 
     values: Floats
     sources: tuple[Source, ...] = ()
     groups: NDArray[np.int64] | None = None  # the number of each row's group, where the policy names a column
     ids: Any = None  # what names each row across releases, as Arrow text, where it names a column
+    kind: Literal["benign", "malicious"] = "benign"
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -72,7 +73,11 @@ class Scores:
     def summary(self) -> str:
         """What was read, in one line."""
         rows = sum(source.rows for source in self.sources)
-        return f"{len(self):,} benign of {plural(rows, 'row')} from {', '.join(s.path for s in self.sources)}"
+        return f"{len(self):,} {self.kind} of {plural(rows, 'row')} from {self.files}"
+
+    @property
+    def files(self) -> str:
+        return ", ".join(source.path for source in self.sources)
 
     @cached_property
     def ordered(self) -> Floats:
@@ -88,29 +93,34 @@ class Scores:
         return hashlib.sha256(self.ordered.astype("<f8", copy=False).data).hexdigest()
 
 
-def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float]) -> Scores:
-    """Read the benign scores of one or more files, or raise at the first row that is not a score."""
+def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], malicious: bool = False) -> Scores:
+    """Read the benign scores of one or more files, or raise at the first row that is not a score.
+
+    With `malicious`, those of the other rows: of all of them where the policy names no label column.
+    """
+    kind: Literal["benign", "malicious"] = "malicious" if malicious else "benign"
     parts: list[Floats] = []
     sources, groups, ids = [], [], []
     for path in paths:
         rows, first = 0, len(parts)
         files = _find(path)
         for file in files:
-            table, benign = _read_file(file, columns, alone=len(files) == 1)
-            values = _to_float64(table[columns.score], columns.score, file, benign)
-            _refuse_outside(values, columns.score, domain, file, benign)
+            table, taken = _read_file(file, columns, kind, alone=len(files) == 1)
+            values = _to_float64(table[columns.score], columns.score, file, taken)
+            _refuse_outside(values, columns.score, domain, file, taken)
             parts.append(values)
             rows += len(table[columns.score])
             if columns.group is not None:
-                groups.append(_names(table[columns.group], columns.group, file, benign))
+                groups.append(_names(table[columns.group], columns.group, file, taken))
             if columns.id is not None:
-                ids.append(_names(table[columns.id], columns.id, file, benign))
-        sources.append(Source(path, rows, sum(map(len, parts[first:]))))
+                ids.append(_names(table[columns.id], columns.id, file, taken))
+        count = sum(map(len, parts[first:]))
+        sources.append(Source(path, rows, rows - count if malicious else count))
     values = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)
-        raise GateError(f"{names}: must hold at least 2 benign scores, got {len(values)}; give more benign rows")
-    return Scores(values, tuple(sources), _number(groups) if groups else None, _joined(ids) if ids else None)
+        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {len(values)}; give more {kind} rows")
+    return Scores(values, tuple(sources), _number(groups) if groups else None, _joined(ids) if ids else None, kind)
 
 
 @dataclass(frozen=True)
@@ -143,12 +153,37 @@ def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, S
     return fit, holdout, Split(fraction, seed, "rows" if scores.groups is None else "groups")
 
 
+def match(old: Scores, new: Scores) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """The scores that two releases gave the same rows, by id, and where in `new` these rows stand.
+
+    Rows that only one of the two has scored are left out.
+    """
+    for scores in (old, new):
+        if scores.ids is None:
+            raise GateError(f"{scores.files}: must have ids to be compared row by row; set data.id or --id-column")
+    # Numbers in the order of first sight, so those of the old rows are 0, 1, 2... as long as no id comes twice.
+    numbers = pa.concat_arrays([old.ids, new.ids]).dictionary_encode().indices.to_numpy()
+    here, there = numbers[: len(old)], numbers[len(old) :]
+    for scores, codes in ((old, here), (new, there)):
+        counts = np.bincount(codes)
+        if counts.max() > 1:
+            copies = np.flatnonzero(codes == np.argmax(counts > 1))
+            raise GateError(
+                f"{scores.files}: must have another id for every row to be compared row by row, "
+                f"got {_shown(scores.ids[copies[0]].as_py())} in {len(copies):,} rows; remove the copies"
+            )
+    rows = np.flatnonzero(there < len(old))
+    if len(rows) == 0:
+        raise GateError(f"{old.files}: must have scored rows of the new release too, got no id in common with them")
+    return old.values[there[rows]], new.values[rows], rows
+
+
 def _part(scores: Scores, rows: NDArray[np.bool_]) -> Scores:
     groups = None
     if scores.groups is not None:
         groups = np.unique(scores.groups[rows], return_inverse=True)[1].astype(np.int64)
     ids = None if scores.ids is None else scores.ids.filter(pa.array(rows))
-    return Scores(scores.values[rows], scores.sources, groups, ids)
+    return Scores(scores.values[rows], scores.sources, groups, ids, scores.kind)
 
 
 def write_parquet(path: Path, values: Floats) -> None:
@@ -256,8 +291,10 @@ def _opened(file: _File) -> Any:
     return gzip.open(file.path, "rb")
 
 
-def _read_file(file: _File, columns: Columns, alone: bool) -> tuple[Mapping[str, Any], NDArray[np.bool_] | None]:
-    """The columns that the policy names, and which of their rows are benign where it names labels."""
+def _read_file(
+    file: _File, columns: Columns, kind: str, alone: bool
+) -> tuple[Mapping[str, Any], NDArray[np.bool_] | None]:
+    """The columns that the policy names, and which of their rows are of this kind where it names labels."""
     if file.suffix not in _READERS:
         known, got = ", ".join(_READERS), file.suffix or "no suffix"
         raise GateError(
@@ -281,7 +318,7 @@ def _read_file(file: _File, columns: Columns, alone: bool) -> tuple[Mapping[str,
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {_reason(error)}; {remedy}") from None
     rows = len(table[columns.score])
     table |= {key: pa.chunked_array([pa.repeat(value, rows)]) for key, value in file.keys.items() if key in named}
-    return table, None if columns.label is None else _benign_rows(table[columns.label], columns, file, alone)
+    return table, None if columns.label is None else _rows_of(kind, table[columns.label], columns, file, alone)
 
 
 # --- formats: each reads the named columns of one file into Arrow or NumPy arrays --------------------------
@@ -451,10 +488,10 @@ def _one_dimensional(array: Any, path: _File) -> NDArray[Any]:
 # --- from columns to benign float64 -------------------------------------------------------------------------
 
 
-def _benign_rows(labels: Any, columns: Columns, path: _File, alone: bool) -> NDArray[np.bool_]:
-    """Which rows are benign: the policy's text compared in the label column's own type.
+def _rows_of(kind: str, labels: Any, columns: Columns, path: _File, alone: bool) -> NDArray[np.bool_]:
+    """Which rows are benign, or not: the policy's text compared in the label column's own type.
 
-    A file that stands `alone` must have some; among several, one may hold malicious rows only.
+    A file that stands `alone` must have some of the kind; among several, one may hold the other rows only.
     """
     if len(labels) == 0:
         return np.zeros(0, dtype=bool)
@@ -472,14 +509,16 @@ def _benign_rows(labels: Any, columns: Columns, path: _File, alone: bool) -> NDA
             f"{path}: column {columns.label!r} must label every row, got none in {_rows(missing, None)}; "
             "label or remove these rows"
         )
-    if alone and not benign.any():
+    taken = benign if kind == "benign" else ~benign
+    if alone and not taken.any():
         found = pc.unique(labels)
         shown = ", ".join(map(_shown, found.slice(0, 5).to_pylist())) + (", ..." if len(found) > 5 else "")
+        must = f"{kind} rows with {'' if kind == 'benign' else 'something else than '}{columns.benign!r}"
         raise GateError(
-            f"{path}: column {columns.label!r} must mark benign rows with {columns.benign!r}, "
+            f"{path}: column {columns.label!r} must mark {must}, "
             f"got {shown} in {plural(len(labels), 'row')}; set data.benign or --benign-label"
         )
-    return benign
+    return taken
 
 
 def _equal(labels: Any, text: str) -> NDArray[np.bool_]:

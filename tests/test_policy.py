@@ -112,7 +112,7 @@ def test_all_errors_are_listed_at_once() -> None:
         "p.yaml:17: data.benign: must be one number or one word, as it stands in the label column, got [0]",
         "p.yaml:17: data.label: must be text, got 3; put it in quotes",
         "p.yaml:17: data.score: must be one line of 1 to 200 printable characters, got ''",
-        "p.yaml:18: checks.overlap: must be a known key; known here: exchangeability",
+        "p.yaml:18: checks.overlap: must be a known key; known here: exchangeability, detection",
         "p.yaml:20: waivers[0].expires: must be a date written as 2026-12-31, got 'tomorrow'",
         "p.yaml:21: tragets: must be a known key; did you mean `targets`?",
         "p.yaml:22: name: must be given once, got it again (first on line 2); delete one",
