@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.fs
+import pyarrow.interchange
 import pyarrow.json
 import pyarrow.parquet
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ from numpy.typing import NDArray
 from gate.contract import Floats
 from gate.errors import GateError, plural
 from gate.policy import Columns
+
+Kind = Literal["benign", "malicious"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Scores:
     sources: tuple[Source, ...] = ()
     groups: NDArray[np.int64] | None = None  # the number of each row's group, where the policy names a column
     ids: Any = None  # what names each row across releases, as Arrow text, where it names a column
-    kind: Literal["benign", "malicious"] = "benign"
+    kind: Kind = "benign"
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -93,34 +96,101 @@ class Scores:
         return hashlib.sha256(self.ordered.astype("<f8", copy=False).data).hexdigest()
 
 
-def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], malicious: bool = False) -> Scores:
+def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
     """Read the benign scores of one or more files, or raise at the first row that is not a score.
 
-    With `malicious`, those of the other rows: of all of them where the policy names no label column.
+    The malicious ones are those of the other rows: of all of them where the policy names no label column.
     """
-    kind: Literal["benign", "malicious"] = "malicious" if malicious else "benign"
-    parts: list[Floats] = []
-    sources, groups, ids = [], [], []
+    parts, sources = [], []
     for path in paths:
-        rows, first = 0, len(parts)
         files = _find(path)
-        for file in files:
-            table, taken = _read_file(file, columns, kind, alone=len(files) == 1)
-            values = _to_float64(table[columns.score], columns.score, file, taken)
-            _refuse_outside(values, columns.score, domain, file, taken)
-            parts.append(values)
-            rows += len(table[columns.score])
-            if columns.group is not None:
-                groups.append(_names(table[columns.group], columns.group, file, taken))
-            if columns.id is not None:
-                ids.append(_names(table[columns.id], columns.id, file, taken))
-        count = sum(map(len, parts[first:]))
-        sources.append(Source(path, rows, rows - count if malicious else count))
-    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        alone = len(files) == 1
+        found = [_sample(file, _read_file(file, columns), columns, domain, kind, alone) for file in files]
+        sources.append(_source(path, found, kind))
+        parts += found
+    return _join(parts, tuple(sources), kind)
+
+
+def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
+    """The benign (or malicious) scores in a NumPy or Arrow array, a table, a data frame, or the files that are named.
+
+    A data frame is anything that speaks the Arrow PyCapsule or the DataFrame interchange protocol. `name` stands for
+    the data in messages and in the record.
+    """
+    if isinstance(data, Scores):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return read([os.fspath(data)], columns, domain, kind)
+    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
+        return read([os.fspath(path) for path in data], columns, domain, kind)
+    place = _File(name, name)
+    table = _columns_of(data, _wanted(columns), place)
+    part = _sample(place, table, columns, domain, kind, alone=True)
+    return _join([part], (_source(name, [part], kind),), kind)
+
+
+def _columns_of(data: Any, names: list[str], place: _File) -> Mapping[str, Any]:
+    """The named columns of an object in memory; an array alone is the scores."""
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            array = pa.chunked_array(data)
+        elif hasattr(data, "__arrow_c_array__"):
+            array = pa.chunked_array([pa.array(data)])
+        elif hasattr(data, "__dataframe__"):
+            array = pa.chunked_array(pyarrow.interchange.from_dataframe(data))
+        else:
+            array = np.asarray(data)
+    except Exception as error:  # whatever another library raises in its half of a protocol
+        raise GateError(
+            f"{place}: must be an array, an Arrow table or a data frame, got {type(data).__name__}: {_reason(error)}"
+        ) from None
+    if isinstance(array, np.ndarray) or not pa.types.is_struct(array.type):
+        if len(names) > 1:
+            raise GateError(f"{place}: must have a column {names[1]!r}, got an array, which has none; give a table")
+        return {names[0]: _one_dimensional(array, place) if isinstance(array, np.ndarray) else array}
+    table = pa.Table.from_struct_array(array)
+    _require(names, table.column_names, place)
+    return _columns(table, names)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What one file or object gave: its rows counted, the columns of the benign, or malicious, ones."""
+
+    rows: int
+    values: Floats
+    groups: Any
+    ids: Any
+
+
+def _sample(
+    file: _File, table: Mapping[str, Any], columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool
+) -> _Sample:
+    taken = None if columns.label is None else _rows_of(kind, table[columns.label], columns, file, alone)
+    values = _to_float64(table[columns.score], columns.score, file, taken)
+    _refuse_outside(values, columns.score, domain, file, taken)
+    groups, ids = (name and _names(table[name], name, file, taken) for name in (columns.group, columns.id))
+    return _Sample(len(table[columns.score]), values, groups, ids)
+
+
+def _source(path: str, parts: list[_Sample], kind: Kind) -> Source:
+    rows, taken = sum(part.rows for part in parts), sum(len(part.values) for part in parts)
+    return Source(path, rows, taken if kind == "benign" else rows - taken)
+
+
+def _join(parts: list[_Sample], sources: tuple[Source, ...], kind: Kind) -> Scores:
+    values = parts[0].values if len(parts) == 1 else np.concatenate([part.values for part in parts])
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)
         raise GateError(f"{names}: must hold at least 2 {kind} scores, got {len(values)}; give more {kind} rows")
-    return Scores(values, tuple(sources), _number(groups) if groups else None, _joined(ids) if ids else None, kind)
+    groups, ids = ([getattr(part, name) for part in parts] for name in ("groups", "ids"))
+    return Scores(
+        values,
+        sources,
+        None if groups[0] is None else _number(groups),
+        None if ids[0] is None else _joined(ids),
+        kind,
+    )
 
 
 @dataclass(frozen=True)
@@ -291,18 +361,21 @@ def _opened(file: _File) -> Any:
     return gzip.open(file.path, "rb")
 
 
-def _read_file(
-    file: _File, columns: Columns, kind: str, alone: bool
-) -> tuple[Mapping[str, Any], NDArray[np.bool_] | None]:
-    """The columns that the policy names, and which of their rows are of this kind where it names labels."""
+def _wanted(columns: Columns) -> list[str]:
+    """The columns that the policy names, the scores first."""
+    named = [columns.score, columns.label, columns.group, columns.id]
+    return list(dict.fromkeys(name for name in named if name is not None))
+
+
+def _read_file(file: _File, columns: Columns) -> Mapping[str, Any]:
+    """The columns that the policy names."""
     if file.suffix not in _READERS:
         known, got = ", ".join(_READERS), file.suffix or "no suffix"
         raise GateError(
             f"{file}: must end in one of {known} (or these with .gz), got {got}; convert it to one of these"
         )
     reader, remedy = _READERS[file.suffix]
-    named = [columns.score, columns.label, columns.group, columns.id]
-    names = list(dict.fromkeys(name for name in named if name is not None and name not in file.keys))
+    names = [name for name in _wanted(columns) if name not in file.keys]
     try:
         with _fetched(file, columns) as local:
             if local.remote is None and os.stat(local).st_size == 0:
@@ -317,8 +390,8 @@ def _read_file(
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {_reason(error)}; {remedy}") from None
     rows = len(table[columns.score])
-    table |= {key: pa.chunked_array([pa.repeat(value, rows)]) for key, value in file.keys.items() if key in named}
-    return table, None if columns.label is None else _rows_of(kind, table[columns.label], columns, file, alone)
+    keys = {key: value for key, value in file.keys.items() if key in _wanted(columns)}
+    return table | {key: pa.chunked_array([pa.repeat(value, rows)]) for key, value in keys.items()}
 
 
 # --- formats: each reads the named columns of one file into Arrow or NumPy arrays --------------------------
@@ -488,7 +561,7 @@ def _one_dimensional(array: Any, path: _File) -> NDArray[Any]:
 # --- from columns to benign float64 -------------------------------------------------------------------------
 
 
-def _rows_of(kind: str, labels: Any, columns: Columns, path: _File, alone: bool) -> NDArray[np.bool_]:
+def _rows_of(kind: Kind, labels: Any, columns: Columns, path: _File, alone: bool) -> NDArray[np.bool_]:
     """Which rows are benign, or not: the policy's text compared in the label column's own type.
 
     A file that stands `alone` must have some of the kind; among several, one may hold the other rows only.
