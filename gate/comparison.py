@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ class Baseline:
     path: str
     release: str
     created: str
-    outcome: str
+    outcome: Literal["pass", "fail", "inconclusive"]
     verdict_sha256: str
     policy_sha256: str
     policy: Policy

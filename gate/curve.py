@@ -23,6 +23,7 @@ class Point:
     threshold: float | None
     false_positives: int
     interval: tuple[float, float]
+    true_positives: int | None = None
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,19 @@ class Curve:
     benign: int
     floor: Anchor
     points: tuple[Point, ...]
+    malicious: int | None = None
 
 
-def trace(calibrator: Calibrator, ordered: Floats, alpha: Fraction) -> Curve:
-    """Count the held-out benign scores, given in rising order, that reach each score of a grid."""
+def trace(calibrator: Calibrator, ordered: Floats, alpha: Fraction, malicious: Floats | None = None) -> Curve:
+    """Count the held-out benign scores, and the malicious ones, both in rising order, that reach a grid's scores."""
     anchors = grid(calibrator.contract)
     thresholds = replace(calibrator, contract=Contract(anchors)).thresholds
     counts = {fpr: count_flagged(ordered, threshold) for fpr, threshold in thresholds.items()}
-    return curve_of(calibrator.contract, thresholds, counts, len(ordered), calibrator.facts.lowest_label, alpha)
+    curve = curve_of(calibrator.contract, thresholds, counts, len(ordered), calibrator.facts.lowest_label, alpha)
+    if malicious is None:
+        return curve
+    points = (replace(point, true_positives=count_flagged(malicious, point.threshold)) for point in curve.points)
+    return replace(curve, points=tuple(points), malicious=len(malicious))
 
 
 def grid(contract: Contract) -> tuple[Anchor, ...]:

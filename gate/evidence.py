@@ -20,7 +20,9 @@ from gate.binomial import (
     rows_to_prove,
 )
 from gate.calibrator import Calibrator, count_flagged, fractional_rank, rows_to_support
+from gate.comparison import Comparison
 from gate.contract import Floats
+from gate.detection import Detected
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.policy import Policy, Target
 from gate.scores import Scores
@@ -99,11 +101,13 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured on one held-out sample."""
+    """All that was measured: on one held-out sample, on malicious rows, and against an earlier release."""
 
     measurements: tuple[Measurement, ...]
     tail_scan: TailScan | None = None
     use: Use | None = None
+    detection: tuple[Detected, ...] | None = None
+    comparison: Comparison | None = None
 
     @property
     def effective_n(self) -> int:

@@ -8,8 +8,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,9 +20,11 @@ from gate.errors import GateError
 
 if TYPE_CHECKING:
     from gate.calibrator import Calibrator
+    from gate.comparison import Baseline, Change, Comparison, Sample
     from gate.curve import Curve
+    from gate.detection import Detected
     from gate.evidence import Use
-    from gate.policy import Document, Policy
+    from gate.policy import Detection, Document, Policy
     from gate.scores import Scores, Split
     from gate.verdict import Finding, Verdict
 
@@ -89,6 +92,92 @@ class HoldoutSection(_Section):
     groups: int | None = None
 
 
+class DetectionEntry(_Section):
+    """The malicious rows at one anchor; `interval` is of the share detected."""
+
+    fpr: float
+    score: float
+    threshold: float | None
+    true_positives: int
+    malicious: int
+    effective_n: float
+    interval: tuple[float, float]
+
+
+class MaliciousSection(_Section):
+    """The malicious rows: those of `sources` that are not benign, and what they show at each anchor."""
+
+    sources: tuple[SourceEntry, ...]
+    sha256: str
+    n: int
+    rows_sha256: str | None = None
+    groups: int | None = None
+    anchors: tuple[DetectionEntry, ...] = ()
+
+
+class ChangeEntry(_Section):
+    """One anchor on benign rows under the baseline and under this release; rates are flagged / benign.
+
+    `difference` is new less old, and `stale_false_positives` what the baseline's raw threshold flags of the new scores.
+    Where both releases scored the same rows all counts are of these.
+    """
+
+    fpr: float
+    score: float
+    old_threshold: float | None
+    new_threshold: float | None
+    old_false_positives: int
+    old_benign: int
+    false_positives: int
+    benign: int
+    stale_false_positives: int | None
+    stale_interval: tuple[float, float] | None
+    paired: bool
+    p_value: float | None
+    difference: float
+    difference_interval: tuple[float, float] | None
+    newly_flagged: int | None = None
+    no_longer_flagged: int | None = None
+    rows: int | None = None
+
+
+class DetectionChangeEntry(_Section):
+    """The same on malicious rows."""
+
+    fpr: float
+    score: float
+    old_true_positives: int
+    old_malicious: int
+    true_positives: int
+    malicious: int
+    paired: bool
+    p_value: float | None
+    difference: float
+    difference_interval: tuple[float, float] | None
+    newly_detected: int | None = None
+    no_longer_detected: int | None = None
+    rows: int | None = None
+
+
+class BaselineSection(_Section):
+    """The release that this one is held against; of a check, the release that was checked.
+
+    `sources` and `malicious_sources` hold the baseline's scores of the same rows, where these were given.
+    """
+
+    path: str
+    release: str
+    created: str
+    outcome: Outcome
+    verdict_sha256: str
+    policy_sha256: str
+    policy_changes: tuple[str, ...] = ()
+    anchors: tuple[ChangeEntry, ...] = ()
+    detection: tuple[DetectionChangeEntry, ...] = ()
+    sources: tuple[SourceEntry, ...] = ()
+    malicious_sources: tuple[SourceEntry, ...] = ()
+
+
 class SplitSection(_Section):
     """How one benign sample was divided; null where fit and held-out rows came apart already."""
 
@@ -121,7 +210,10 @@ class CalibratorSection(_Section):
 
 
 class FindingEntry(_Section):
-    """One check; the numbers from `target_fpr` on belong to FPR checks."""
+    """One check; the numbers from `target_fpr` on belong to FPR checks, those from `true_positives` on to detection.
+
+    Of a drop in detection, `interval` is that of `difference`, which is new less old.
+    """
 
     check: str
     outcome: Outcome
@@ -147,6 +239,14 @@ class FindingEntry(_Section):
     accepts: tuple[int, int] | None = None
     predicted: tuple[int, int] | None = None
     drift_p_value: float | None = None
+    true_positives: int | None = None
+    malicious: int | None = None
+    observed_tpr: float | None = None
+    min_tpr: float | None = None
+    old_true_positives: int | None = None
+    old_malicious: int | None = None
+    difference: float | None = None
+    max_drop: float | None = None
 
 
 class CurvePoint(_Section):
@@ -190,9 +290,13 @@ class WaiverEntry(_Section):
 
 
 class Record(_Section):
-    """Everything a report needs, without the data."""
+    """Everything a report needs, without the data.
+
+    Of a check, in which nothing was fitted, `fit` and `calibrator` are those of the release that was checked.
+    """
 
     schema_version: Literal[1]
+    kind: Literal["run", "check"] = "run"
     tool: ToolSection
     release: str
     created: str
@@ -209,6 +313,8 @@ class Record(_Section):
     reuse: ReuseSection | None = None
     split: SplitSection | None = None
     curve: CurveSection | None = None
+    malicious: MaliciousSection | None = None
+    baseline: BaselineSection | None = None
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -220,7 +326,7 @@ def compose(
     created: datetime,
     version: str,
     document: Document,
-    fit: Scores,
+    fit: Scores | Record,
     holdout: Scores,
     calibrator: Calibrator,
     verdict: Verdict,
@@ -228,11 +334,18 @@ def compose(
     ledger: str | None = None,
     split: Split | None = None,
     curve: Curve | None = None,
+    malicious: Scores | None = None,
+    detection: tuple[Detected, ...] | None = None,
+    comparison: Comparison | None = None,
 ) -> Record:
-    """Put together what was decided and where it came from."""
+    """Put together what was decided and where it came from.
+
+    Where nothing was fitted, the record of the release that was checked stands in the place of the fit sample.
+    """
     policy = document.policy
     return Record(
         schema_version=SCHEMA_VERSION,
+        kind="check" if isinstance(fit, Record) else "run",
         tool=ToolSection(name="fpr-gate", version=version),
         release=release,
         created=created.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -247,13 +360,7 @@ def compose(
             content=document.text,
         ),
         data=ColumnsSection(**policy.data.model_dump()),
-        fit=FitSection(
-            sources=_sources(fit),
-            sha256=fit.sha256,
-            n=len(fit),
-            distinct=calibrator.facts.distinct,
-            lowest_label=calibrator.facts.lowest_label,
-        ),
+        fit=fit.fit if isinstance(fit, Record) else _fit(fit, calibrator),
         holdout=HoldoutSection(
             sources=_sources(holdout),
             sha256=holdout.sha256,
@@ -261,15 +368,8 @@ def compose(
             rows_sha256=holdout.rows_sha256,
             groups=None if holdout.groups is None else len(holdout.group_sizes),
         ),
-        calibrator=CalibratorSection(
-            sha256=calibrator.sha256,
-            bytes=len(calibrator.artifact),
-            knots=len(calibrator.knots[0]),
-            plotting_position=policy.calibration.plotting_position,
-            ties=policy.calibration.ties,
-            contract=tuple(AnchorEntry(fpr=float(p.fpr), score=float(p.score)) for p in policy.contract),
-        ),
-        findings=tuple(_entry(finding) for finding in verdict.findings),
+        calibrator=fit.calibrator if isinstance(fit, Record) else _calibrator(policy, calibrator),
+        findings=tuple(_entry(policy, finding) for finding in verdict.findings),
         waivers=tuple(
             WaiverEntry(
                 check=use.waiver.check,
@@ -284,6 +384,113 @@ def compose(
         reuse=_reuse(document.policy, ledger, verdict.use),
         split=None if split is None else SplitSection(**asdict(split)),
         curve=_curve(curve) if curve else None,
+        malicious=None if malicious is None else _malicious(malicious, detection or ()),
+        baseline=None if comparison is None else baseline_section(comparison),
+    )
+
+
+def _fit(fit: Scores, calibrator: Calibrator) -> FitSection:
+    return FitSection(
+        sources=_sources(fit),
+        sha256=fit.sha256,
+        n=len(fit),
+        distinct=calibrator.facts.distinct,
+        lowest_label=calibrator.facts.lowest_label,
+    )
+
+
+def _calibrator(policy: Policy, calibrator: Calibrator) -> CalibratorSection:
+    return CalibratorSection(
+        sha256=calibrator.sha256,
+        bytes=len(calibrator.artifact),
+        knots=len(calibrator.knots[0]),
+        plotting_position=policy.calibration.plotting_position,
+        ties=policy.calibration.ties,
+        contract=tuple(AnchorEntry(fpr=float(p.fpr), score=float(p.score)) for p in policy.contract),
+    )
+
+
+def _malicious(malicious: Scores, detection: tuple[Detected, ...]) -> MaliciousSection:
+    return MaliciousSection(
+        sources=_sources(malicious),
+        sha256=malicious.sha256,
+        n=len(malicious),
+        rows_sha256=malicious.rows_sha256,
+        groups=None if malicious.groups is None else len(malicious.group_sizes),
+        anchors=tuple(
+            DetectionEntry(
+                fpr=float(found.anchor.fpr),
+                score=float(found.anchor.score),
+                threshold=found.threshold,
+                true_positives=found.true_positives,
+                malicious=found.malicious,
+                effective_n=found.effective_n,
+                interval=found.interval,
+            )
+            for found in detection
+        ),
+    )
+
+
+def baseline_section(comparison: Comparison) -> BaselineSection:
+    """A comparison as the record keeps it."""
+    old = comparison.baseline
+    scored = [None if sample is None else sample.scores for sample in (old.benign, old.malicious)]
+    sources, malicious_sources = (() if scores is None else _sources(scores) for scores in scored)
+    return BaselineSection(
+        path=_storable(old.path),
+        release=old.release,
+        created=old.created,
+        outcome=old.outcome,
+        verdict_sha256=old.verdict_sha256,
+        policy_sha256=old.policy_sha256,
+        policy_changes=comparison.policy_changes,
+        anchors=tuple(_change(change) for change in comparison.benign),
+        detection=tuple(_detection_change(change) for change in comparison.malicious),
+        sources=sources,
+        malicious_sources=malicious_sources,
+    )
+
+
+def _change(change: Change) -> ChangeEntry:
+    pairs = change.pairs
+    return ChangeEntry(
+        fpr=float(change.anchor.fpr),
+        score=float(change.anchor.score),
+        old_threshold=change.old.threshold,
+        new_threshold=change.new.threshold,
+        old_false_positives=change.old.flagged,
+        old_benign=change.old.rows,
+        false_positives=change.new.flagged,
+        benign=change.new.rows,
+        stale_false_positives=change.stale,
+        stale_interval=change.stale_interval,
+        paired=pairs is not None,
+        p_value=change.p_value,
+        difference=change.difference,
+        difference_interval=change.interval,
+        newly_flagged=None if pairs is None else int(pairs.new_only),
+        no_longer_flagged=None if pairs is None else int(pairs.old_only),
+        rows=None if pairs is None else change.new.rows,
+    )
+
+
+def _detection_change(change: Change) -> DetectionChangeEntry:
+    pairs = change.pairs
+    return DetectionChangeEntry(
+        fpr=float(change.anchor.fpr),
+        score=float(change.anchor.score),
+        old_true_positives=change.old.flagged,
+        old_malicious=change.old.rows,
+        true_positives=change.new.flagged,
+        malicious=change.new.rows,
+        paired=pairs is not None,
+        p_value=change.p_value,
+        difference=change.difference,
+        difference_interval=change.interval,
+        newly_detected=None if pairs is None else int(pairs.new_only),
+        no_longer_detected=None if pairs is None else int(pairs.old_only),
+        rows=None if pairs is None else change.new.rows,
     )
 
 
@@ -312,6 +519,18 @@ def _curve(curve: Curve) -> CurveSection:
             )
             for point in curve.points
         ),
+        roc=None if curve.malicious is None else _roc(curve, curve.malicious),
+    )
+
+
+def _roc(curve: Curve, malicious: int) -> RocSection:
+    return RocSection(
+        malicious=malicious,
+        points=tuple(
+            RocPoint(fpr=point.expected_fpr, threshold=point.threshold, true_positives=point.true_positives)
+            for point in curve.points
+            if point.true_positives is not None
+        ),
     )
 
 
@@ -320,7 +539,7 @@ def _storable(path: str) -> str:
     return path.encode(errors="backslashreplace").decode()
 
 
-def _entry(finding: Finding) -> FindingEntry:
+def _entry(policy: Policy, finding: Finding) -> FindingEntry:
     entry = FindingEntry(
         check=finding.check,
         outcome=finding.outcome,
@@ -332,6 +551,10 @@ def _entry(finding: Finding) -> FindingEntry:
         message=finding.message,
         remedy=finding.remedy,
     )
+    if finding.detected is not None:
+        return entry.model_copy(update=_detection_numbers(finding.detected, finding.accepts))
+    if finding.change is not None and policy.checks.detection is not None:
+        return entry.model_copy(update=_drop_numbers(finding.change, policy.checks.detection))
     measured = finding.measurement
     if measured is None:
         return entry
@@ -356,6 +579,37 @@ def _entry(finding: Finding) -> FindingEntry:
     return entry.model_copy(update=numbers)
 
 
+def _detection_numbers(found: Detected, accepts: tuple[int, int] | None) -> dict[str, Any]:
+    return {
+        "target_fpr": float(found.anchor.fpr),
+        "score": float(found.anchor.score),
+        "threshold": found.threshold,
+        "true_positives": found.true_positives,
+        "malicious": found.malicious,
+        "effective_n": found.effective_n,
+        "observed_tpr": found.observed_tpr,
+        "interval": found.interval,
+        "min_tpr": None if found.target is None else float(found.target.min_tpr),
+        "accepts": accepts,
+    }
+
+
+def _drop_numbers(change: Change, check: Detection) -> dict[str, Any]:
+    return {
+        "target_fpr": float(change.anchor.fpr),
+        "score": float(change.anchor.score),
+        "threshold": change.new.threshold,
+        "true_positives": change.new.flagged,
+        "malicious": change.new.rows,
+        "observed_tpr": change.new.flagged / change.new.rows,
+        "old_true_positives": change.old.flagged,
+        "old_malicious": change.old.rows,
+        "difference": change.difference,
+        "interval": change.interval,
+        "max_drop": None if check.max_drop is None else float(check.max_drop),
+    }
+
+
 def schema() -> dict[str, Any]:
     """The JSON Schema of `verdict.json`."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Record.model_json_schema()}
@@ -367,15 +621,117 @@ def schema() -> dict[str, Any]:
 def read_record(directory: str | Path) -> Record:
     """Read `verdict.json` back, or say what is wrong with it."""
     path = Path(directory) / "verdict.json"
+    return _parse_record(_read_bytes(path, "the record of a release"), path)
+
+
+@dataclass(frozen=True)
+class StoredRelease:
+    """A release directory whose record, and calibrator where it has one, are those that its manifest names."""
+
+    path: str
+    record: Record
+    verdict_sha256: str
+    calibrator_json: bytes | None
+
+
+def read_release(directory: str | Path) -> StoredRelease:
+    """Read a release to rely on: what its manifest does not vouch for is refused."""
+    place = Path(directory)
+    manifest = place / "manifest.json"
+    try:
+        digests = dict(json.loads(_read_bytes(manifest, "the manifest of a release"))["sha256"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise GateError(f"{manifest}: must be a manifest that `gate run` wrote; restore the release") from None
+    found = {}
+    for name in ("verdict.json", "calibrator.json"):
+        if name not in digests and name == "calibrator.json":  # a check has none
+            continue
+        found[name] = _read_bytes(place / name, "a file of a release")
+        if hashlib.sha256(found[name]).hexdigest() != digests.get(name):
+            raise GateError(f"{place / name}: must be as manifest.json says, got other bytes; restore the release")
+    record = _parse_record(found["verdict.json"], place / "verdict.json")
+    return StoredRelease(str(directory), record, str(digests["verdict.json"]), found.get("calibrator.json"))
+
+
+def as_baseline(stored: StoredRelease) -> Baseline:
+    """A stored release as one that another is held against."""
+    from gate.comparison import Baseline
+
+    record = stored.record
+    if record.kind != "run":
+        raise GateError(f"{stored.path}: must be a release, got a check of {record.release}; name the release itself")
+    benign, malicious = recorded_samples(record)
+    return Baseline(
+        path=stored.path,
+        release=record.release,
+        created=record.created,
+        outcome=record.outcome,
+        verdict_sha256=stored.verdict_sha256,
+        policy_sha256=record.policy.sha256,
+        policy=recorded_policy(stored).policy,
+        benign=benign,
+        malicious=malicious,
+    )
+
+
+def recorded_policy(stored: StoredRelease) -> Document:
+    """The policy that a release was judged by, with the columns that were read."""
+    from gate.policy import parse
+
+    record = stored.record
+    return parse(record.policy.content, record.policy.path).with_columns(record.data.model_dump())
+
+
+def recorded_samples(record: Record) -> tuple[Sample, Sample | None]:
+    """The counts at each anchor on held-out benign rows and on malicious ones, as far as they were recorded.
+
+    Records without a curve know the targets only.
+    """
+    from gate.comparison import Counted, Sample
+
+    targets = {f.target_fpr: f for f in record.findings if f.check.startswith("fpr@") and "/" not in f.check}
+    grouped = record.holdout.groups is not None
+    points = {point.expected_fpr: (point.threshold, point.false_positives) for point in _points(record)}
+    benign = {}
+    for anchor in record.calibrator.contract:
+        target = targets.get(anchor.fpr)
+        if target is not None and target.false_positives is not None:
+            points.setdefault(anchor.fpr, (target.threshold, target.false_positives))
+        if anchor.fpr in points:
+            worth = float(record.holdout.n) if not grouped else target.effective_n if target else None
+            benign[_decimal(anchor.fpr)] = Counted(*points[anchor.fpr], record.holdout.n, worth)
+    if record.malicious is None:
+        return Sample(benign), None
+    detected = {
+        _decimal(entry.fpr): Counted(entry.threshold, entry.true_positives, entry.malicious, entry.effective_n)
+        for entry in record.malicious.anchors
+    }
+    return Sample(benign), Sample(detected)
+
+
+def _points(record: Record) -> tuple[CurvePoint, ...]:
+    return () if record.curve is None else record.curve.points
+
+
+def _decimal(fpr: float) -> Decimal:
+    """The rate as a policy writes it: floats keep all digits that an anchor may have."""
+    return Decimal(repr(fpr))
+
+
+def _read_bytes(path: Path, what: str) -> bytes:
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_RECORD_BYTES + 1)
     except OSError as error:
         raise GateError(
-            f"{path}: must be the record of a release, got {error.strerror}; name a directory that `gate run` wrote"
+            f"{path}: must be {what}, got {error.strerror}; name a directory that `gate run` wrote"
         ) from None
     if len(raw) > MAX_RECORD_BYTES:
-        raise GateError(f"{path}: must be a record of at most {MAX_RECORD_BYTES:,} bytes; is this another file?")
+        raise GateError(f"{path}: must be {what} of at most {MAX_RECORD_BYTES:,} bytes; is this another file?")
+    return raw
+
+
+def _parse_record(raw: bytes, path: Path) -> Record:
     try:
         content = json.loads(raw)
         json.dumps(content, ensure_ascii=False).encode()  # JSON can name half a character, which no report could show

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 from gate.errors import plural
 
 if TYPE_CHECKING:
     from gate.binomial import CriticalCounts
+    from gate.comparison import Change, Comparison
+    from gate.detection import Detected
     from gate.evidence import Evidence, Measurement, Use
     from gate.exchangeability import TailScan
-    from gate.policy import Policy, Waiver
+    from gate.policy import Detection, DetectionTarget, Policy, Waiver
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 Grade = Literal["proven", "open", "refuted"]
@@ -33,6 +37,8 @@ class Finding:
     remedy: str | None
     accepts: tuple[int, int] | None = None
     measurement: Measurement | None = None
+    detected: Detected | None = None
+    change: Change | None = None
 
     @property
     def blocks(self) -> bool:
@@ -68,7 +74,7 @@ def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
     blocking = {finding.outcome for finding in findings if finding.blocks}
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
     uses = tuple(_waiver_use(waiver, findings, today) for waiver in policy.waivers)
-    return Verdict(outcome, _overall_reason(outcome, findings), findings, uses, evidence.use)
+    return Verdict(outcome, _whole_reason(outcome, findings), findings, uses, evidence.use)
 
 
 def _all_findings(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
@@ -78,6 +84,12 @@ def _all_findings(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         yield judge_exchangeability(policy, evidence.tail_scan)
     if evidence.use is not None:
         yield judge_reuse(policy, evidence.use)
+    if policy.checks.detection is not None:
+        for target in policy.checks.detection.targets:
+            yield judge_detection(policy.rule, policy.checks.detection, target, evidence.detection)
+    if evidence.comparison is not None:
+        yield judge_baseline(policy, evidence.comparison)
+        yield from judge_drops(policy, evidence.comparison, evidence.detection is not None)
 
 
 def judge_target(policy: Policy, measured: Measurement) -> Finding:
@@ -145,9 +157,122 @@ def judge_reuse(policy: Policy, use: Use) -> Finding:
     )
 
 
+def judge_detection(
+    rule: str, check: Detection, target: DetectionTarget, detection: tuple[Detected, ...] | None
+) -> Finding:
+    """Whether enough malicious rows are detected at one anchor: the same three grades, with only a lower edge."""
+    found = next((at for at in detection or () if at.target == target), None)
+    if found is None or found.critical is None:
+        return Finding(
+            check=target.check,
+            outcome="inconclusive",
+            grade=None,
+            required=check.required,
+            waived=False,
+            reason="not-measured",
+            message="no malicious rows were given",
+            remedy="give the detector's scores of malicious rows with --malicious",
+        )
+    grade, accepts = _grade(found.true_positives, found.critical), passing_counts(rule, found.critical, found.malicious)
+    outcome, reason = _decide_detection(rule, grade, _inside(accepts, found.true_positives))
+    return Finding(
+        check=target.check,
+        outcome=outcome,
+        grade=grade,
+        required=check.required,
+        waived=False,
+        reason=reason,
+        message=_detection_message(found, found.critical, target),
+        remedy=_detection_remedy(rule, found, reason),
+        accepts=accepts,
+        detected=found,
+    )
+
+
+def judge_baseline(policy: Policy, comparison: Comparison) -> Finding:
+    """Which release this one is held against. One that did not pass is shown, and nothing is judged against it."""
+    old, detection = comparison.baseline, policy.checks.detection
+    passed = old.outcome == "pass"
+    weaker = sum(change.startswith("weaker") for change in comparison.policy_changes)
+    message = f"{old.release} of {old.created[:10]} " + (
+        "passed its own gate" if passed else f"did not pass its own gate ({old.outcome}), so it is no reference"
+    )
+    if comparison.policy_changes:
+        message += f"; {plural(len(comparison.policy_changes), 'change')} in the policy since"
+        message += f", {weaker} of them weaker" if weaker else ", none of them weaker"
+    return Finding(
+        check="baseline",
+        outcome="pass" if passed else "inconclusive",
+        grade=None,
+        required=detection is not None and detection.required and detection.max_drop is not None,
+        waived=False,
+        reason="passed" if passed else "did-not-pass",
+        message=message,
+        remedy=None if passed else "name a release that passed",
+    )
+
+
+def judge_drops(policy: Policy, comparison: Comparison, measured: bool) -> Iterator[Finding]:
+    """Non-inferiority: detection may not fall below the baseline's by more than the policy's margin.
+
+    A baseline that did not pass is no reference, which its own finding says.
+    """
+    check = policy.checks.detection
+    if check is None or check.max_drop is None or not measured or comparison.baseline.outcome != "pass":
+        return
+    changes = {change.anchor.fpr: change for change in comparison.malicious}
+    for target in check.targets:
+        yield judge_drop(policy.rule, check, target, changes.get(target.fpr), comparison.baseline.release)
+
+
+def judge_drop(rule: str, check: Detection, target: DetectionTarget, change: Change | None, release: str) -> Finding:
+    """One anchor: the whole interval of the difference against the margin."""
+    if change is None or change.interval is None or check.max_drop is None:
+        why = "recorded no malicious rows" if change is None else "did not record what its grouped rows are worth"
+        return Finding(
+            check=target.drop_check,
+            outcome="inconclusive",
+            grade=None,
+            required=check.required,
+            waived=False,
+            reason="not-measured",
+            message=f"{release} {why}",
+            remedy="give its scores of the malicious rows with --baseline-malicious",
+        )
+    (low, high), edge = change.interval, -float(check.max_drop)
+    grade: Grade = "proven" if low >= edge else "refuted" if high < edge else "open"
+    new, old = (Fraction(side.flagged, side.rows) for side in (change.new, change.old))
+    inside = rule == "not-refuted" or (rule == "observed" and new - old >= -Fraction(check.max_drop))
+    outcome, reason = _decide_detection(rule, grade, inside)
+    return Finding(
+        check=target.drop_check,
+        outcome=outcome,
+        grade=grade,
+        required=check.required,
+        waived=False,
+        reason="dropped" if reason == "missed" else reason,
+        message=_drop_message(change, edge, release),
+        remedy=_drop_remedy(outcome, change),
+        change=change,
+    )
+
+
+def _decide_detection(rule: str, grade: Grade, accepted: bool) -> tuple[Outcome, str]:
+    if grade == "refuted":
+        return "fail", "missed"
+    if grade == "proven":
+        return "pass", "proven"
+    if accepted:
+        return "pass", rule
+    return "inconclusive", "open" if rule == "proven" else "outside"
+
+
 def grade_count(measured: Measurement) -> Grade:
     """What the count proves by itself, whatever the rule."""
-    k, critical = measured.false_positives, measured.critical
+    return _grade(measured.false_positives, measured.critical)
+
+
+def _grade(k: int, critical: CriticalCounts) -> Grade:
     if _inside(critical.proven, k):
         return "proven"
     if critical.refuted_at_or_below is not None and k <= critical.refuted_at_or_below:
@@ -237,6 +362,25 @@ def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
     parts = [f"the held-out benign rows neither prove nor disprove {_listed(undecided)}"] if undecided else []
     parts += [f"too few held-out benign rows for {_listed(too_few)}"] if too_few else []
     parts += ["the held-out rows have judged too often"] if any(f.reason == "exhausted" for f in blocking) else []
+    return "; ".join(parts) or "nothing was measured"
+
+
+def _whole_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
+    """What the benign rows say, then what the malicious ones and the baseline do."""
+    others = [finding for finding in findings if finding.check.startswith(("tpr", "baseline"))]
+    benign = tuple(finding for finding in findings if not finding.check.startswith(("tpr", "baseline")))
+    if outcome == "pass":
+        passed = sum(finding.required and finding.check != "baseline" for finding in others)
+        aside = f"; {plural(passed, 'detection check')} passed" if passed else ""
+        return _overall_reason(outcome, benign) + aside
+    blocking = [finding for finding in others if finding.blocks and finding.outcome == outcome]
+    lacking = [finding.check for finding in blocking if finding.reason == "not-measured"]
+    decided = [finding.check for finding in blocking if finding.check not in ("baseline", *lacking)]
+    parts = [_overall_reason(outcome, benign)] if any(f.blocks and f.outcome == outcome for f in benign) else []
+    verb = "disprove" if outcome == "fail" else "neither prove nor disprove"
+    parts += [f"the malicious rows {verb} {_listed(decided)}"] if decided else []
+    parts += [f"{_listed(lacking)} could not be measured"] if lacking else []
+    parts += ["the baseline did not pass its own gate"] if any(f.check == "baseline" for f in blocking) else []
     return "; ".join(parts) or "nothing was measured"
 
 
@@ -343,6 +487,66 @@ def _more_rows(rule: str, measured: Measurement) -> str:
         more = f"hold out {min_n - n:,} more benign rows ({min_n:,} in all)"
         return f"{more}; at the observed rate, outside the tolerance, they would not pass"
     return f"hold out {wanted - n:,} more benign rows ({wanted:,} in all) at this rate"
+
+
+def _detection_message(found: Detected, critical: CriticalCounts, target: DetectionTarget) -> str:
+    """`812 of 1,000 malicious rows detected; 825 or more prove the minimum of 80 %, 773 or fewer refute it`."""
+    counted = f"{found.true_positives:,} of {plural(found.malicious, 'malicious row')} detected"
+    if found.effective_n < found.malicious:
+        counted += f", in groups worth {int(found.effective_n):,} independent ones"
+    if found.threshold is None:
+        counted += "; no raw score reaches this anchor, so nothing is ever detected there"
+    minimum = f"the minimum of {float(target.min_tpr) * 100:.10g} %"
+    proven = f"{critical.proven[0]:,} or more prove {minimum}" if critical.proven else f"no count proves {minimum}"
+    few = critical.refuted_at_or_below
+    refuted = (
+        "no count refutes it" if few is None else f"{few:,} or fewer refute it" if few else "none at all refutes it"
+    )
+    return f"{counted}; {proven}, {refuted}"
+
+
+def _detection_remedy(rule: str, found: Detected, reason: str) -> str | None:
+    if reason == "missed":
+        return "train the detector further: it catches too few malicious rows, and no calibration changes that"
+    if reason not in ("open", "outside"):
+        return None
+    if rule == "proven" and found.rows_to_prove is not None:
+        more = f"{found.rows_to_prove - found.malicious:,} more malicious rows ({found.rows_to_prove:,} in all)"
+        return f"score {more} at this rate"
+    if rule == "proven":
+        return "train the detector further: no number of rows in reach proves a rate so near, at or below the minimum"
+    return "score more malicious rows: the observed rate lies below the minimum, but not provably"
+
+
+def _drop_message(change: Change, edge: float, release: str) -> str:
+    new, old, (low, high) = change.new, change.old, change.interval or (-1.0, 1.0)
+    same = "of the same rows" if change.pairs is not None else "of different rows"
+    counted = f"{new.flagged:,} of {plural(new.rows, 'malicious row')} detected, {old.flagged:,} of {old.rows:,}"
+    return (
+        f"{counted} by {release}, {same}; a change of {_points(change.difference, edge, round)} points, between "
+        f"{_points(low, edge, math.floor)} and {_points(high, edge, math.ceil)}, where {-edge * 100:.10g} may be lost"
+    )
+
+
+def _drop_remedy(outcome: Outcome, change: Change) -> str | None:
+    if outcome == "pass":
+        return None
+    if outcome == "fail":
+        return "find out which malicious rows are no longer detected, and train the detector on rows like them"
+    if change.pairs is None:
+        return "compare row by row with --baseline-malicious, or score more malicious rows"
+    return "score more malicious rows by both releases"
+
+
+def _points(share: float, edge: float, rounded: Callable[[float], float]) -> str:
+    """A difference in percentage points, rounded so that it stays on its side of the edge."""
+    shown = share * 100
+    for digits in range(2, 15):
+        near = rounded(share * 100 * 10**digits) / 10**digits
+        if (near < edge * 100) == (share < edge) and (near > edge * 100) == (share > edge):
+            shown = near
+            break
+    return f"{shown + 0.0:+.10g}"
 
 
 def _waiver_use(waiver: Waiver, findings: tuple[Finding, ...], today: date) -> WaiverUse:

@@ -115,7 +115,7 @@ def with_text(record: Record, text: str) -> Record:
             return {name: replaced(part, name) for name, part in value.items()}
         if isinstance(value, list):
             return [replaced(part) for part in value]
-        fixed = key in ("outcome", "grade", "status")
+        fixed = key in ("outcome", "grade", "status", "kind")
         return text if isinstance(value, str) and not fixed else value
 
     return Record.model_validate(replaced(record.model_dump(mode="json")))
