@@ -25,21 +25,25 @@ by the names in the policy's `data:`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gate import comparison as comparisons
 from gate import ledger as ledgers
 from gate import policy as policies
 from gate.calibrator import Calibrator, fit_sorted
+from gate.comparison import Baseline, compare, scored
 from gate.curve import trace
+from gate.detection import detect
+from gate.errors import GateError
 from gate.evidence import measure
 from gate.planning import warnings
 from gate.policy import Document
-from gate.release import Record, compose, write
+from gate.release import Record, StoredRelease, as_baseline, compose, read_calibrator, read_release, write
 from gate.scores import Scores, Split, from_object
 from gate.verdict import Outcome, Verdict, judge
 
@@ -70,12 +74,22 @@ def run(
     policy: str | Path | Document | None = None,
     ledger: str | None = None,
     created: datetime | None = None,
+    malicious: Any = None,
+    baseline: str | Path | None = None,
 ) -> Release:
-    """Fit, evaluate and judge: all that `gate run` does before it writes."""
+    """Fit, evaluate and judge: all that `gate run` does before it writes; `baseline` is a release directory."""
     document = _document(policy)
     columns, domain = document.policy.data, document.policy.calibration.domain
     samples = (from_object(sample, name, columns, domain) for sample, name in ((fit, "fit"), (holdout, "holdout")))
-    return gate_release(document, release, created or datetime.now(UTC), *samples, ledger=ledger)
+    return gate_release(
+        document,
+        release,
+        created or datetime.now(UTC),
+        *samples,
+        ledger=ledger,
+        malicious=None if malicious is None else from_object(malicious, "malicious", columns, domain, "malicious"),
+        baseline=None if baseline is None else as_baseline(read_release(baseline)),
+    )
 
 
 @dataclass(frozen=True)
@@ -93,12 +107,14 @@ class Release:
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        """What the release directory holds, by file name; its manifest is made in writing."""
-        return {
-            "calibrator.joblib": self.calibrator.artifact,
-            "calibrator.json": self.calibrator.to_json().encode(),
-            **rendered(self.record),
-        }
+        """What the directory holds, by file name; its manifest is made in writing. A check has no calibrator."""
+        fitted = {}
+        if self.record.kind == "run":
+            fitted = {
+                "calibrator.joblib": self.calibrator.artifact,
+                "calibrator.json": self.calibrator.to_json().encode(),
+            }
+        return fitted | rendered(self.record)
 
     def write(self, directory: str | Path, force: bool = False) -> None:
         """Write the release directory, whole or not at all, and count the use of its held-out rows first."""
@@ -129,14 +145,64 @@ def gate_release(
     *,
     ledger: str | None = None,
     split: Split | None = None,
+    malicious: Scores | None = None,
+    baseline: Baseline | None = None,
 ) -> Release:
     """The stages in order, from two samples to a judged release; nothing is written."""
-    policy = document.policy
     ledgers.require(document, ledger)
-    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
-    rows, question = holdout.rows_sha256 or holdout.sha256, f"{calibrator.sha256} {document.sha256}"
+    calibrator = fit_sorted(fit.ordered, document.policy.calibration, document.policy.anchors)
+    return _judged(document, release, created, calibrator, fit, holdout, ledger, split, malicious, baseline)
+
+
+def check_release(
+    stored: StoredRelease,
+    document: Document,
+    created: datetime,
+    holdout: Scores,
+    *,
+    ledger: str | None = None,
+    malicious: Scores | None = None,
+) -> Release:
+    """A calibrator fitted earlier, judged on new benign rows and held against its own release; nothing is fitted."""
+    ledgers.require(document, ledger)
+    calibrator, baseline = read_calibrator(stored), as_baseline(stored)
+    for key, shipped, wanted in (
+        ("contract", calibrator.contract, document.policy.anchors),
+        ("calibration.domain", calibrator.settings.domain, document.policy.calibration.domain),
+    ):
+        if shipped != wanted:
+            raise GateError(
+                f"{document.path}: {key}: must be the one that {stored.path} was fitted to, got another; "
+                "check it with the policy it was released under"
+            )
+    name = stored.record.release
+    return _judged(document, name, created, calibrator, stored.record, holdout, ledger, None, malicious, baseline)
+
+
+def _judged(
+    document: Document,
+    release: str,
+    created: datetime,
+    calibrator: Calibrator,
+    fit: Scores | Record,
+    holdout: Scores,
+    ledger: str | None,
+    split: Split | None,
+    malicious: Scores | None,
+    baseline: Baseline | None,
+) -> Release:
+    policy = document.policy
+    artifact = fit.calibrator.sha256 if isinstance(fit, Record) else calibrator.sha256
+    rows, question = holdout.rows_sha256 or holdout.sha256, f"{artifact} {document.sha256}"
     use = ledgers.use_of(ledgers.read(ledger), rows, question) if ledger else None
-    evidence = measure(policy, calibrator, fit, holdout, use)
+    detection = None if malicious is None else detect(policy, calibrator, malicious)
+    comparison = None
+    if baseline is not None:
+        thresholds = calibrator.thresholds
+        scores = None if malicious is None else scored(thresholds, malicious, policy)
+        comparison = compare(baseline, policy, calibrator.contract, scored(thresholds, holdout, policy), scores)
+    evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use)
+    evidence = replace(evidence, detection=detection, comparison=comparison)
     verdict = judge(policy, evidence, created.date())
     record = compose(
         release=release,
@@ -148,12 +214,21 @@ def gate_release(
         calibrator=calibrator,
         verdict=verdict,
         warnings=(
-            *warnings(policy, len(fit), evidence.effective_n),
+            *warnings(policy, calibrator.facts.n, evidence.effective_n),
             *ledgers.warnings(use, holdout.rows_sha256, policy),
+            *comparisons.warnings(policy, comparison, holdout),
         ),
         ledger=ledger,
         split=split,
-        curve=trace(calibrator, holdout.ordered, policy.alpha(use.number if use else 1)),
+        curve=trace(
+            calibrator,
+            holdout.ordered,
+            policy.alpha(use.number if use else 1),
+            None if malicious is None else malicious.ordered,
+        ),
+        malicious=malicious,
+        detection=detection,
+        comparison=comparison,
     )
     entry = ledgers.Entry(rows, question, release, record.created, record.outcome)
     return Release(record, calibrator, ledger, entry)

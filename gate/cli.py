@@ -6,18 +6,21 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
 from gate.errors import GateError, visible
 
 if TYPE_CHECKING:
-    from gate.policy import Document
-    from gate.release import Record
-    from gate.scores import Scores, Split
+    from gate.api import Release
+    from gate.comparison import Baseline
+    from gate.policy import Document, Policy
+    from gate.release import BaselineSection, Record
+    from gate.scores import Kind, Scores
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
@@ -64,37 +67,58 @@ def cli(context: click.Context) -> None:
         context.exit(NO_JUDGEMENT)
 
 
+_Command = Callable[..., int | None]
+
+
+def _files(option: str, help_: str, **more: Any) -> Callable[[_Command], _Command]:
+    """An option that names score files and may be given several times."""
+    name = option.strip("-").replace("-", "_") + "_paths"
+    return click.option(option, name, type=_name, multiple=True, metavar="FILE", help=help_, **more)
+
+
+def _columns(command: _Command) -> _Command:
+    """The columns of score files, which the policy names unless the command line does."""
+    for option in ("--id-column", "--group-column", "--benign-label", "--label-column", "--score-column"):
+        key = option.strip("-").removesuffix("-column").removesuffix("-label")
+        command = click.option(
+            option, key, metavar="VALUE" if key == "benign" else "NAME", help=f"Overrides data.{key} of the policy."
+        )(command)
+    return command
+
+
+def _judging(command: _Command) -> _Command:
+    """What every command that judges can do with its verdict."""
+    for option in (
+        click.option("--force", is_flag=True, help="Replace an existing directory."),
+        click.option("--json", "as_json", is_flag=True, help="Print the record as JSON instead of the table."),
+        click.option(
+            "--dry-run", is_flag=True, help="Evaluate and print the verdict, write nothing; exits as the real run."
+        ),
+        click.option(
+            "--ledger", type=_name, metavar="FILE", help="Count how often these held-out rows have judged (JSON lines)."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @cli.command()
 @click.option("--policy", type=_name, metavar="FILE", help="The policy (YAML); without it, the built-in default.")
 @click.option("--release", required=True, metavar="NAME", help="What the release is called in the record.")
-@click.option("--fit", "fit_paths", type=_name, multiple=True, metavar="FILE", help="Benign scores to fit on.")
-@click.option(
-    "--holdout",
-    "holdout_paths",
-    type=_name,
-    multiple=True,
-    metavar="FILE",
-    help="Benign scores to judge on; never used to fit.",
-)
-@click.option(
-    "--benign", "benign_paths", type=_name, multiple=True, metavar="FILE", help="Benign scores to split into the two."
-)
+@_files("--fit", "Benign scores to fit on.")
+@_files("--holdout", "Benign scores to judge on; never used to fit.")
+@_files("--benign", "Benign scores to split into the two.")
 @click.option(
     "--split", type=click.FloatRange(0, 1, True, True), metavar="X", help="The fraction of --benign to fit on."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of the split.")
+@_files("--malicious", "Malicious scores, for what is detected at each anchor.")
+@click.option("--baseline", type=_name, metavar="DIR", help="The release that went before, to compare with.")
+@_files("--baseline-holdout", "The baseline's scores of the held-out rows, joined by id.")
+@_files("--baseline-malicious", "The baseline's scores of the malicious rows, joined by id.")
 @click.option("--out", type=_name, metavar="DIR", help="The release directory to write  [default: releases/NAME]")
-@click.option("--score-column", metavar="NAME", help="Overrides data.score of the policy.")
-@click.option("--label-column", metavar="NAME", help="Overrides data.label of the policy.")
-@click.option("--benign-label", metavar="VALUE", help="Overrides data.benign of the policy.")
-@click.option("--group-column", metavar="NAME", help="Overrides data.group of the policy.")
-@click.option("--id-column", metavar="NAME", help="Overrides data.id of the policy.")
-@click.option(
-    "--ledger", type=_name, metavar="FILE", help="Count how often these held-out rows have judged (JSON lines)."
-)
-@click.option("--dry-run", is_flag=True, help="Evaluate and print the verdict, write nothing; exits as the real run.")
-@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON instead of the table.")
-@click.option("--force", is_flag=True, help="Replace an existing release directory.")
+@_columns
+@_judging
 def run(
     policy: str | None,
     release: str,
@@ -103,16 +127,16 @@ def run(
     benign_paths: tuple[str, ...],
     split: float | None,
     seed: int,
+    malicious_paths: tuple[str, ...],
+    baseline: str | None,
+    baseline_holdout_paths: tuple[str, ...],
+    baseline_malicious_paths: tuple[str, ...],
     out: str | None,
-    score_column: str | None,
-    label_column: str | None,
-    benign_label: str | None,
-    group_column: str | None,
-    id_column: str | None,
     ledger: str | None,
     dry_run: bool,
     as_json: bool,
     force: bool,
+    **columns: str | None,
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
 
@@ -127,29 +151,139 @@ def run(
     """
     from gate import policy as policies
     from gate.release import refuse_existing
-    from gate.scores import read
-    from gate.scores import split as divide
 
     _require_samples(fit_paths, holdout_paths, benign_paths, split)
+    _require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", baseline)
+    _require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", baseline)
+    _require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
     release, created = _release_name(release), _now()
     directory = Path(out) if out else Path("releases", _as_directory(release))
     document = policies.load(policy) if policy else policies.load_default()
-    given = {"score": score_column, "label": label_column, "benign": benign_label}
-    document = document.with_columns({**given, "group": group_column, "id": id_column})
+    document = document.with_columns(columns)
     _require_ledger(document, ledger)
     refuse_existing(directory, force)
-    columns, domain = document.policy.data, document.policy.calibration.domain
+    from gate.api import gate_release
+    from gate.scores import split as divide
+
+    reference = None
+    if baseline is not None:
+        reference = _baseline(baseline, document, baseline_holdout_paths, baseline_malicious_paths)
     divided = None
     if split is None:
-        fit, holdout = read(fit_paths, columns, domain), read(holdout_paths, columns, domain)
-        _log(f"fit: {fit.summary}")
-        _log(f"holdout: {holdout.summary}")
+        fit, holdout = _read("fit", fit_paths, document.policy), _read("holdout", holdout_paths, document.policy)
     else:
-        benign = read(benign_paths, columns, domain)
+        benign = _read("benign", benign_paths, document.policy)
         fit, holdout, divided = divide(benign, split, seed)
-        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out")
-    out_directory = None if dry_run else directory
-    return _gate(document, release, created, fit, holdout, out_directory, force, as_json, ledger, divided)
+        _log(f"split: {len(fit):,} to fit, {len(holdout):,} held out")
+    malicious = _read("malicious", malicious_paths, document.policy) if malicious_paths else None
+    judged = gate_release(
+        document,
+        release,
+        created,
+        fit,
+        holdout,
+        ledger=ledger,
+        split=divided,
+        malicious=malicious,
+        baseline=reference,
+    )
+    return _conclude(judged, None if dry_run else directory, force, as_json)
+
+
+@cli.command()
+@click.argument("directory", type=_name, metavar="RELEASE_DIR")
+@_files("--holdout", "Benign scores to judge on.", required=True)
+@_files("--malicious", "Malicious scores, for what is detected at each anchor.")
+@click.option("--policy", type=_name, metavar="FILE", help="The policy (YAML); without it, that of the release.")
+@click.option("--out", type=_name, metavar="DIR", help="The directory to write  [default: checks/NAME-TIME]")
+@_columns
+@_judging
+def check(
+    directory: str,
+    holdout_paths: tuple[str, ...],
+    malicious_paths: tuple[str, ...],
+    policy: str | None,
+    out: str | None,
+    ledger: str | None,
+    dry_run: bool,
+    as_json: bool,
+    force: bool,
+    **columns: str | None,
+) -> int:
+    """Evaluate a calibrator fitted earlier on new benign scores, without fitting.
+
+    Does the contract still hold on today's traffic? The calibrator is read from calibrator.json, never from the
+    pickle, and the counts are compared with those of the release.
+
+    \b
+    Example:
+      gate check releases/v2.4.0 --holdout benign-this-week.parquet
+    """
+    from gate import policy as policies
+    from gate.release import read_release, recorded_policy, refuse_existing
+
+    created, stored = _now(), read_release(directory)
+    document = policies.load(policy) if policy else recorded_policy(stored)
+    document = document.with_columns(columns)
+    _require_ledger(document, ledger)
+    target = Path(out) if out else Path("checks", f"{_as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
+    refuse_existing(target, force)
+    from gate.api import check_release
+
+    holdout = _read("holdout", holdout_paths, document.policy)
+    malicious = _read("malicious", malicious_paths, document.policy) if malicious_paths else None
+    judged = check_release(stored, document, created, holdout, ledger=ledger, malicious=malicious)
+    return _conclude(judged, None if dry_run else target, force, as_json)
+
+
+@cli.command()
+@click.argument("old", type=_name, metavar="OLD_DIR")
+@click.argument("new", type=_name, metavar="NEW_DIR")
+@_files("--holdout", "The new release's scores of benign rows.")
+@_files("--baseline-holdout", "The old release's scores of the same rows, joined by id.")
+@_files("--malicious", "The new release's scores of malicious rows.")
+@_files("--baseline-malicious", "The old release's scores of the same rows, joined by id.")
+@_columns
+@click.option("--format", "format_", type=click.Choice(["text", "md", "json"]), default="text", show_default=True)
+@click.option("-o", "--output", type=_name, default="-", metavar="FILE", help="Write here instead of to stdout.")
+def compare(
+    old: str,
+    new: str,
+    holdout_paths: tuple[str, ...],
+    baseline_holdout_paths: tuple[str, ...],
+    malicious_paths: tuple[str, ...],
+    baseline_malicious_paths: tuple[str, ...],
+    format_: str,
+    output: str,
+    **columns: str | None,
+) -> None:
+    """Two releases side by side: thresholds, false-positive rates, detection, and what changed in the policy.
+
+    Without scores it compares what was recorded. With --holdout it also shows what the old raw thresholds would
+    flag of the new scores, and with --baseline-holdout which rows' flags flipped. It judges nothing: exit code 0.
+
+    \b
+    Example:
+      gate compare releases/v2.3.0 releases/v2.4.0
+      gate compare releases/v2.3.0 releases/v2.4.0 --holdout new.parquet --baseline-holdout old.parquet --id-column id
+    """
+    from gate.comparison import compare as compare_samples
+    from gate.comparison import scored
+    from gate.release import baseline_section, read_release, recorded_policy, recorded_samples
+
+    _require_both("--baseline-holdout", baseline_holdout_paths, "--holdout", holdout_paths)
+    _require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
+    stored = read_release(new)
+    document = recorded_policy(stored).with_columns(columns)
+    reference = _baseline(old, document, baseline_holdout_paths, baseline_malicious_paths)
+    benign, malicious = recorded_samples(stored.record)
+    thresholds, policy = benign.thresholds, document.policy
+    if holdout_paths:
+        benign = scored(thresholds, _read("holdout", holdout_paths, policy), policy)
+    if malicious_paths:
+        malicious = scored(thresholds, _read("malicious", malicious_paths, policy), policy)
+    section = baseline_section(compare_samples(reference, policy, policy.anchors, benign, malicious))
+    _put(_render_changes(section, stored.record, format_, to_terminal=output == "-"), output)
 
 
 @cli.command()
@@ -189,7 +323,10 @@ def demo(out: str, force: bool) -> int:
     fit, holdout = (
         read([str(directory / f"{name}.parquet")], columns, domain) for name in ("benign-fit", "benign-holdout")
     )
-    return _gate(document, "demo", created, fit, holdout, release_directory, force, as_json=False)
+    from gate.api import gate_release
+
+    judged = gate_release(document, "demo", created, fit, holdout)
+    return _conclude(judged, release_directory, force, as_json=False)
 
 
 @cli.command()
@@ -249,13 +386,9 @@ def report(directory: str, format_: str, output: str) -> None:
       gate report releases/v2.4.0
       gate report releases/v2.4.0 --format md -o release-notes.md
     """
-    from gate.release import read_record, write_file
+    from gate.release import read_record
 
-    text = _render(read_record(directory), format_, to_terminal=output == "-")
-    if output == "-":
-        _print(text)
-    else:
-        write_file(Path(output), text.encode())
+    _put(_render(read_record(directory), format_, to_terminal=output == "-"), output)
 
 
 @cli.command()
@@ -278,27 +411,53 @@ def schema(file: str) -> None:
 # --- the stages in order ------------------------------------------------------------------------------------
 
 
-def _gate(
-    document: Document,
-    release: str,
-    created: datetime,
-    fit: Scores,
-    holdout: Scores,
-    out: Path | None,
-    force: bool,
-    as_json: bool,
-    ledger: str | None = None,
-    divided: Split | None = None,
-) -> int:
-    """From scores to an exit code; every report is written before the code is given."""
-    from gate.api import gate_release
+def _read(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
+    """The scores of one sample, said on stderr."""
+    from gate.scores import read
 
-    judged = gate_release(document, release, created, fit, holdout, ledger=ledger, split=divided)
+    kind: Kind = "malicious" if name.endswith("malicious") else "benign"
+    scores = read(paths, policy.data, policy.calibration.domain, kind)
+    _log(f"{name}: {scores.summary}")
+    return scores
+
+
+def _baseline(directory: str, document: Document, holdout: tuple[str, ...], malicious: tuple[str, ...]) -> Baseline:
+    """An earlier release, with its scores of the same rows where there are any: in its own domain, joined by id."""
+    from gate.release import as_baseline, read_release
+
+    baseline = as_baseline(read_release(directory))
+    columns = document.policy.data
+    if (holdout or malicious) and columns.id is None:
+        raise GateError("--baseline-holdout, --baseline-malicious: must be joined by id; set data.id or --id-column")
+    policy = baseline.policy.model_copy(update={"data": columns.model_copy(update={"group": None})})
+    return baseline.with_scores(
+        _read("baseline-holdout", holdout, policy) if holdout else None,
+        _read("baseline-malicious", malicious, policy) if malicious else None,
+    )
+
+
+def _conclude(judged: Release, out: Path | None, force: bool, as_json: bool) -> int:
+    """From a judged release to an exit code; every report is written before the code is given."""
     if out is not None:
         judged.write(out, force)
     _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
     return EXIT_CODES[judged.outcome]
+
+
+def _put(text: str, output: str) -> None:
+    """To stdout, or to the file that was named."""
+    from gate.release import write_file
+
+    if output == "-":
+        _print(text)
+    else:
+        write_file(Path(output), text.encode())
+
+
+def _require_both(option: str, given: object, other: str, also: object) -> None:
+    if given and not also:
+        raise click.UsageError(f"{option} needs {other}")
 
 
 def _require_samples(
@@ -327,6 +486,17 @@ def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
     from gate.report import html, junit, markdown
 
     return {"html": html.render, "md": markdown.render, "junit": junit.render}[format_](record)
+
+
+def _render_changes(section: BaselineSection, record: Record, format_: str, to_terminal: bool) -> str:
+    from gate.report import markdown, terminal
+
+    if format_ == "json":
+        return section.model_dump_json(indent=2) + "\n"
+    if format_ == "md":
+        return markdown.render_changes(section, record)
+    to_terminal = to_terminal and _is_terminal()
+    return terminal.render_changes(section, record, _width() if to_terminal else 80, to_terminal and _color_wanted())
 
 
 # --- the clock, the environment and the terminal ------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -41,10 +41,23 @@ class Sample:
     counts: Mapping[Decimal, Counted]
     scores: Scores | None = None
 
+    @property
+    def thresholds(self) -> dict[Decimal, float | None]:
+        return {fpr: counted.threshold for fpr, counted in self.counts.items()}
+
+
+def scored(thresholds: Mapping[Decimal, float | None], scores: Scores, policy: Policy) -> Sample:
+    """A sample counted from its scores."""
+    counts = {}
+    for fpr, threshold in thresholds.items():
+        worth = effective_n(scores, threshold, float(policy.alpha()))
+        counts[fpr] = Counted(threshold, count_flagged(scores.ordered, threshold), len(scores), worth)
+    return Sample(counts, scores)
+
 
 @dataclass(frozen=True)
 class Baseline:
-    """A release that went before, as its record tells."""
+    """A release that went before, as its record tells, with the digests of its held-out scores and of their ids."""
 
     path: str
     release: str
@@ -55,6 +68,17 @@ class Baseline:
     policy: Policy
     benign: Sample
     malicious: Sample | None
+    scores_sha256: str
+    rows_sha256: str | None
+
+    def with_scores(self, benign: Scores | None, malicious: Scores | None) -> Baseline:
+        """The same release with the scores that it gave rows which the new release has scored too."""
+        thresholds = self.benign.thresholds
+        return replace(
+            self,
+            benign=self.benign if benign is None else scored(thresholds, benign, self.policy),
+            malicious=self.malicious if malicious is None else scored(thresholds, malicious, self.policy),
+        )
 
 
 @dataclass(frozen=True)
@@ -106,6 +130,27 @@ def compare(
     )
 
 
+def warnings(policy: Policy, comparison: Comparison | None, holdout: Scores) -> tuple[str, ...]:
+    """What was not compared, or could be compared better."""
+    check = policy.checks.detection
+    if comparison is None:
+        unjudged = check is not None and check.max_drop is not None
+        return ("checks.detection.max_drop was not judged: no --baseline was given",) if unjudged else ()
+    old, sentences = comparison.baseline, []
+    if holdout.sha256 == old.scores_sha256:
+        sentences.append(
+            f"these are the very scores that {old.release} was judged on, so nothing new is learnt of them"
+        )
+    elif holdout.rows_sha256 is not None and holdout.rows_sha256 == old.rows_sha256 and old.benign.scores is None:
+        sentences.append(
+            f"{old.release} was judged on the same benign rows (by their ids), which the test of change takes for "
+            "different ones; --baseline-holdout compares them row by row"
+        )
+    if any(not side.independent for change in comparison.benign for side in (change.old, change.new)):
+        sentences.append("rows come in groups, so no exact test of change is made; its intervals allow for them")
+    return tuple(sentences)
+
+
 def _changes(contract: Contract, old: Sample, new: Sample, alpha: float) -> Iterator[Change]:
     rows = None if old.scores is None or new.scores is None else _SameRows(old.scores, new.scores)
     for anchor in contract.anchors:
@@ -121,8 +166,6 @@ def _changes(contract: Contract, old: Sample, new: Sample, alpha: float) -> Iter
 def _unpaired(anchor: Anchor, old: Counted, new: Counted, scores: Scores | None, alpha: float) -> Change:
     stale = stale_interval = None
     if scores is not None:
-        k = count_flagged(scores.ordered, new.threshold)
-        new = Counted(new.threshold, k, len(scores), effective_n(scores, new.threshold, alpha))
         stale = count_flagged(scores.ordered, old.threshold)
         worth = effective_n(scores, old.threshold, alpha)
         stale_interval = clopper_pearson(stale * worth / len(scores), worth, alpha)
@@ -186,6 +229,7 @@ def _flags(scores: Floats, threshold: float | None) -> NDArray[np.bool_]:
 
 # --- what changed in the policy -----------------------------------------------------------------------------
 
+_SIDES = ("above", "below")
 _RULES = ("not-refuted", "observed", "proven")
 # Where a larger value asks for more (1) or for less (-1), by how a key ends; of other keys only the change can be said.
 _DIRECTIONS = {"confidence": 1, "alpha": 1, "min_tpr": 1, "required": 1, "max_drop": -1, "max_uses": -1}
@@ -213,8 +257,10 @@ def _changes_of_target(old: Target, new: Target) -> Iterator[tuple[str, str]]:
     if old.min_n != new.min_n:
         kind = "weaker" if new.min_n < old.min_n else "stricter"
         yield kind, f"{new.check} needs {new.min_n:,} rows instead of {old.min_n:,}"
-    for side in ("above", "below"):
-        before, after = (getattr(target.max_relative_error, side) for target in (old, new))
+    sides = {side: (getattr(old.max_relative_error, side), getattr(new.max_relative_error, side)) for side in _SIDES}
+    if sides["above"] == sides["below"]:
+        sides = {"around": sides["above"]}
+    for side, (before, after) in sides.items():
         if before != after:
             kind = "weaker" if after > before else "stricter"
             yield kind, f"{new.check} may err {_percent(after)} {side} its target instead of {_percent(before)}"

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -33,6 +33,8 @@ MAX_RECORD_BYTES = 50_000_000
 MAX_CURVE_POINTS = 200
 
 Outcome = Literal["pass", "fail", "inconclusive"]
+Positive = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, le=1)]
 
 
 class _Section(BaseModel):
@@ -95,11 +97,11 @@ class HoldoutSection(_Section):
 class DetectionEntry(_Section):
     """The malicious rows at one anchor; `interval` is of the share detected."""
 
-    fpr: float
+    fpr: Rate
     score: float
     threshold: float | None
     true_positives: int
-    malicious: int
+    malicious: Positive
     effective_n: float
     interval: tuple[float, float]
 
@@ -122,14 +124,14 @@ class ChangeEntry(_Section):
     Where both releases scored the same rows all counts are of these.
     """
 
-    fpr: float
+    fpr: Rate
     score: float
     old_threshold: float | None
     new_threshold: float | None
     old_false_positives: int
-    old_benign: int
+    old_benign: Positive
     false_positives: int
-    benign: int
+    benign: Positive
     stale_false_positives: int | None
     stale_interval: tuple[float, float] | None
     paired: bool
@@ -138,25 +140,25 @@ class ChangeEntry(_Section):
     difference_interval: tuple[float, float] | None
     newly_flagged: int | None = None
     no_longer_flagged: int | None = None
-    rows: int | None = None
+    rows: Positive | None = None
 
 
 class DetectionChangeEntry(_Section):
     """The same on malicious rows."""
 
-    fpr: float
+    fpr: Rate
     score: float
     old_true_positives: int
-    old_malicious: int
+    old_malicious: Positive
     true_positives: int
-    malicious: int
+    malicious: Positive
     paired: bool
     p_value: float | None
     difference: float
     difference_interval: tuple[float, float] | None
     newly_detected: int | None = None
     no_longer_detected: int | None = None
-    rows: int | None = None
+    rows: Positive | None = None
 
 
 class BaselineSection(_Section):
@@ -671,7 +673,22 @@ def as_baseline(stored: StoredRelease) -> Baseline:
         policy=recorded_policy(stored).policy,
         benign=benign,
         malicious=malicious,
+        scores_sha256=record.holdout.sha256,
+        rows_sha256=record.holdout.rows_sha256,
     )
+
+
+def read_calibrator(stored: StoredRelease) -> Calibrator:
+    """The calibrator of a stored release, from its JSON and never from its pickle."""
+    from gate.calibrator import from_json
+
+    if stored.calibrator_json is None:
+        raise GateError(f"{stored.path}: must be a release with a calibrator.json, got none; name the release itself")
+    try:
+        text = stored.calibrator_json.decode()
+    except UnicodeDecodeError:
+        raise GateError(f"{stored.path}/calibrator.json: must be UTF-8 text; restore the release") from None
+    return from_json(text, f"{stored.path}/calibrator.json")
 
 
 def recorded_policy(stored: StoredRelease) -> Document:

@@ -520,7 +520,7 @@ def _detection_remedy(rule: str, found: Detected, reason: str) -> str | None:
 
 def _drop_message(change: Change, edge: float, release: str) -> str:
     new, old, (low, high) = change.new, change.old, change.interval or (-1.0, 1.0)
-    same = "of the same rows" if change.pairs is not None else "of different rows"
+    same = "on the same rows" if change.pairs is not None else "taken as different rows"
     counted = f"{new.flagged:,} of {plural(new.rows, 'malicious row')} detected, {old.flagged:,} of {old.rows:,}"
     return (
         f"{counted} by {release}, {same}; a change of {_points(change.difference, edge, round)} points, between "

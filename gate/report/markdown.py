@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from gate.release import Record
+from gate.release import BaselineSection, Record
+from gate.report.changes import changes
 from gate.report.page import Limit, fitting, forest, parts
-from gate.report.rows import clean
+from gate.report.rows import THIN_SPACE, clean
 from gate.report.templates import template
 
 MAX_BYTES = 60_000
@@ -34,6 +36,25 @@ def verbatim(text: str) -> str:
 
 def render(record: Record) -> str:
     return fitting(lambda limit: _render(record, limit), MAX_BYTES)
+
+
+def render_changes(section: BaselineSection, record: Record) -> str:
+    """Two releases side by side, without a verdict."""
+    changed = changes(section, "run", THIN_SPACE)
+
+    def page(limit: Limit) -> str:
+        lists: dict[str, list[Any]] = {}
+        lists |= {
+            "changed_rows": changed.rows,
+            "changed_detection": changed.detection,
+            "policy_changes": changed.policy,
+        }
+        shown = {name: entries[: limit.entries] for name, entries in lists.items()}
+        more = {f"{name}_more": max(0, len(entries) - limit.entries) for name, entries in lists.items()}
+        text = template("compare.md", escape, verbatim, limit.characters)
+        return text.render(record=record, changed=changed, **shown, **more)
+
+    return fitting(page, MAX_BYTES)
 
 
 def _render(record: Record, limit: Limit) -> str:

@@ -11,12 +11,15 @@ from decimal import Decimal
 from typing import Any
 
 from gate.release import Record
+from gate.report.changes import changes, detection_rows
 from gate.report.rows import (
-    HEADLINES,
     THIN_SPACE,
+    baseline_findings,
     by_remedy,
     clean,
+    detection_findings,
     fpr_findings,
+    headline,
     other_rows,
     percent,
     regrouped,
@@ -53,7 +56,9 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
     """What the templates fill in. Names ending in `_more` say how many entries were left out."""
     targets, segments = rows(record, THIN_SPACE), segment_rows(record, THIN_SPACE)
     others = other_rows(record, THIN_SPACE)
-    judged = targets + others + segments
+    detection, baseline = detection_findings(record, THIN_SPACE), baseline_findings(record, THIN_SPACE)
+    judged = targets + detection + others + baseline + segments
+    changed = None if record.baseline is None else changes(record.baseline, record.kind, THIN_SPACE)
     halves: dict[str, Any] = {
         "targets": targets,
         "segments": segments,
@@ -61,15 +66,23 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "remedies": by_remedy([row for row in judged if row.remedy and row.blocks]),
         "remedied": [row for row in judged if row.remedy],
         "settled": [row for row in targets if not row.remedy],
+        "detection": detection_rows(record, THIN_SPACE),
+        "detection_checks": detection,
+        "baseline_checks": baseline,
+        "changed_rows": changed.rows if changed else [],
+        "changed_detection": changed.detection if changed else [],
+        "policy_changes": changed.policy if changed else [],
         "waivers": record.waivers,
         "warnings": [regrouped(clean(warning), THIN_SPACE) for warning in record.warnings],
         "fit_sources": record.fit.sources,
         "holdout_sources": record.holdout.sources,
+        "malicious_sources": record.malicious.sources if record.malicious else (),
     }
     confidence = Decimal(repr(record.reuse.confidence if record.reuse else record.policy.confidence))
     content: dict[str, Any] = {
         "record": record,
-        "headline": HEADLINES[record.outcome],
+        "headline": headline(record),
+        "changed": changed,
         "reason": regrouped(clean(record.reason), THIN_SPACE),
         "confidence": percent(confidence),
         "error": percent((1 - confidence) / 2),
@@ -87,13 +100,25 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
 
 def command(record: Record, limit: Limit) -> list[str]:
     """The command that gives the same verdict again, one option to a line, quoted for a POSIX shell."""
-    lines = ["gate run"]
-    if record.policy.path != "built-in default":
-        lines.append(_option("--policy", record.policy.path))
-    lines.append(_option("--release", record.release))
+    baseline = record.baseline
     samples = [("--fit", record.fit.sources), ("--holdout", record.holdout.sources)]
+    if record.kind == "check" and baseline is not None:
+        lines = [f"gate check {shlex.quote(clean(baseline.path))}"]
+        samples = samples[1:]
+        if record.policy.sha256 != baseline.policy_sha256:
+            lines.append(_option("--policy", record.policy.path))
+    else:
+        lines = ["gate run"]
+        if record.policy.path != "built-in default":
+            lines.append(_option("--policy", record.policy.path))
+        lines.append(_option("--release", record.release))
+        if baseline is not None:
+            lines.append(_option("--baseline", baseline.path))
+            samples += [("--baseline-holdout", baseline.sources), ("--baseline-malicious", baseline.malicious_sources)]
+    if record.malicious is not None:
+        samples.append(("--malicious", record.malicious.sources))
     if record.split is not None:
-        samples = [("--benign", record.fit.sources)]
+        samples[:2] = [("--benign", record.fit.sources)]
         lines.append(f"--split {record.split.fraction!r} --seed {record.split.seed}")
     for option, sources in samples:
         lines += [_option(option, source.path) for source in sources[: limit.entries]]

@@ -22,6 +22,12 @@ HEADLINES = {
     "inconclusive": "INCONCLUSIVE: the data cannot tell whether this release may ship",
 }
 
+CHECK_HEADLINES = {
+    "pass": "PASS: the contract still holds",
+    "fail": "FAIL: the contract no longer holds",
+    "inconclusive": "INCONCLUSIVE: the data cannot tell whether the contract still holds",
+}
+
 # What the outcome rests on. A grade alone would read oddly: too few rows can be "inconclusive" and "proven" at once.
 REASONS = {
     "proven": "proven",
@@ -40,7 +46,17 @@ REASONS = {
     "fresh": "first use",
     "reused": "used before",
     "exhausted": "used too often",
+    "missed": "too few detected",
+    "dropped": "detection fell",
+    "not-measured": "not measured",
+    "passed": "passed its own gate",
+    "did-not-pass": "did not pass its own gate",
 }
+
+
+def headline(record: Record) -> str:
+    """What the outcome means: of a release, whether it may ship; of a check, whether its contract still holds."""
+    return (CHECK_HEADLINES if record.kind == "check" else HEADLINES)[record.outcome]
 
 
 @dataclass(frozen=True)
@@ -138,7 +154,21 @@ def segment_rows(record: Record, separator: str = ",") -> list[Row]:
 def other_rows(record: Record, separator: str = ",") -> list[Row]:
     """Everything else that was checked: the data, mostly."""
     numbered = {id(found.entry) for found in fpr_findings(record.findings)}
-    return [Row(**_words(f, separator)) for f in record.findings if id(f) not in numbered]
+    rest = [f for f in record.findings if id(f) not in numbered and not f.check.startswith(_APART)]
+    return [Row(**_words(f, separator)) for f in rest]
+
+
+_APART = ("tpr", "baseline")
+
+
+def detection_findings(record: Record, separator: str = ",") -> list[Row]:
+    """What is said of malicious rows, which has a place of its own: a detector can calibrate and detect nothing."""
+    return [Row(**_words(f, separator)) for f in record.findings if f.check.startswith("tpr")]
+
+
+def baseline_findings(record: Record, separator: str = ",") -> list[Row]:
+    """What is said of the release that this one is held against."""
+    return [Row(**_words(f, separator)) for f in record.findings if f.check.startswith("baseline")]
 
 
 def _words(finding: FindingEntry, separator: str) -> dict[str, Any]:

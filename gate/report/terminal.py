@@ -9,8 +9,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gate.release import Record
-from gate.report.rows import HEADLINES, Row, by_remedy, clean, other_rows, rows, segment_rows
+from gate.release import BaselineSection, Record
+from gate.report.changes import Changes, DetectionRow, changes, detection_rows
+from gate.report.rows import (
+    Row,
+    baseline_findings,
+    by_remedy,
+    clean,
+    detection_findings,
+    headline,
+    other_rows,
+    rows,
+    segment_rows,
+)
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 SEGMENTS = 10
@@ -23,9 +34,8 @@ def inert(text: str) -> str:
     return _COMMAND.sub(lambda match: f"{match[0]} ", clean(text))
 
 
-def render(record: Record, width: int = 80, color: bool = False) -> str:
-    buffer = io.StringIO()
-    console = Console(
+def _console(buffer: io.StringIO, width: int, color: bool) -> Console:
+    return Console(
         file=buffer,
         width=width,
         height=25,  # where only one of the two is given, rich asks the environment for both
@@ -37,17 +47,30 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         markup=False,
         legacy_windows=False,
     )
-    console.print(Text(HEADLINES[record.outcome], style=STYLES[record.outcome]))
+
+
+def _lines(buffer: io.StringIO) -> str:
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def render(record: Record, width: int = 80, color: bool = False) -> str:
+    buffer = io.StringIO()
+    console = _console(buffer, width, color)
+    console.print(Text(headline(record), style=STYLES[record.outcome]))
     console.print(Text(f"{inert(record.reason)}."))
+    sizes = f"{record.fit.n:,} benign rows to fit, {record.holdout.n:,} held out"
+    if record.kind == "check":
+        sizes = f"nothing fitted, {record.holdout.n:,} benign rows checked"
     console.print(
         Text(
-            f"release {inert(record.release)}, policy {inert(record.policy.name)}, rule {inert(record.policy.rule)}, "
-            f"{record.fit.n:,} benign rows to fit, {record.holdout.n:,} held out",
+            f"{'check of' if record.kind == 'check' else 'release'} {inert(record.release)}, "
+            f"policy {inert(record.policy.name)}, rule {inert(record.policy.rule)}, {sizes}",
             style="dim",
         )
     )
     console.print()
-    targets, segments, others = rows(record), segment_rows(record), other_rows(record)
+    targets, segments = rows(record), segment_rows(record)
+    others = [*detection_findings(record), *other_rows(record), *baseline_findings(record)]
     _print_numbers(console, targets, "target", [row.target for row in targets])
     if segments:
         shown = segments[:SEGMENTS]
@@ -55,6 +78,10 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         _print_numbers(console, shown, "segment", [_segment(row) for row in shown])
         if len(segments) > len(shown):
             console.print(Text(f"and {len(segments) - len(shown):,} more segments, which verdict.json lists"))
+    detection = detection_rows(record)
+    if detection:
+        console.print()
+        _print_detection(console, detection)
     for row in others:
         if not row.remedy:
             console.print()
@@ -65,6 +92,9 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
             heading = f"{inert(row.check)}: {row.outcome}"
             console.print(Text.assemble((heading, STYLES[row.outcome]), f": {inert(row.message)}."))
         console.print(Text.assemble(("What would help: ", "bold"), f"{inert(remedy)}."))
+    if record.baseline is not None:
+        console.print()
+        _print_changes(console, changes(record.baseline, record.kind))
     for warning in record.warnings:
         console.print()
         console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
@@ -76,7 +106,72 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
                 f"{inert(waiver.owner)}: {inert(waiver.reason)})"
             )
         )
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return _lines(buffer)
+
+
+def render_changes(section: BaselineSection, record: Record, width: int = 80, color: bool = False) -> str:
+    """Two releases side by side, without a verdict."""
+    buffer = io.StringIO()
+    console = _console(buffer, width, color)
+    console.print(Text(f"{inert(section.release)} ({section.outcome}) and {inert(record.release)} ({record.outcome})"))
+    console.print()
+    _print_changes(console, changes(section, "run"))
+    return _lines(buffer)
+
+
+def _print_detection(console: Console, detection: list[DetectionRow]) -> None:
+    judged = any(row.minimum for row in detection)
+    headings = ["at FPR", "detected / malicious", "interval", *(["minimum", "outcome"] if judged else [])]
+    cells = [
+        [row.target, row.counted, row.interval.replace(" to ", "–"), row.minimum, row.outcome][: len(headings)]
+        for row in detection
+    ]
+    _print_table(console, headings, cells)
+
+
+def _print_changes(console: Console, changed: Changes) -> None:
+    console.print(Text(f"What changed since {inert(changed.since)} ({inert(changed.created[:10])})", style="bold"))
+    if not changed.is_reference:
+        console.print(Text(f"{inert(changed.release)} did not pass its own gate ({changed.outcome}): no reference."))
+    headings = ["target", "raw then", "raw now", "FPR then", "FPR now", "p"]
+    cells = [[row.target, *row.thresholds, row.old, row.new, row.p] for row in changed.rows]
+    if changed.stale:
+        headings.append("at raw then")
+        cells = [[*line, row.stale.partition(" (")[0]] for line, row in zip(cells, changed.rows, strict=True)]
+    _print_table(console, headings, cells)
+    if changed.stale:
+        console.print(Text("at raw then: what the new scores would flag at the old raw threshold", style="dim"))
+    if changed.paired:
+        console.print()
+        headings = ["target", "newly flagged", "no longer", "flipped"]
+        _print_table(console, headings, [[row.target, row.gained, row.lost, row.flipped] for row in changed.rows])
+    if changed.detection:
+        console.print()
+        headings = ["at FPR", "TPR then", "TPR now", "change in points", "p"]
+        cells = [[row.target, row.old, row.new, row.difference, row.p] for row in changed.detection]
+        _print_table(console, headings, [[cell.replace(" points", "") for cell in line] for line in cells])
+    console.print()
+    if changed.policy_same:
+        console.print(Text("The policy asks for the same."))
+    for change in changed.policy:
+        console.print(Text(f"policy {inert(change)}"))
+
+
+def _print_table(console: Console, headings: list[str], cells: list[list[str]]) -> None:
+    """A table, or a list where it is too wide: no cell is ever cut."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line in cells:
+        table.add_row(*line)
+    if console.measure(table, options=console.options.update_width(1000)).maximum <= console.width:
+        console.print(table)
+        return
+    for line in cells:
+        console.print(Text(line[0], style="bold"))
+        for heading, cell in zip(headings[1:], line[1:], strict=True):
+            if cell:
+                console.print(Text(f"  {heading} {cell}"))
 
 
 def _print_numbers(console: Console, findings: list[Row], name: str, names: list[str]) -> None:
