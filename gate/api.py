@@ -200,7 +200,8 @@ def _judged(
     if baseline is not None:
         thresholds = calibrator.thresholds
         scores = None if malicious is None else scored(thresholds, malicious, policy)
-        comparison = compare(baseline, policy, calibrator.contract, scored(thresholds, holdout, policy), scores)
+        benign, itself = scored(thresholds, holdout, policy), isinstance(fit, Record)
+        comparison = compare(baseline, policy, calibrator.contract, benign, scores, itself)
     evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use)
     evidence = replace(evidence, detection=detection, comparison=comparison)
     verdict = judge(policy, evidence, created.date())

@@ -163,6 +163,7 @@ def run(
     _require_ledger(document, ledger)
     refuse_existing(directory, force)
     from gate.api import gate_release
+    from gate.scores import read
     from gate.scores import split as divide
 
     reference = None
@@ -172,9 +173,9 @@ def run(
     if split is None:
         fit, holdout = _read("fit", fit_paths, document.policy), _read("holdout", holdout_paths, document.policy)
     else:
-        benign = _read("benign", benign_paths, document.policy)
+        benign = read(benign_paths, document.policy.data, document.policy.calibration.domain)
         fit, holdout, divided = divide(benign, split, seed)
-        _log(f"split: {len(fit):,} to fit, {len(holdout):,} held out")
+        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out")
     malicious = _read("malicious", malicious_paths, document.policy) if malicious_paths else None
     judged = gate_release(
         document,

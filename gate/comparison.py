@@ -108,14 +108,22 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
+    """All that changed; `itself` where the baseline is the release that is being checked again."""
+
     baseline: Baseline
     policy_changes: tuple[str, ...]
     benign: tuple[Change, ...]
     malicious: tuple[Change, ...]
+    itself: bool = False
 
 
 def compare(
-    baseline: Baseline, policy: Policy, contract: Contract, benign: Sample, malicious: Sample | None
+    baseline: Baseline,
+    policy: Policy,
+    contract: Contract,
+    benign: Sample,
+    malicious: Sample | None,
+    itself: bool = False,
 ) -> Comparison:
     """Every anchor that both releases have, on benign rows and, where both know any, on malicious ones."""
     alpha = float(policy.alpha())
@@ -127,6 +135,7 @@ def compare(
         policy_changes=policy_changes(baseline.policy, policy),
         benign=tuple(_changes(contract, baseline.benign, benign, alpha)),
         malicious=detected,
+        itself=itself,
     )
 
 
@@ -303,9 +312,9 @@ def _kind(key: str, old: Any, new: Any) -> str:
     direction = _DIRECTIONS.get(key.rpartition(".")[2], 0)
     if key == "rule":
         direction, old, new = 1, _RULES.index(old), _RULES.index(new)
-    elif key.startswith("checks.") and None in (old, new):  # a check that came or went
+    elif key.startswith(("checks.", "reuse.")) and None in (old, new):  # a check that came or went
         direction, old, new = 1, old is not None, new is not None
-    if not direction:
+    if not direction or None in (old, new):
         return "changed"
     return "stricter" if (new - old) * direction > 0 else "weaker"
 

@@ -193,18 +193,22 @@ def judge_baseline(policy: Policy, comparison: Comparison) -> Finding:
     """Which release this one is held against. One that did not pass is shown, and nothing is judged against it."""
     old, detection = comparison.baseline, policy.checks.detection
     passed = old.outcome == "pass"
-    weaker = sum(change.startswith("weaker") for change in comparison.policy_changes)
-    message = f"{old.release} of {old.created[:10]} " + (
-        "passed its own gate" if passed else f"did not pass its own gate ({old.outcome}), so it is no reference"
+    itself = "its own release, " if comparison.itself else ""
+    message = f"compared with {itself}{old.release} of {old.created[:10]}, which " + (
+        "passed its own gate" if passed else f"did not pass its own gate ({old.outcome}) and so is no reference"
     )
     if comparison.policy_changes:
-        message += f"; {plural(len(comparison.policy_changes), 'change')} in the policy since"
-        message += f", {weaker} of them weaker" if weaker else ", none of them weaker"
+        weaker = sum(change.startswith("weaker") for change in comparison.policy_changes)
+        changes = plural(len(comparison.policy_changes), "change")
+        message += f"; {changes} in the policy since, {weaker or 'none'} of them weaker"
     return Finding(
         check="baseline",
         outcome="pass" if passed else "inconclusive",
         grade=None,
-        required=detection is not None and detection.required and detection.max_drop is not None,
+        required=not comparison.itself
+        and detection is not None
+        and detection.required
+        and detection.max_drop is not None,
         waived=False,
         reason="passed" if passed else "did-not-pass",
         message=message,
@@ -215,10 +219,10 @@ def judge_baseline(policy: Policy, comparison: Comparison) -> Finding:
 def judge_drops(policy: Policy, comparison: Comparison, measured: bool) -> Iterator[Finding]:
     """Non-inferiority: detection may not fall below the baseline's by more than the policy's margin.
 
-    A baseline that did not pass is no reference, which its own finding says.
+    A baseline that did not pass is no reference, which its own finding says, and a check is of one detector only.
     """
-    check = policy.checks.detection
-    if check is None or check.max_drop is None or not measured or comparison.baseline.outcome != "pass":
+    check, passed = policy.checks.detection, comparison.baseline.outcome == "pass"
+    if check is None or check.max_drop is None or comparison.itself or not measured or not passed:
         return
     changes = {change.anchor.fpr: change for change in comparison.malicious}
     for target in check.targets:

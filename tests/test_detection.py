@@ -1,0 +1,267 @@
+"""Detection: malicious rows are counted at every anchor and judged by the same three grades, apart from calibration."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gate
+from gate.binomial import clopper_pearson, lower_tail, upper_tail
+from gate.calibrator import fit
+from gate.contract import PAPER_ANCHORS
+from gate.detection import Detected, detect, measure_anchor
+from gate.errors import GateError
+from gate.evidence import Evidence
+from gate.policy import Columns, Policy, parse
+from gate.scores import Scores, read
+from gate.verdict import Verdict, judge
+
+TODAY = date(2026, 6, 30)
+POLICY = """\
+version: 1
+name: small
+rule: {rule}
+targets: [{{fpr: 10%, min_n: 1000, max_relative_error: 0.5}}]
+checks:
+  detection:
+    targets: [{{fpr: 0.1%, min_tpr: 80%}}, {{fpr: 1%, min_tpr: 0.9}}]
+    max_drop: 0.02
+    required: {required}
+"""
+
+
+def make(rule: str = "proven", required: str = "true") -> Policy:
+    return parse(POLICY.format(rule=rule, required=required), "p.yaml").policy
+
+
+def found(policy: Policy, fpr: str, k: int, n: int, worth: float | None = None) -> Detected:
+    anchor = next(anchor for anchor in PAPER_ANCHORS if anchor.fpr == Decimal(fpr))
+    return measure_anchor(policy, anchor, 0.5, k, n, worth)
+
+
+def judged(policy: Policy, *detected: Detected) -> Verdict:
+    return judge(policy, Evidence((), detection=detected or None), TODAY)
+
+
+# --- the policy ---------------------------------------------------------------------------------------------
+
+
+def test_the_policy_names_anchors_and_shares() -> None:
+    check = make().checks.detection
+    assert check is not None
+    assert [(target.check, target.drop_check, target.min_tpr) for target in check.targets] == [
+        ("tpr@0.001", "tpr-drop@0.001", Decimal("0.8")),
+        ("tpr@0.01", "tpr-drop@0.01", Decimal("0.9")),
+    ]
+    assert check.max_drop == Decimal("0.02")
+    assert check.required
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("fpr: 1%", "fpr: 2%", "p.yaml:7: checks.detection.targets[1].fpr: must be an anchor of the contract"),
+        ("fpr: 1%", "fpr: 0.1%", "p.yaml:7: checks.detection.targets[1].fpr: must differ from every other target's"),
+        ("min_tpr: 0.9", "min_tpr: 1", "targets[1].min_tpr: must be above 0 and below 1, such as 0.8, got 1"),
+        ("min_tpr: 0.9", "min_tpr: 0", "targets[1].min_tpr: must be above 0 and below 1, such as 0.8, got 0"),
+        ("min_tpr: 0.9", "mintpr: 0.9", "targets[1].mintpr: must be a known key; did you mean `min_tpr`?"),
+        ("max_drop: 0.02", "max_drop: 0", "max_drop: must be above 0 and below 1, such as 0.02 for two points, got 0"),
+        (
+            "max_drop: 0.02",
+            "max_dorp: 0.02",
+            "checks.detection.max_dorp: must be a known key; did you mean `max_drop`?",
+        ),
+    ],
+)
+def test_a_wrong_detection_check_is_refused_with_its_line(old: str, new: str, message: str) -> None:
+    with pytest.raises(GateError, match=r"^p\.yaml") as caught:
+        parse(POLICY.format(rule="proven", required="true").replace(old, new), "p.yaml")
+    assert message in str(caught.value)
+
+
+def test_an_empty_list_of_detection_targets_is_refused() -> None:
+    text = POLICY.format(rule="proven", required="true").replace(
+        "[{fpr: 0.1%, min_tpr: 80%}, {fpr: 1%, min_tpr: 0.9}]", "[]"
+    )
+    with pytest.raises(GateError, match=r"checks\.detection\.targets: must list at least one target"):
+        parse(text, "p.yaml")
+
+
+def test_waivers_name_detection_checks_however_the_rate_is_written() -> None:
+    text = "waivers: [{check: tpr@0.1%, reason: r, owner: o, expires: 2026-12-31}]\n"
+    policy = parse(POLICY.format(rule="proven", required="true") + text, "p.yaml").policy
+    assert policy.waivers[0].check == "tpr@0.001"
+    verdict = judged(policy, found(policy, "0.001", 10, 1000), found(policy, "0.01", 990, 1000))
+    assert [(f.check, f.outcome, f.waived) for f in verdict.findings] == [
+        ("tpr@0.001", "fail", True),
+        ("tpr@0.01", "pass", False),
+    ]
+    assert verdict.outcome == "pass"
+
+
+# --- counting -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def malicious() -> Scores:
+    return Scores(np.random.default_rng(2).beta(4, 3, 3_000), kind="malicious")
+
+
+def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Scores) -> None:
+    policy = make()
+    calibrator = fit(np.random.default_rng(1).beta(0.5, 8, 50_000))
+    detected = detect(policy, calibrator, malicious)
+    calibrated = calibrator.predict(malicious.values)
+    for at in detected:
+        k = int(np.count_nonzero(calibrated >= float(at.anchor.score)))
+        assert (at.true_positives, at.malicious) == (k, 3_000)
+        assert at.interval == clopper_pearson(k, 3_000, 0.05)
+    assert [at.anchor.fpr for at in detected] == [anchor.fpr for anchor in PAPER_ANCHORS]
+    assert {at.target.check for at in detected if at.target} == {"tpr@0.001", "tpr@0.01"}
+
+
+def test_malicious_rows_of_one_family_count_as_the_rows_they_are_worth(malicious: Scores) -> None:
+    """A hundred families whose rows all score alike are worth about a hundred rows."""
+    policy = make()
+    calibrator = fit(np.random.default_rng(1).beta(0.5, 8, 50_000))
+    values = np.repeat(np.random.default_rng(3).beta(4, 3, 100), 30)
+    families = Scores(values, groups=np.repeat(np.arange(100), 30), kind="malicious")
+    at = next(at for at in detect(policy, calibrator, families) if at.anchor.fpr == Decimal("0.01"))
+    assert 60 < at.effective_n < 160
+    low, high = clopper_pearson(at.true_positives, at.malicious, 0.05)
+    assert at.interval[0] < low
+    assert at.interval[1] > high
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_malicious_rows_are_those_that_are_not_benign(tmp_path: Path, suffix: str) -> None:
+    table = pa.table({"score": [0.1, 0.7, 0.9, 0.2], "label": ["benign", "malware", "phish", "benign"]})
+    path = str(tmp_path / f"scores{suffix}")
+    if suffix == ".csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        pyarrow.parquet.write_table(table, path)
+    columns = Columns(label="label", benign="benign")
+    scores = read([path], columns, (0.0, 1.0), "malicious")
+    assert scores.values.tolist() == [0.7, 0.9]
+    assert (scores.sources[0].rows, scores.sources[0].benign, scores.kind) == (4, 2, "malicious")
+    assert scores.summary == f"2 malicious of 4 rows from {path}"
+    assert read([path], Columns(), (0.0, 1.0), "malicious").values.tolist() == [0.1, 0.7, 0.9, 0.2]
+
+
+def test_a_labelled_file_without_malicious_rows_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "scores.csv")
+    Path(path).write_text("score,label\n0.1,0\n0.2,0\n")
+    with pytest.raises(GateError, match="must mark malicious rows with something else than '0', got 0 in 2 rows"):
+        read([path], Columns(label="label"), (0.0, 1.0), "malicious")
+    Path(path).write_text("score,label\n0.1,0\n0.2,1\n")
+    with pytest.raises(GateError, match="must hold at least 2 malicious scores, got 1"):
+        read([path], Columns(label="label"), (0.0, 1.0), "malicious")
+
+
+# --- judging ------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 400), st.integers(1, 400), st.sampled_from(["proven", "observed", "not-refuted"]))
+def test_the_grade_is_where_the_interval_lies(k: int, n: int, rule: str) -> None:
+    """L >= 0.8 iff P(Bin(n, 0.8) >= k) <= alpha/2, and U < 0.8 iff P(Bin(n, 0.8) <= k) < alpha/2."""
+    k, policy = min(k, n), make(rule)
+    finding = judged(policy, found(policy, "0.001", k, n)).findings[0]
+    proven, refuted = upper_tail(k, n, 0.8) <= 0.025, lower_tail(k, n, 0.8) < 0.025
+    assert finding.grade == ("proven" if proven else "refuted" if refuted else "open")
+    point = Fraction(k, n) >= Fraction(4, 5)
+    passes = proven or (not refuted and (rule == "not-refuted" or (rule == "observed" and point)))
+    assert finding.outcome == ("fail" if refuted else "pass" if passes else "inconclusive")
+    accepted = finding.accepts is not None and finding.accepts[0] <= k <= finding.accepts[1]
+    assert accepted == passes
+
+
+def test_the_sentences_say_which_counts_decide_and_what_would_help() -> None:
+    policy = make()
+    lost, open_, near, sure = (
+        judged(policy, found(policy, "0.001", k, 1_000)).findings[0] for k in (700, 810, 790, 900)
+    )
+    assert lost.message == (
+        "700 of 1,000 malicious rows detected; 825 or more prove the minimum of 80 %, 774 or fewer refute it"
+    )
+    assert (lost.outcome, lost.reason) == ("fail", "missed")
+    assert (
+        lost.remedy == "train the detector further: it catches too few malicious rows, and no calibration changes that"
+    )
+    assert (open_.outcome, open_.reason) == ("inconclusive", "open")
+    more = open_.detected.rows_to_prove if open_.detected else None
+    assert more is not None
+    assert open_.remedy == f"score {more - 1000:,} more malicious rows ({more:,} in all) at this rate"
+    assert near.remedy is not None
+    assert near.remedy.startswith("train the detector further: no number of rows in reach")
+    assert (sure.outcome, sure.remedy) == ("pass", None)
+
+
+def test_so_many_more_rows_would_prove_it() -> None:
+    policy = make()
+    at = found(policy, "0.001", 810, 1_000)
+    assert at.rows_to_prove is not None
+    rows = at.rows_to_prove
+    assert judged(policy, found(policy, "0.001", rows * 810 // 1000, rows)).findings[0].outcome == "pass"
+
+
+def test_a_check_without_malicious_rows_is_not_passed_over() -> None:
+    """Nothing measured is never a pass."""
+    verdict = judged(make())
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason == "tpr@0.001 and tpr@0.01 could not be measured"
+    assert {finding.reason for finding in verdict.findings} == {"not-measured"}
+    assert "--malicious" in (verdict.findings[0].remedy or "")
+
+
+def test_an_advisory_check_is_shown_and_does_not_block() -> None:
+    policy = make(required="false")
+    verdict = judged(policy, found(policy, "0.001", 10, 1000), found(policy, "0.01", 10, 1000))
+    assert verdict.outcome == "pass"
+    assert [finding.outcome for finding in verdict.findings] == ["fail", "fail"]
+
+
+def test_a_detector_that_detects_nothing_still_calibrates_and_fails() -> None:
+    """Malicious rows that score like benign ones: every FPR target holds, detection does not."""
+    rng = np.random.default_rng(4)
+    document = parse(POLICY.format(rule="proven", required="true"), "p.yaml")
+    release = gate.run(
+        rng.beta(0.5, 8, 20_000),
+        rng.beta(0.5, 8, 20_000),
+        release="blind",
+        policy=document,
+        malicious=rng.beta(0.5, 8, 2_000),
+    )
+    outcomes = {finding.check: finding.outcome for finding in release.record.findings}
+    assert outcomes["fpr@0.1"] == "pass"
+    assert outcomes["tpr@0.001"] == outcomes["tpr@0.01"] == "fail"
+    assert release.outcome == "fail"
+    assert release.record.reason == "the malicious rows disprove tpr@0.001 and tpr@0.01"
+
+
+def test_the_record_holds_every_anchor_the_findings_numbers_and_the_curve() -> None:
+    rng = np.random.default_rng(5)
+    release = gate.run(
+        rng.beta(0.5, 8, 20_000), rng.beta(0.5, 8, 20_000), release="v1", malicious=rng.beta(6, 2, 2_000)
+    )
+    record = release.record
+    assert record.malicious is not None
+    assert record.curve is not None
+    assert record.curve.roc is not None
+    assert (record.malicious.n, record.curve.roc.malicious, len(record.malicious.anchors)) == (2_000, 2_000, 6)
+    at = {point.fpr: point for point in record.curve.roc.points}
+    for entry in record.malicious.anchors:
+        assert at[entry.fpr].true_positives == entry.true_positives
+        assert at[entry.fpr].threshold == entry.threshold
+    rates = [point.true_positives for point in sorted(at.values(), key=lambda point: point.fpr)]
+    assert rates == sorted(rates)
+    assert not any(finding.check.startswith("tpr") for finding in record.findings), "no policy asks for it"
