@@ -334,6 +334,8 @@ def _leaves(value: Any, at: str) -> Iterator[tuple[str, Any]]:
 def _shown(value: object) -> str:
     if isinstance(value, Decimal):
         return f"{value.normalize():f}"
+    if isinstance(value, bool):
+        return str(value).lower()
     return "nothing" if value is None else str(value)
 
 

@@ -63,7 +63,8 @@ def paired_interval(pairs: Pairs, alpha: float) -> Interval:
     new, old, n = pairs.both + pairs.new_only, pairs.both + pairs.old_only, pairs.rows
     product = pairs.both * pairs.neither - pairs.new_only * pairs.old_only
     corrected = max(product - n / 2, 0.0) if product > 0 else product
-    margins = math.sqrt(new) * math.sqrt(n - new) * math.sqrt(old) * math.sqrt(n - old)
+    not_new, not_old = pairs.old_only + pairs.neither, pairs.new_only + pairs.neither
+    margins = math.sqrt(new) * math.sqrt(not_new) * math.sqrt(old) * math.sqrt(not_old)
     return _hybrid((new, n), (old, n), corrected / margins if margins > 0 else 0.0, alpha)
 
 

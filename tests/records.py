@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import SimpleNamespace
@@ -11,10 +12,14 @@ from typing import Any
 import numpy as np
 
 from gate import policy as policies
+from gate.binomial import clopper_pearson
 from gate.calibrator import FitFacts
+from gate.comparison import Baseline, Change, Comparison, Counted, Sample, policy_changes
 from gate.curve import Curve, curve_of, grid
+from gate.detection import measure_anchor
 from gate.evidence import Evidence, measure_target
 from gate.policy import Policy
+from gate.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.release import FindingEntry, Record, RocPoint, RocSection, compose
 from gate.scores import Scores, Source
 from gate.verdict import judge
@@ -45,12 +50,6 @@ def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
         measure_target(document.policy, target, 0.25 + i / 10, counts[target.check], benign, 1e-6)
         for i, target in enumerate(document.policy.targets)
     )
-    calibrator: Any = SimpleNamespace(
-        facts=FitFacts(200_000, 180_000, 3.5e-6),
-        sha256="c" * 64,
-        artifact=bytes(161_113),
-        knots=(range(10_000), range(10_000)),
-    )
     return compose(
         release="v2.4.0",
         created=NOON,
@@ -58,9 +57,18 @@ def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
         document=document,
         fit=Scores(np.arange(200_000) / 200_000, (Source("benign-fit.parquet", 250_000, 200_000),)),
         holdout=Scores(np.arange(benign) / benign, (Source("benign-holdout.parquet", benign, benign),)),
-        calibrator=calibrator,
+        calibrator=stand_in(),
         verdict=judge(document.policy, Evidence(measurements), NOON.date()),
         curve=curve_through(document.policy, counts, benign),
+    )
+
+
+def stand_in() -> Any:
+    return SimpleNamespace(
+        facts=FitFacts(200_000, 180_000, 3.5e-6),
+        sha256="c" * 64,
+        artifact=bytes(161_113),
+        knots=(range(10_000), range(10_000)),
     )
 
 
@@ -178,3 +186,93 @@ def check(name: str, outcome: Any, reason: str, message: str, remedy: str | None
 
 
 RECORDS["segments"] = segmented()
+
+
+DETECTION = """\
+checks:
+  detection: {targets: [{fpr: 0.1%, min_tpr: 0.8}, {fpr: 1%, min_tpr: 0.9}], max_drop: 0.02}
+"""
+OLD_POLICY = POLICY.replace("min_n: 98000, max_relative_error: 0.5", "min_n: 98000, max_relative_error: 0.4")
+DETECTED = (39_200, 37_100, 33_000, 25_400, 17_100, 8_300)
+
+
+def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", checked: bool = False) -> Record:
+    """A release that is held against the one before it, on the same rows; or the check of a release, on other rows."""
+    document = policies.parse(POLICY + DETECTION, "policies/production.yaml")
+    policy, benign, attacks = document.policy, 200_000, 40_000
+    anchors = policy.anchors.anchors
+    counts = [20_100, 1_990, 204, 15, 2, 0]
+    measurements = tuple(
+        measure_target(policy, target, 0.25 + i / 10, PASSING[target.check], benign, 1e-6)
+        for i, target in enumerate(policy.targets)
+    )
+    detection = tuple(
+        measure_anchor(policy, anchor, 0.25 + i / 10, k, attacks)
+        for i, (anchor, k) in enumerate(zip(anchors, malicious, strict=True))
+    )
+
+    def change(i: int, k: int, was: int, n: int, paired: bool) -> Change:
+        only = 3 + max(k, was) // 20
+        pairs = Pairs(min(k, was) - only, only + max(k - was, 0), only + max(was - k, 0), 0)
+        pairs = replace(pairs, neither=n - pairs.rows) if min(k, was) > only else Pairs(0, k, was, n - k - was)
+        old, new = Counted(0.2 + i / 10, was, n, float(n)), Counted(0.25 + i / 10, k, n, float(n))
+        stale = min(5 * k + 4, n)
+        return Change(
+            anchor=anchors[i],
+            old=replace(old, threshold=new.threshold) if checked else old,
+            new=new,
+            pairs=pairs if paired else None,
+            p_value=mcnemar(int(pairs.new_only), int(pairs.old_only)) if paired else fisher(k, n, was, n),
+            interval=paired_interval(pairs, 0.05) if paired else difference_interval(k, n, was, n, 0.05),
+            stale=k if checked else stale,
+            stale_interval=clopper_pearson(k if checked else stale, n, 0.05),
+        )
+
+    old = Baseline(
+        path="releases/v2.3.0",
+        release="v2.4.0" if checked else "v2.3.0",
+        created="2026-02-01T12:00:00Z",
+        outcome=outcome,
+        verdict_sha256="a" * 64,
+        policy_sha256=document.sha256 if checked else "b" * 64,
+        policy=policy if checked else policies.parse(OLD_POLICY, "policies/production.yaml").policy,
+        benign=Sample({}, None if checked else Scores(np.zeros(2), (Source("old-benign.parquet", benign, benign),))),
+        malicious=None,
+        scores_sha256="d" * 64,
+        rows_sha256=None,
+    )
+    comparison = Comparison(
+        baseline=old,
+        policy_changes=policy_changes(old.policy, policy),
+        benign=tuple(change(i, k, k + 7 - i, benign, not checked) for i, k in enumerate(counts)),
+        malicious=tuple(change(i, k, DETECTED[i] + 90 - 9 * i, attacks, not checked) for i, k in enumerate(malicious)),
+        itself=checked,
+    )
+    evidence = Evidence(measurements, detection=detection, comparison=comparison)
+    whole = RECORDS["pass"]
+    curve = curve_through(policy, PASSING, benign)
+    points = [replace(p, true_positives=round(attacks * (1 - p.score) ** 0.5)) for p in curve.points]
+    return compose(
+        release="v2.4.0",
+        created=NOON,
+        version="1.2.3",
+        document=document,
+        fit=whole
+        if checked
+        else Scores(np.arange(200_000) / 200_000, (Source("benign-fit.parquet", 250_000, 200_000),)),
+        holdout=Scores(np.arange(benign) / benign, (Source("benign-holdout.parquet", benign, benign),)),
+        calibrator=stand_in(),
+        verdict=judge(policy, evidence, NOON.date()),
+        curve=replace(curve, points=tuple(points), malicious=attacks),
+        malicious=Scores(
+            np.arange(attacks) / attacks, (Source("malicious.parquet", 50_000, 10_000),), kind="malicious"
+        ),
+        detection=detection,
+        comparison=comparison,
+    )
+
+
+RECORDS["followed"] = followed()
+RECORDS["dropped"] = followed((39_200, 33_900, 29_000, 25_400, 17_100, 8_300))
+RECORDS["no-reference"] = followed(outcome="fail")
+RECORDS["check"] = followed(checked=True)

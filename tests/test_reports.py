@@ -64,6 +64,10 @@ def test_the_cases_are_what_their_names_say() -> None:
         "waived": "pass",
         "hostile": "pass",
         "segments": "fail",
+        "followed": "pass",
+        "dropped": "fail",
+        "no-reference": "inconclusive",
+        "check": "pass",
     }
     assert [waiver.status for waiver in RECORDS["waived"].waivers] == ["active", "unused", "expired"]
 

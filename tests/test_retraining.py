@@ -1,0 +1,293 @@
+"""Simulated retrainings: what each kind of change does to the verdict, how often, and which sentences say it.
+
+A detector's score is a monotone function of how suspicious a row looks to it. A retraining changes the function, so
+raw thresholds move; a sound one leaves the order of the rows nearly as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.stats import binom
+
+from gate.api import Release, check_release, gate_release
+from gate.comparison import Baseline
+from gate.contract import Floats
+from gate.policy import Document, parse
+from gate.release import StoredRelease, as_baseline, read_release
+from gate.scores import Scores, Source
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+ROWS, ATTACKS = 40_000, 4_000
+POLICY = parse(
+    """\
+version: 1
+name: retraining
+data: {id: id}
+targets:
+  - {fpr: 10%, min_n: 3400, max_relative_error: 0.25}
+  - {fpr: 1%, min_n: 37000, max_relative_error: 0.25}
+checks:
+  detection:
+    targets: [{fpr: 1%, min_tpr: 0.7}]
+    max_drop: 0.03
+""",
+    "policy.yaml",
+)
+
+
+def old_detector(suspicion: Floats) -> Floats:
+    return 1 / (1 + np.exp(4 - 1.2 * suspicion))
+
+
+def new_detector(suspicion: Floats) -> Floats:
+    return 1 / (1 + np.exp(3 - 1.9 * suspicion))
+
+
+@dataclass(frozen=True)
+class World:
+    """Rows as they look in truth; a detector sees them with a little noise of its own."""
+
+    rng: np.random.Generator
+    holdout: Floats
+    malicious: Floats
+
+    @classmethod
+    def of(cls, seed: int) -> World:
+        rng = np.random.default_rng(seed)
+        return cls(rng, rng.normal(size=ROWS), rng.normal(3.4, 1, ATTACKS))
+
+    def seen(self, rows: Floats) -> Floats:
+        return 0.95 * rows + np.sqrt(1 - 0.95**2) * self.rng.normal(size=len(rows))
+
+    def fit(self) -> Floats:
+        return self.rng.normal(size=ROWS)
+
+
+def sample(values: Floats, kind: str = "benign") -> Scores:
+    ids = pa.array(np.arange(len(values)).astype(str)).cast(pa.large_string())
+    name = "malicious" if kind == "malicious" else "benign"
+    return Scores(values, (Source(kind, len(values), len(values)),), None, ids, name)
+
+
+def released(
+    document: Document, name: str, fit: Floats, holdout: Floats, malicious: Floats, **more: Baseline
+) -> Release:
+    return gate_release(
+        document, name, NOON, sample(fit), sample(holdout), malicious=sample(malicious, "malicious"), **more
+    )
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """An old release with its scores, and the world that it lives in."""
+
+    world: World
+    release: Release
+    holdout: Scores
+    malicious: Scores
+
+    @classmethod
+    def of(cls, seed: int) -> Retraining:
+        world = World.of(seed)
+        seen, attacks = old_detector(world.seen(world.holdout)), old_detector(world.seen(world.malicious))
+        release = released(POLICY, "v1", old_detector(world.fit()), seen, attacks)
+        return cls(world, release, sample(seen), sample(attacks, "malicious"))
+
+    @property
+    def stored(self) -> StoredRelease:
+        files = self.release.files
+        return StoredRelease("releases/v1", self.release.record, "a" * 64, files["calibrator.json"])
+
+    def judge(self, fit: Floats, holdout: Floats, malicious: Floats, paired: bool = True) -> Release:
+        baseline = as_baseline(self.stored)
+        if paired:
+            baseline = baseline.with_scores(self.holdout, self.malicious)
+        return released(POLICY, "v2", fit, holdout, malicious, baseline=baseline)
+
+
+@cache
+def retraining(seed: int) -> Retraining:
+    return Retraining.of(seed)
+
+
+def sound(seed: int) -> Release:
+    """Trained anew on the same task: other scores, the same order of rows but for noise."""
+    past = retraining(seed)
+    world = past.world
+    seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
+    return past.judge(new_detector(world.fit()), *seen)
+
+
+def lost(seed: int) -> Release:
+    """Benign rows score as before, and malicious ones look half a deviation more harmless."""
+    past = retraining(seed)
+    world = past.world
+    seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious - 0.5)]
+    return past.judge(new_detector(world.fit()), *seen)
+
+
+def drifted(seed: int) -> Release:
+    """Held out from today's traffic, which is more suspicious than the one that was fitted on."""
+    past = retraining(seed)
+    world = past.world
+    seen = [new_detector(world.seen(rows)) for rows in (world.holdout + 0.25, world.malicious)]
+    return past.judge(new_detector(world.fit()), *seen)
+
+
+def leaked(seed: int) -> Release:
+    """The detector was trained on the held-out rows, so these look more harmless to it than unseen rows do."""
+    past = retraining(seed)
+    world = past.world
+    seen = [new_detector(world.seen(rows)) for rows in (world.holdout - 0.3, world.malicious)]
+    return past.judge(new_detector(world.fit()), *seen)
+
+
+def outcomes(release: Release) -> dict[str, str]:
+    return {finding.check: finding.outcome for finding in release.record.findings}
+
+
+def messages(release: Release) -> dict[str, str]:
+    return {finding.check: finding.message for finding in release.record.findings}
+
+
+# --- how often ----------------------------------------------------------------------------------------------
+
+SEEDS = range(12)
+
+
+def tally(scenario: Callable[[int], Release]) -> Counter[str]:
+    return Counter(scenario(seed).outcome for seed in SEEDS)
+
+
+def at_least(rate: float) -> int:
+    """The fewest of the seeds that a scenario with this rate shows all but once in ten thousand times."""
+    return int(binom.ppf(1e-4, len(SEEDS), rate))
+
+
+def test_a_sound_retraining_passes_as_often_as_the_plan_says() -> None:
+    """Both targets are planned to pass 95 % of the time or more, so both together at least 90 %."""
+    found = tally(sound)
+    assert found["pass"] >= at_least(0.9)
+    assert found["fail"] == 0, "fail means a proven violation"
+
+
+@pytest.mark.parametrize("scenario", [lost, drifted, leaked])
+def test_a_bad_retraining_never_passes_and_fails_almost_always(scenario: Callable[[int], Release]) -> None:
+    found = tally(scenario)
+    assert found["pass"] == 0
+    assert found["fail"] >= at_least(0.99)
+
+
+# --- which sentences ----------------------------------------------------------------------------------------
+
+
+def test_a_sound_retraining_moves_every_threshold_and_keeps_the_contract() -> None:
+    release = sound(1)
+    assert release.outcome == "pass"
+    section = release.record.baseline
+    assert section is not None
+    for entry in section.anchors[:2]:
+        assert entry.stale_false_positives is not None
+        assert entry.stale_interval is not None
+        assert entry.stale_interval[0] > 1.5 * entry.fpr, "without recalibration the promise would be broken"
+        assert abs(entry.difference) < 0.25 * entry.fpr
+        assert entry.p_value is not None
+        assert entry.p_value > 0.001
+        assert entry.newly_flagged
+        assert entry.no_longer_flagged
+    assert messages(release)["baseline"] == "compared with v1 of 2026-03-01, which passed its own gate"
+    assert "on the same rows" in messages(release)["tpr-drop@0.01"]
+
+
+def test_row_by_row_proves_what_counts_alone_leave_open() -> None:
+    """The same rows under both releases: their own noise cancels."""
+    past, widths = retraining(2), []
+    world = past.world
+    seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
+    fit = new_detector(world.fit())
+    for paired in (True, False):
+        section = past.judge(fit, *seen, paired=paired).record.baseline
+        assert section is not None
+        (interval,) = [entry.difference_interval for entry in section.detection if entry.fpr == 0.01]
+        assert interval is not None
+        widths.append(interval[1] - interval[0])
+    assert widths[0] < 0.8 * widths[1]
+
+
+def test_a_detector_with_lost_detection_calibrates_and_fails() -> None:
+    release = lost(1)
+    found = outcomes(release)
+    assert (found["fpr@0.1"], found["fpr@0.01"]) == ("pass", "pass")
+    assert found["tpr-drop@0.01"] == "fail"
+    assert release.record.reason.startswith("the malicious rows disprove")
+    assert "where 3 may be lost" in messages(release)["tpr-drop@0.01"]
+
+
+def test_a_drifted_population_is_called_drift() -> None:
+    release = drifted(1)
+    assert outcomes(release)["fpr@0.01"] == "fail"
+    assert "held-out benign rows differ from fit benign rows: drift, leakage" in messages(release)["fpr@0.01"]
+    assert outcomes(release)["exchangeability"] == "fail"
+
+
+def test_a_leaked_holdout_shows_too_few_false_positives_and_is_no_pass() -> None:
+    release = leaked(1)
+    finding = next(finding for finding in release.record.findings if finding.check == "fpr@0.01")
+    assert (finding.outcome, finding.reason) == ("fail", "too-few")
+    assert "drift, leakage, duplicates or other preprocessing" in finding.message
+
+
+# --- later --------------------------------------------------------------------------------------------------
+
+
+def test_a_check_of_the_release_holds_on_the_same_traffic_and_fails_on_other() -> None:
+    past = retraining(3)
+    world = past.world
+    same, other = (old_detector(world.seen(world.rng.normal(shift, 1, ROWS))) for shift in (0.0, 0.3))
+    attacks = sample(old_detector(world.seen(world.malicious)), "malicious")
+    held = check_release(past.stored, POLICY, NOON, sample(same), malicious=attacks)
+    broken = check_release(past.stored, POLICY, NOON, sample(other), malicious=attacks)
+    assert (held.outcome, broken.outcome) == ("pass", "fail")
+    assert (held.record.kind, set(held.files)) == (
+        "check",
+        {"verdict.json", "report.html", "report.md", "junit.xml"},
+    )
+    assert held.record.baseline is not None
+    assert broken.record.baseline is not None
+    then, now = (record.baseline.anchors[1].p_value for record in (held.record, broken.record) if record.baseline)
+    assert then is not None
+    assert now is not None
+    assert then > 0.001
+    assert now < 1e-6
+
+
+def test_a_failed_release_never_becomes_the_reference() -> None:
+    """Against a release that lost detection, one that lost as much would not be inferior; it is not judged so."""
+    bad = lost(1)
+    stored = StoredRelease("releases/v2", bad.record, "a" * 64, bad.files["calibrator.json"])
+    world = retraining(1).world
+    seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
+    release = released(POLICY, "v3", new_detector(world.fit()), *seen, baseline=as_baseline(stored))
+    found = outcomes(release)
+    assert "tpr-drop@0.01" not in found
+    assert (found["tpr@0.01"], found["baseline"], release.outcome) == ("pass", "inconclusive", "inconclusive")
+    assert release.record.reason == "the baseline did not pass its own gate"
+    assert release.record.baseline is not None
+    assert len(release.record.baseline.anchors) == 6, "shown all the same"
+
+
+def test_written_releases_are_read_back_as_baselines(tmp_path: Path) -> None:
+    past, directory = retraining(1), tmp_path / "v1"
+    past.release.write(directory)
+    stored = read_release(directory)
+    assert stored.record == past.release.record
+    assert as_baseline(stored).benign == as_baseline(past.stored).benign
