@@ -87,8 +87,10 @@ def cli(context: click.Context) -> None:
 @click.option("--score-column", metavar="NAME", help="Overrides data.score of the policy.")
 @click.option("--label-column", metavar="NAME", help="Overrides data.label of the policy.")
 @click.option("--benign-label", metavar="VALUE", help="Overrides data.benign of the policy.")
+@click.option("--segment-column", metavar="NAME", help="Overrides data.segment of the policy.")
 @click.option("--group-column", metavar="NAME", help="Overrides data.group of the policy.")
 @click.option("--id-column", metavar="NAME", help="Overrides data.id of the policy.")
+@click.option("--timestamp-column", metavar="NAME", help="Overrides data.timestamp of the policy.")
 @click.option(
     "--ledger", type=_name, metavar="FILE", help="Count how often these held-out rows have judged (JSON lines)."
 )
@@ -107,8 +109,10 @@ def run(
     score_column: str | None,
     label_column: str | None,
     benign_label: str | None,
+    segment_column: str | None,
     group_column: str | None,
     id_column: str | None,
+    timestamp_column: str | None,
     ledger: str | None,
     dry_run: bool,
     as_json: bool,
@@ -135,7 +139,9 @@ def run(
     directory = Path(out) if out else Path("releases", _as_directory(release))
     document = policies.load(policy) if policy else policies.load_default()
     given = {"score": score_column, "label": label_column, "benign": benign_label}
-    document = document.with_columns({**given, "group": group_column, "id": id_column})
+    given |= {"segment": segment_column, "group": group_column, "id": id_column, "timestamp": timestamp_column}
+    document = document.with_columns(given)
+    document.require_columns()
     _require_ledger(document, ledger)
     refuse_existing(directory, force)
     columns, domain = document.policy.data, document.policy.calibration.domain
@@ -147,7 +153,7 @@ def run(
     else:
         benign = read(benign_paths, columns, domain)
         fit, holdout, divided = divide(benign, split, seed)
-        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out")
+        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
     out_directory = None if dry_run else directory
     return _gate(document, release, created, fit, holdout, out_directory, force, as_json, ledger, divided)
 

@@ -14,6 +14,7 @@ from gate.report.rows import HEADLINES, Row, by_remedy, clean, other_rows, rows,
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 SEGMENTS = 10
+TOLD = ("reused", "counted")  # reasons of passing data checks that say more than their name
 NAME = 20
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 
@@ -53,12 +54,19 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         shown = segments[:SEGMENTS]
         console.print()
         _print_numbers(console, shown, "segment", [_segment(row) for row in shown])
-        if len(segments) > len(shown):
-            console.print(Text(f"and {len(segments) - len(shown):,} more segments, which verdict.json lists"))
-    for row in others:
-        if not row.remedy:
-            console.print()
-            console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
+        counted = record.segments
+        tests = len(counted.names) * len(counted.targets) if counted else len(segments)
+        if tests > len(shown):
+            console.print(Text(f"and {tests - len(shown):,} more segments, which verdict.json lists"))
+    settled = [row for row in others if not row.remedy]
+    told = [row for row in settled if row.outcome != "pass" or row.reason in TOLD]
+    for row in told:
+        console.print()
+        console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
+    names = ", ".join(dict.fromkeys(inert(row.check).partition("@")[0] for row in settled if row not in told))
+    if names:
+        console.print()
+        console.print(Text.assemble("data checks: ", ("pass", STYLES["pass"]), f" ({names})"))
     for remedy, findings in by_remedy([row for row in [*targets, *others, *segments[:3]] if row.remedy]):
         console.print()
         for row in findings:
