@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -147,11 +148,15 @@ def run(
     columns, domain = document.policy.data, document.policy.calibration.domain
     divided = None
     if split is None:
-        fit, holdout = read(fit_paths, columns, domain), read(holdout_paths, columns, domain)
+        with _working(f"reading {', '.join(fit_paths)}"):
+            fit = read(fit_paths, columns, domain)
         _log(f"fit: {fit.summary}")
+        with _working(f"reading {', '.join(holdout_paths)}"):
+            holdout = read(holdout_paths, columns, domain)
         _log(f"holdout: {holdout.summary}")
     else:
-        benign = read(benign_paths, columns, domain)
+        with _working(f"reading {', '.join(benign_paths)}"):
+            benign = read(benign_paths, columns, domain)
         fit, holdout, divided = divide(benign, split, seed)
         _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
     out_directory = None if dry_run else directory
@@ -299,9 +304,11 @@ def _gate(
     """From scores to an exit code; every report is written before the code is given."""
     from gate.api import gate_release
 
-    judged = gate_release(document, release, created, fit, holdout, ledger=ledger, split=divided)
+    with _working("fitting, counting and judging"):
+        judged = gate_release(document, release, created, fit, holdout, ledger=ledger, split=divided)
     if out is not None:
-        judged.write(out, force)
+        with _working(f"writing {out}"):
+            judged.write(out, force)
     _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
     return EXIT_CODES[judged.outcome]
@@ -385,6 +392,15 @@ def _log(text: str) -> None:
         click.echo(f"gate: {_inert(text)}", err=True)
     except OSError:
         _abandon(sys.stderr)
+
+
+def _working(what: str) -> AbstractContextManager[None]:
+    """Progress for a person at a terminal; nothing in CI, in a pipe or in a log."""
+    if os.environ.get("CI") or sys.stderr is None or not sys.stderr.isatty() or not _color_wanted():
+        return nullcontext()
+    from gate.report.terminal import working
+
+    return working(what)
 
 
 def _abandon(stream: TextIO) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +25,21 @@ _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 def inert(text: str) -> str:
     """Text from outside that no line break can turn into a command of the CI system (`::error::`, `##[error]`)."""
     return _COMMAND.sub(lambda match: f"{match[0]} ", clean(text))
+
+
+@contextmanager
+def working(what: str, after: float = 2.0) -> Iterator[None]:
+    """A moving line on stderr that says what is being done, from the time when a person begins to wonder."""
+    status = Console(stderr=True).status(Text(inert(what)))
+    timer = Timer(after, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
 
 
 def render(record: Record, width: int = 80, color: bool = False) -> str:
