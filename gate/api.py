@@ -13,7 +13,7 @@ by the names in the policy's `data:`.
 [0.495]
 >>> verdict = gate.evaluate(calibrator, holdout, fit=fit)
 >>> [(finding.check, finding.outcome) for finding in verdict.findings if finding.required]
-[('fpr@0.1', 'pass'), ('fpr@0.01', 'pass'), ('fpr@0.001', 'pass')]
+[('fpr@0.1', 'pass'), ('fpr@0.01', 'pass'), ('fpr@0.001', 'pass'), ('overlap', 'pass')]
 >>> release = gate.run(fit, holdout, release="v2.4.0")
 >>> release.outcome
 'pass'
@@ -149,6 +149,7 @@ def gate_release(
     baseline: Baseline | None = None,
 ) -> Release:
     """The stages in order, from two samples to a judged release; nothing is written."""
+    document.require_columns()
     ledgers.require(document, ledger)
     calibrator = fit_sorted(fit.ordered, document.policy.calibration, document.policy.anchors)
     return _judged(document, release, created, calibrator, fit, holdout, ledger, split, malicious, baseline)
@@ -164,6 +165,7 @@ def check_release(
     malicious: Scores | None = None,
 ) -> Release:
     """A calibrator fitted earlier, judged on new benign rows and held against its own release; nothing is fitted."""
+    document.require_columns()
     ledgers.require(document, ledger)
     calibrator, baseline = read_calibrator(stored), as_baseline(stored)
     for key, shipped, wanted in (
@@ -214,6 +216,7 @@ def _judged(
         holdout=holdout,
         calibrator=calibrator,
         verdict=verdict,
+        evidence=evidence,
         warnings=(
             *warnings(policy, calibrator.facts.n, evidence.effective_n),
             *ledgers.warnings(use, holdout.rows_sha256, policy),
@@ -228,8 +231,6 @@ def _judged(
             None if malicious is None else malicious.ordered,
         ),
         malicious=malicious,
-        detection=detection,
-        comparison=comparison,
     )
     entry = ledgers.Entry(rows, question, release, record.created, record.outcome)
     return Release(record, calibrator, ledger, entry)

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -78,11 +79,9 @@ def _files(option: str, help_: str, **more: Any) -> Callable[[_Command], _Comman
 
 def _columns(command: _Command) -> _Command:
     """The columns of score files, which the policy names unless the command line does."""
-    for option in ("--id-column", "--group-column", "--benign-label", "--label-column", "--score-column"):
-        key = option.strip("-").removesuffix("-column").removesuffix("-label")
-        command = click.option(
-            option, key, metavar="VALUE" if key == "benign" else "NAME", help=f"Overrides data.{key} of the policy."
-        )(command)
+    for key in ("timestamp", "id", "group", "segment", "benign", "label", "score"):
+        option, value = ("--benign-label", "VALUE") if key == "benign" else (f"--{key}-column", "NAME")
+        command = click.option(option, key, metavar=value, help=f"Overrides data.{key} of the policy.")(command)
     return command
 
 
@@ -160,6 +159,7 @@ def run(
     directory = Path(out) if out else Path("releases", _as_directory(release))
     document = policies.load(policy) if policy else policies.load_default()
     document = document.with_columns(columns)
+    document.require_columns()
     _require_ledger(document, ledger)
     refuse_existing(directory, force)
     from gate.api import gate_release
@@ -173,21 +173,23 @@ def run(
     if split is None:
         fit, holdout = _read("fit", fit_paths, document.policy), _read("holdout", holdout_paths, document.policy)
     else:
-        benign = read(benign_paths, document.policy.data, document.policy.calibration.domain)
+        with _working(f"reading {', '.join(benign_paths)}"):
+            benign = read(benign_paths, document.policy.data, document.policy.calibration.domain)
         fit, holdout, divided = divide(benign, split, seed)
-        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out")
+        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
     malicious = _read("malicious", malicious_paths, document.policy) if malicious_paths else None
-    judged = gate_release(
-        document,
-        release,
-        created,
-        fit,
-        holdout,
-        ledger=ledger,
-        split=divided,
-        malicious=malicious,
-        baseline=reference,
-    )
+    with _working("fitting, counting and judging"):
+        judged = gate_release(
+            document,
+            release,
+            created,
+            fit,
+            holdout,
+            ledger=ledger,
+            split=divided,
+            malicious=malicious,
+            baseline=reference,
+        )
     return _conclude(judged, None if dry_run else directory, force, as_json)
 
 
@@ -226,6 +228,7 @@ def check(
     created, stored = _now(), read_release(directory)
     document = policies.load(policy) if policy else recorded_policy(stored)
     document = document.with_columns(columns)
+    document.require_columns()
     _require_ledger(document, ledger)
     target = Path(out) if out else Path("checks", f"{_as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
     refuse_existing(target, force)
@@ -233,7 +236,8 @@ def check(
 
     holdout = _read("holdout", holdout_paths, document.policy)
     malicious = _read("malicious", malicious_paths, document.policy) if malicious_paths else None
-    judged = check_release(stored, document, created, holdout, ledger=ledger, malicious=malicious)
+    with _working("counting and judging"):
+        judged = check_release(stored, document, created, holdout, ledger=ledger, malicious=malicious)
     return _conclude(judged, None if dry_run else target, force, as_json)
 
 
@@ -417,7 +421,11 @@ def _read(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
     from gate.scores import read
 
     kind: Kind = "malicious" if name.endswith("malicious") else "benign"
-    scores = read(paths, policy.data, policy.calibration.domain, kind)
+    columns = policy.data
+    if name not in ("fit", "holdout"):  # of other rows nothing asks for these
+        columns = columns.model_copy(update={"segment": None, "timestamp": None})
+    with _working(f"reading {', '.join(paths)}"):
+        scores = read(paths, columns, policy.calibration.domain, kind)
     _log(f"{name}: {scores.summary}")
     return scores
 
@@ -440,7 +448,8 @@ def _baseline(directory: str, document: Document, holdout: tuple[str, ...], mali
 def _conclude(judged: Release, out: Path | None, force: bool, as_json: bool) -> int:
     """From a judged release to an exit code; every report is written before the code is given."""
     if out is not None:
-        judged.write(out, force)
+        with _working(f"writing {out}"):
+            judged.write(out, force)
     _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
     return EXIT_CODES[judged.outcome]
@@ -550,6 +559,15 @@ def _log(text: str) -> None:
         click.echo(f"gate: {_inert(text)}", err=True)
     except OSError:
         _abandon(sys.stderr)
+
+
+def _working(what: str) -> AbstractContextManager[None]:
+    """Progress for a person at a terminal; nothing in CI, in a pipe or in a log."""
+    if os.environ.get("CI") or sys.stderr is None or not sys.stderr.isatty() or not _color_wanted():
+        return nullcontext()
+    from gate.report.terminal import working
+
+    return working(what)
 
 
 def _abandon(stream: TextIO) -> None:

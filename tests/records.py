@@ -267,8 +267,7 @@ def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", check
         malicious=Scores(
             np.arange(attacks) / attacks, (Source("malicious.parquet", 50_000, 10_000),), kind="malicious"
         ),
-        detection=detection,
-        comparison=comparison,
+        evidence=evidence,
     )
 
 

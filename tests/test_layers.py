@@ -14,6 +14,8 @@ import gate
 PACKAGE = Path(gate.__file__).parent
 ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "proportions", "calibrator", "exchangeability"]
 ORDER += [
+    "samples",
+    "segments",
     "detection",
     "comparison",
     "evidence",
