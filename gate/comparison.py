@@ -18,6 +18,8 @@ from gate.policy import Policy, Target, Waiver
 from gate.proportions import Interval, Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.scores import Scores, match
 
+Flags = NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
 class Counted:
@@ -209,30 +211,31 @@ class _SameRows:
         then, now, stale = _flags(self.old, old), _flags(self.new, new), _flags(self.new, old)
         both, new_only, old_only = (int(np.count_nonzero(part)) for part in (then & now, now & ~then, then & ~now))
         pairs = Pairs(both, new_only, old_only, self.n - both - new_only - old_only)
-        worth = self._worth(now.astype(np.float64) - then, alpha) / self.n
-        flagged, stale_worth = int(np.count_nonzero(stale)), self._worth(stale.astype(np.float64), alpha)
+        worth, stale_worth = self._worth(alpha, now, then), self._worth(alpha, stale)
+        flagged = int(np.count_nonzero(stale))
         return Change(
             anchor=anchor,
-            old=Counted(old, both + old_only, self.n, self._worth(then.astype(np.float64), alpha)),
-            new=Counted(new, both + new_only, self.n, self._worth(now.astype(np.float64), alpha)),
+            old=Counted(old, both + old_only, self.n, self._worth(alpha, then)),
+            new=Counted(new, both + new_only, self.n, self._worth(alpha, now)),
             pairs=pairs,
             p_value=mcnemar(new_only, old_only) if self.groups is None else None,
-            interval=paired_interval(pairs.worth(worth), alpha),
+            interval=paired_interval(pairs.worth(worth / self.n), alpha),
             stale=flagged,
             stale_interval=clopper_pearson(flagged * stale_worth / self.n, stale_worth, alpha),
         )
 
-    def _worth(self, values: Floats, alpha: float) -> float:
-        """How many independent rows these are worth for the mean of one value per row."""
+    def _worth(self, alpha: float, flags: Flags, less: Flags | None = None) -> float:
+        """How many independent rows these are worth for the share flagged, or for the difference of two shares."""
         if self.groups is None:
             return float(self.n)
+        values = flags.astype(np.float64) - (0.0 if less is None else less)
         sizes = np.bincount(self.groups).astype(np.float64)
         totals = np.asarray(np.bincount(self.groups, weights=values), dtype=np.float64)
         spread = float(np.mean(values**2) - np.mean(values) ** 2)
         return effective_rows(sizes, totals, alpha, spread=spread)[1]
 
 
-def _flags(scores: Floats, threshold: float | None) -> NDArray[np.bool_]:
+def _flags(scores: Floats, threshold: float | None) -> Flags:
     return np.zeros(len(scores), dtype=bool) if threshold is None else scores >= threshold
 
 

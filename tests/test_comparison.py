@@ -367,7 +367,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         held_out = 1 / (1 + np.exp(-stretch * (latent + rng.normal(0, 0.2, 20_000))))
         malicious = 1 / (1 + np.exp(-stretch * (attack + rng.normal(0, 0.2, 1_000))))
         for part, values in (("fit", fit), ("holdout", held_out), ("malicious", malicious)):
-            table = pa.table({"id": ids[: len(values)], "score": values})
+            table = pa.table({"id": np.char.add(part[0], ids[: len(values)]), "score": values})
             pyarrow.parquet.write_table(table, directory / f"{name}-{part}.parquet")
     (directory / "policy.yaml").write_text(POLICY + DETECTION)
     for name, release in (("old", "v1"), ("new", "v2")):

@@ -21,9 +21,9 @@ from scipy.stats import binom
 from gate.api import Release, check_release, gate_release
 from gate.comparison import Baseline
 from gate.contract import Floats
-from gate.policy import Document, parse
+from gate.policy import parse
 from gate.release import StoredRelease, as_baseline, read_release
-from gate.scores import Scores, Source
+from gate.scores import Kind, Scores, Source
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ROWS, ATTACKS = 40_000, 4_000
@@ -72,18 +72,18 @@ class World:
         return self.rng.normal(size=ROWS)
 
 
-def sample(values: Floats, kind: str = "benign") -> Scores:
-    ids = pa.array(np.arange(len(values)).astype(str)).cast(pa.large_string())
-    name = "malicious" if kind == "malicious" else "benign"
-    return Scores(values, (Source(kind, len(values), len(values)),), None, ids, name)
+def sample(values: Floats, kind: Kind = "benign", first: int = 0) -> Scores:
+    ids = pa.array(np.arange(first, first + len(values)).astype(str)).cast(pa.large_string())
+    return Scores(values, (Source(kind, len(values), len(values)),), None, ids, kind=kind)
 
 
 def released(
-    document: Document, name: str, fit: Floats, holdout: Floats, malicious: Floats, **more: Baseline
+    name: str, fit: Floats, holdout: Floats, malicious: Floats, baseline: Baseline | None = None, first: int = ROWS
 ) -> Release:
-    return gate_release(
-        document, name, NOON, sample(fit), sample(holdout), malicious=sample(malicious, "malicious"), **more
-    )
+    """Gate a release; the ids of its fit rows begin at `first`, which is where those of the held-out rows end."""
+    samples = sample(fit, first=first), sample(holdout)
+    attacks = sample(malicious, "malicious")
+    return gate_release(POLICY, name, NOON, *samples, malicious=attacks, baseline=baseline)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Retraining:
     def of(cls, seed: int) -> Retraining:
         world = World.of(seed)
         seen, attacks = old_detector(world.seen(world.holdout)), old_detector(world.seen(world.malicious))
-        release = released(POLICY, "v1", old_detector(world.fit()), seen, attacks)
+        release = released("v1", old_detector(world.fit()), seen, attacks)
         return cls(world, release, sample(seen), sample(attacks, "malicious"))
 
     @property
@@ -111,7 +111,7 @@ class Retraining:
         baseline = as_baseline(self.stored)
         if paired:
             baseline = baseline.with_scores(self.holdout, self.malicious)
-        return released(POLICY, "v2", fit, holdout, malicious, baseline=baseline)
+        return released("v2", fit, holdout, malicious, baseline=baseline)
 
 
 @cache
@@ -151,6 +151,15 @@ def leaked(seed: int) -> Release:
     return past.judge(new_detector(world.fit()), *seen)
 
 
+def copied(seed: int) -> Release:
+    """A sound retraining, but a tenth of the held-out rows are rows that the calibrator was fitted on."""
+    past = retraining(seed)
+    world = past.world
+    fit, holdout, malicious = (new_detector(world.seen(r)) for r in (world.fit(), world.holdout, world.malicious))
+    holdout[: ROWS // 10] = fit[-ROWS // 10 :]
+    return released("v2", fit, holdout, malicious, as_baseline(past.stored), first=ROWS // 10 - ROWS)
+
+
 def outcomes(release: Release) -> dict[str, str]:
     return {finding.check: finding.outcome for finding in release.record.findings}
 
@@ -180,7 +189,7 @@ def test_a_sound_retraining_passes_as_often_as_the_plan_says() -> None:
     assert found["fail"] == 0, "fail means a proven violation"
 
 
-@pytest.mark.parametrize("scenario", [lost, drifted, leaked])
+@pytest.mark.parametrize("scenario", [lost, drifted, leaked, copied])
 def test_a_bad_retraining_never_passes_and_fails_almost_always(scenario: Callable[[int], Release]) -> None:
     found = tally(scenario)
     assert found["pass"] == 0
@@ -246,6 +255,13 @@ def test_a_leaked_holdout_shows_too_few_false_positives_and_is_no_pass() -> None
     assert "drift, leakage, duplicates or other preprocessing" in finding.message
 
 
+def test_held_out_rows_that_were_fitted_on_are_found_by_their_ids() -> None:
+    release = copied(1)
+    assert release.outcome == "fail"
+    assert outcomes(release)["fpr@0.01"] == "pass", "which is why the counts alone would not tell"
+    assert messages(release)["overlap"].startswith("4,000 of 40,000 held-out rows have the id of a fit row")
+
+
 # --- later --------------------------------------------------------------------------------------------------
 
 
@@ -276,7 +292,7 @@ def test_a_failed_release_never_becomes_the_reference() -> None:
     stored = StoredRelease("releases/v2", bad.record, "a" * 64, bad.files["calibrator.json"])
     world = retraining(1).world
     seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
-    release = released(POLICY, "v3", new_detector(world.fit()), *seen, baseline=as_baseline(stored))
+    release = released("v3", new_detector(world.fit()), *seen, baseline=as_baseline(stored))
     found = outcomes(release)
     assert "tpr-drop@0.01" not in found
     assert (found["tpr@0.01"], found["baseline"], release.outcome) == ("pass", "inconclusive", "inconclusive")
