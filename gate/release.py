@@ -121,7 +121,7 @@ class CalibratorSection(_Section):
 
 
 class FindingEntry(_Section):
-    """One check; the numbers from `target_fpr` on belong to FPR checks."""
+    """One check; the numbers from `target_fpr` on belong to FPR checks, the last four to TPR checks."""
 
     check: str
     outcome: Outcome
@@ -147,6 +147,10 @@ class FindingEntry(_Section):
     accepts: tuple[int, int] | None = None
     predicted: tuple[int, int] | None = None
     drift_p_value: float | None = None
+    true_positives: int | None = None
+    malicious: int | None = None
+    observed_tpr: float | None = None
+    min_tpr: float | None = None
 
 
 class CurvePoint(_Section):
@@ -209,6 +213,7 @@ class Record(_Section):
     reuse: ReuseSection | None = None
     split: SplitSection | None = None
     curve: CurveSection | None = None
+    kind: Literal["run", "check"] = "run"
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
