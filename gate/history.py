@@ -27,11 +27,14 @@ class Flagged:
 
 @dataclass(frozen=True)
 class Reading:
-    """One anchor in one release. `stale` is what the first release's raw threshold would have done here."""
+    """One anchor in one release. `kept` is what the first raw threshold of the history, which is that of the release
+    where `origin` is true, would have done here.
+    """
 
     fpr: FindingEntry
     tpr: FindingEntry | None
-    stale: Flagged | None = None
+    origin: bool = False
+    kept: Flagged | None = None
 
 
 @dataclass(frozen=True)
@@ -189,10 +192,13 @@ def _with_the_past(read: list[tuple[Release, _Seen]]) -> tuple[Release, ...]:
     for release, seen in read:
         readings = {}
         for check, reading in release.readings.items():
-            stale = _flagged(seen, *first[check]) if check in first else None
-            readings[check] = replace(reading, stale=stale)
-            if reading.fpr.threshold is not None:
-                first.setdefault(check, (release.name, reading.fpr.threshold))
+            if check in first:
+                readings[check] = replace(reading, kept=_flagged(seen, *first[check]))
+            elif reading.fpr.threshold is not None:
+                readings[check] = replace(reading, origin=True)
+                first[check] = (release.name, reading.fpr.threshold)
+            else:
+                readings[check] = reading
         uses = asked.setdefault(seen.rows, {})
         others = [name for question, name in uses.items() if question != seen.question]
         uses.setdefault(seen.question, release.name)

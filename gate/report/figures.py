@@ -348,12 +348,12 @@ class RocDisplay(Display):
 class HistoryDisplay(Display):
     """One anchor over releases: observed FPR ÷ target with intervals and tolerance, above; the raw threshold, beneath.
 
-    `stale` holds the least and the most that the first release's raw threshold flags in each release, and `threshold`
-    each release's own; both are null where there is none. From `CROWDED` releases on, the intervals become a band.
+    `kept` holds the least and the most that `first_threshold`, the first release's, flags in each release, and
+    `threshold` each release's own; each is null where there is none. Of many releases the intervals become a band.
     """
 
-    height = 3.9
-    CROWDED = 40
+    height = 3.7
+    CROWDED = 40  # more than so many do not stand apart
 
     def __init__(
         self,
@@ -364,8 +364,8 @@ class HistoryDisplay(Display):
         tolerance: Bounds,
         outcome: Sequence[str],
         threshold: Sequence[float | None],
-        stale: Sequence[tuple[float, float] | None],
-        first: str = "the first release",
+        kept: Sequence[tuple[float, float] | None],
+        first_threshold: float | None = None,
     ) -> None:
         self.target_fpr = target_fpr
         self.labels = labels
@@ -374,8 +374,8 @@ class HistoryDisplay(Display):
         self.tolerance = tolerance
         self.outcome = outcome
         self.threshold = threshold
-        self.stale = stale
-        self.first = first
+        self.kept = kept
+        self.first_threshold = first_threshold
 
     def to_svg(self, title: str = "", description: str = "") -> str:
         """A file of its own, on a white ground: it is shown on pages whose colours it cannot know."""
@@ -388,7 +388,7 @@ class HistoryDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         ax.set_axis_off()
-        rates, thresholds = ax.inset_axes((0, 0.45, 1, 0.47)), ax.inset_axes((0, 0, 1, 0.36))
+        rates, thresholds = ax.inset_axes((0, 0.41, 1, 0.51)), ax.inset_axes((0, -0.07, 1, 0.39))
         self._draw_rates(rates)
         self._draw_thresholds(thresholds)
         count = len(self.labels)
@@ -400,14 +400,13 @@ class HistoryDisplay(Display):
         longest = max(map(len, self.labels), default=1)
         step = -(-count * max(longest, 3) // 42)  # as many labels as stand side by side, the latest one among them
         ticks = list(range(count, 0, -step))[::-1]
-        for label in thresholds.set_xticks(ticks, [self.labels[i - 1] for i in ticks]) and thresholds.get_xticklabels():
-            label.set_parse_math(False)
+        thresholds.set_xticks(ticks, [self.labels[i - 1] for i in ticks], parse_math=False)
 
     def _draw_rates(self, ax: Axes) -> None:
         xs = range(1, len(self.labels) + 1)
         intervals, tolerances = self._ratios(self.interval), self._ratios(self.tolerance)
         observed = [rate / self.target_fpr for rate in self.observed_fpr]
-        kept = [None if pair is None else self._ratios([pair])[0] for pair in self.stale]
+        kept = [None if pair is None else self._ratios([pair])[0] for pair in self.kept]
         seen = [r for pair in [*intervals, *tolerances, *kept] if pair for r in pair if r > 0] or [1.0]
         bottom, top = max(min([*seen, 1 / 2]) / 1.15, 1 / 100), min(max([*seen, 2]) * 1.15, 2000)
 
@@ -417,17 +416,20 @@ class HistoryDisplay(Display):
         ax.set_yscale("log")
         ax.set_ylim(bottom, top)
         sides = [x + side for x in xs for side in (-0.5, 0.5)]
-        edges = [[shown(pair[i]) for pair in tolerances for _ in range(2)] for i in (0, 1)]
-        ax.fill_between(sides, *edges, color=COLORS["band"], lw=0, label="tolerance")
+        least, most = ([shown(pair[i]) for pair in tolerances for _ in range(2)] for i in (0, 1))
+        ax.fill_between(sides, least, most, color=COLORS["band"], lw=0, label="tolerance")
         ax.axhline(1, color=COLORS["ink"], lw=0.9)
-        known = [(x, shown(math.sqrt(max(k[0], bottom) * max(k[1], bottom)))) for x, k in zip(xs, kept, strict=True) if k]
+        known = [(x, math.sqrt(shown(pair[0]) * shown(pair[1]))) for x, pair in zip(xs, kept, strict=True) if pair]
         if known:
             dashed: Any = {"color": COLORS["ink"], "lw": 1.0, "ls": (0, (3, 2)), "mfc": COLORS["band"], "ms": 4.5}
-            marker = "" if self._crowded else "s"
-            ax.plot(*zip(*known, strict=True), marker, label=f"threshold of {self.first} kept", **dashed)
+            dashed |= {"marker": "" if self._crowded else "s", "label": "first threshold kept"}
+            ax.plot([x for x, _ in known], [ratio for _, ratio in known], **dashed)
         if self._crowded:
-            ax.fill_between(xs, *([shown(pair[i]) for pair in intervals] for i in (0, 1)), color=COLORS["line"], lw=0)
+            least, most = ([shown(pair[i]) for pair in intervals] for i in (0, 1))
+            ax.fill_between(xs, least, most, color=COLORS["line"], lw=0)
             ax.plot(xs, [shown(r) for r in observed], color=COLORS["mark"], lw=1.2, label="observed")
+        elif self.outcome:
+            ax.plot([], [], MARKERS[self.outcome[-1]], color=COLORS[self.outcome[-1]], ms=6, mew=0, label="observed")
         for x, ratio, (low, high), outcome in zip(xs, observed, intervals, self.outcome, strict=True):
             if not self._crowded:
                 ax.plot([x, x], [shown(low), shown(high)], color=COLORS[outcome], lw=2.2, solid_capstyle="butt")
@@ -445,9 +447,8 @@ class HistoryDisplay(Display):
         xs = range(1, len(own) + 1)
         style = "-" if self._crowded else "o-"
         ax.plot(xs, own, style, color=COLORS["mark"], lw=1.5, ms=4.5, mew=0)
-        first = next((t for t in self.threshold if t is not None), None)
-        if first is not None:
-            ax.axhline(first, color=COLORS["ink"], lw=1.0, ls=(0, (3, 2)))
+        if self.first_threshold is not None:
+            ax.axhline(self.first_threshold, color=COLORS["ink"], lw=1.0, ls=(0, (3, 2)))
         ax.margins(y=0.18)
         ax.locator_params(axis="y", nbins=4)
         ax.set_ylabel("raw threshold")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from gate.report.markdown import escape, verbatim
 from gate.report.page import Limit, fitting
 from gate.report.rows import (
     THIN_SPACE,
+    FprFinding,
     Row,
     bare_percent,
     beside,
@@ -32,7 +33,6 @@ from gate.report.rows import (
     numbered_rows,
     percent,
     regrouped,
-    spaced,
 )
 from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, STYLES, inert
@@ -56,7 +56,7 @@ class Cell:
     interval: str
     tolerance: str
     threshold: str
-    stale: str
+    kept: str
     tpr: str
     tpr_counted: str
     tpr_interval: str
@@ -117,7 +117,7 @@ def lines(history: History, shown: list[Column], most: int, separator: str) -> l
         Line(
             number=number,
             name=clean(release.name),
-            created=clean(release.created).removesuffix("Z").replace("T", " "),
+            created=clean(release.created)[:16].replace("T", " "),
             kind=release.kind,
             outcome=release.outcome,
             fit=grouped(release.fit_n, separator),
@@ -135,7 +135,9 @@ def _notes(release: Release) -> list[str]:
     for waiver in release.waivers:
         if waiver.status != "unused":
             until = f"until {clean(waiver.expires)}, {clean(waiver.owner)}: {clean(waiver.reason)}"
-            notes.append(f"{'waived' if waiver.status == 'active' else 'waiver expired:'} {clean(waiver.check)} ({until})")
+            notes.append(
+                f"{'waived' if waiver.status == 'active' else 'waiver expired:'} {clean(waiver.check)} ({until})"
+            )
     use = max(release.use, release.ledger_use or 1)
     if use > 1:
         last = f", last by {clean(release.last_use)}" if release.last_use is not None else ""
@@ -160,7 +162,7 @@ def _cell(reading: Reading | None, column: Column, separator: str) -> Cell | Non
         interval=row.interval,
         tolerance="" if row.tolerance == column.tolerance else row.tolerance,
         threshold=row.threshold,
-        stale=_flagged(reading.stale) if reading.stale else "",
+        kept=_flagged(reading.kept) if reading.kept else "",
         tpr=tpr,
         tpr_counted=counted,
         tpr_interval=interval,
@@ -192,14 +194,20 @@ def _flagged(flagged: Flagged) -> str:
     return f"{percent(low).removesuffix(' %')} to {percent(high)}"
 
 
-def summary(history: History) -> str:
-    """How many records there are, of which kind, from when to when, and how they came out."""
+def counted(history: History) -> str:
+    """`6 releases and 2 checks`."""
     kinds = Counter(release.kind for release in history.releases)
-    counted = " and ".join(plural(kinds[kind], noun) for kind, noun in (("run", "release"), ("check", "check")) if kinds[kind])
+    nouns = (("run", "release"), ("check", "check"))
+    return " and ".join(plural(kinds[kind], noun) for kind, noun in nouns if kinds[kind])
+
+
+def summary(history: History) -> str:
+    """How many records there are, from when to when, and how they came out."""
     days = [clean(release.created)[:10] for release in (history.releases[0], history.releases[-1])]
     when = f"of {days[0]}" if days[0] == days[1] else f"from {days[0]} to {days[1]}"
     outcomes = Counter(release.outcome for release in history.releases)
-    return f"{counted} {when}: " + ", ".join(f"{outcomes[o]:,} {o}" for o in ("pass", "fail", "inconclusive") if outcomes[o])
+    came_out = ", ".join(f"{outcomes[o]:,} {o}" for o in ("pass", "fail", "inconclusive") if outcomes[o])
+    return f"{counted(history)} {when}: {came_out}"
 
 
 # --- the figures --------------------------------------------------------------------------------------------
@@ -212,24 +220,30 @@ def display(history: History, check: str) -> figures.HistoryDisplay:
         for number, release in enumerate(history.releases, start=1)
         if check in release.readings and (found := fpr_findings([release.readings[check].fpr]))
     ]
-    kept = judged[-MOST_DRAWN:]
-    first = next((name for name, reading, _ in judged if reading.fpr.threshold is not None), "")
+    drawn = judged[-MOST_DRAWN:]
     return figures.HistoryDisplay(
-        kept[-1][2].target_fpr,
-        [name for name, _, _ in kept],
-        [found.observed_fpr for _, _, found in kept],
-        [found.interval for _, _, found in kept],
-        [found.tolerance for _, _, found in kept],
-        [found.outcome for _, _, found in kept],
-        [found.threshold for _, _, found in kept],
-        [_rates(reading.stale) if reading.stale else None for _, reading, _ in kept],
-        first,
+        drawn[-1][2].target_fpr,
+        [name for name, _, _ in drawn],
+        [found.observed_fpr for _, _, found in drawn],
+        [found.interval for _, _, found in drawn],
+        [found.tolerance for _, _, found in drawn],
+        [found.outcome for _, _, found in drawn],
+        [found.threshold for _, _, found in drawn],
+        [_kept_rates(reading, found) for _, reading, found in drawn],
+        next((reading.fpr.threshold for _, reading, _ in judged if reading.origin), None),
     )
 
 
 def _drawn_name(number: int, name: str) -> str:
     """The release's name where the figure's font has it and there is room, else its number in the table."""
     return name if len(name) <= DRAWN_NAME and name.isascii() and name.isprintable() else f"no. {number}"
+
+
+def _kept_rates(reading: Reading, found: FprFinding) -> tuple[float, float] | None:
+    """What the first threshold flags; in the release that it comes from, what was observed."""
+    if reading.origin:
+        return found.observed_fpr, found.observed_fpr
+    return _rates(reading.kept) if reading.kept else None
 
 
 def _rates(flagged: Flagged) -> tuple[float, float]:
@@ -242,22 +256,120 @@ def in_words(history: History, column: Column) -> str:
     judged = [release.readings[column.check] for release in history.releases if column.check in release.readings]
     numbers = [found for reading in judged for found in fpr_findings([reading.fpr])]
     ratios = [f"{found.observed_fpr / found.target_fpr:.3g}" for found in numbers]
-    sentences = [
-        f"{plural(len(numbers), 'release')} judged at {column.target}. The observed rate was between "
-        f"{min(ratios, key=float)} and {max(ratios, key=float)} times the target."
-    ]
+    observed = f"between {min(ratios, key=float)} and {max(ratios, key=float)} times the target"
+    sentences = [f"{plural(len(numbers), 'release')} judged at {column.target}. The observed rate was {observed}."]
     thresholds = [f"{found.threshold:.4g}" for found in numbers if found.threshold is not None]
     if thresholds:
         low, high = min(thresholds, key=float), max(thresholds, key=float)
         sentences.append(f"The raw threshold was between {low} and {high}, and is {thresholds[-1]} in the latest.")
-    stale = [_flagged(reading.stale) for reading in judged if reading.stale]
-    if stale:
-        rates = sorted((_rates(reading.stale) for reading in judged if reading.stale), key=lambda pair: pair[1])
+    rates = [_rates(reading.kept) for reading in judged if reading.kept]
+    if rates:
+        low, high = (bare_percent(float(f"{rate:.3g}")) for rate in (min(rates)[0], max(most for _, most in rates)))
         sentences.append(
-            f"The raw threshold of {column.first} would have flagged between {bare_percent(float(f'{rates[0][0]:.3g}'))} "
-            f"and {bare_percent(float(f'{rates[-1][1]:.3g}'))} of the held-out rows of the later releases."
+            f"Kept from {column.first} on, its raw threshold would have flagged between {low} and {high} of the "
+            "held-out rows."
         )
     return " ".join(sentences)
+
+
+def figure(history: History) -> str:
+    """The figure by itself, at the rarest target that the latest releases must meet (or the rarest at all)."""
+    shown = columns(history)
+    column = [*(c for c in shown if not c.required), *(c for c in shown if c.required)][-1]
+    return display(history, column.check).to_svg(_title(column), in_words(history, column))
+
+
+def _title(column: Column) -> str:
+    return f"False-positive rate and raw threshold at {column.target} over releases"
+
+
+# --- the pages ----------------------------------------------------------------------------------------------
+
+
+def render_html(history: History) -> str:
+    shown = columns(history)
+    drawn = [
+        FigurePart(
+            f"anchor-{i}",
+            figures.to_svg(display(history, column.check), f"anchor-{i}", _title(column), in_words(history, column)),
+            f"{column.target}: calibrated score {column.score}, tolerance {column.tolerance}"
+            + ("" if column.required else " (advisory)"),
+        )
+        for i, column in enumerate(shown)
+    ]
+    return fitting(
+        lambda limit: template("history.html", clean, clean, limit.characters).render(
+            _parts(history, shown, limit, "html"), figures=drawn
+        ),
+        MAX_BYTES["html"],
+    )
+
+
+def render_markdown(history: History) -> str:
+    shown = columns(history)
+    return fitting(
+        lambda limit: template("history.md", escape, verbatim, limit.characters).render(
+            _parts(history, shown, limit, "md")
+        ),
+        MAX_BYTES["md"],
+    )
+
+
+def _parts(history: History, shown: list[Column], limit: Limit, format_: str) -> dict[str, Any]:
+    """What the templates fill in. Names ending in `_more` say how many entries were left out."""
+    made = lines(history, shown, min(limit.entries, MOST[format_]), THIN_SPACE)
+    cells = [cell for line in made for cell in line.cells if cell]
+    return {
+        "counted": regrouped(counted(history), THIN_SPACE),
+        "total": len(history.releases),
+        "latest": history.releases[-1],
+        "reason": regrouped(clean(history.releases[-1].reason), THIN_SPACE),
+        "summary": regrouped(summary(history), THIN_SPACE),
+        "columns": shown,
+        "columns_more": len(history.checks) - len(shown),
+        "lines": made,
+        "lines_more": len(history.releases) - len(made),
+        "unread": history.unread[: limit.entries],
+        "unread_more": max(0, len(history.unread) - limit.entries),
+        "kept": any(cell.kept for cell in cells),
+        "detected": any(cell.tpr for cell in cells),
+        "drawn": MOST_DRAWN,
+        "undrawn": len(history.releases) > MOST_DRAWN,
+    }
+
+
+def to_json(history: History) -> str:
+    """Every release in order of time, with the numbers of its record at each anchor."""
+    document = {
+        "schema_version": 1,
+        "releases": [_as_json(release) for release in history.releases],
+        "unread": [{"directory": unread.directory, "problem": unread.problem} for unread in history.unread],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _as_json(release: Release) -> dict[str, Any]:
+    return {
+        "release": release.name,
+        "kind": release.kind,
+        "created": release.created,
+        "directory": release.directory,
+        "outcome": release.outcome,
+        "reason": release.reason,
+        "policy": {"name": release.policy, "rule": release.rule, "sha256": release.policy_sha256},
+        "fit_n": release.fit_n,
+        "holdout_n": release.holdout_n,
+        "holdout_use": {"history": release.use, "ledger": release.ledger_use, "last": release.last_use},
+        "waivers": [waiver.model_dump(mode="json") for waiver in release.waivers],
+        "targets": [
+            {
+                **reading.fpr.model_dump(mode="json"),
+                "tpr": reading.tpr.model_dump(mode="json") if reading.tpr else None,
+                "if_kept": asdict(reading.kept) if reading.kept else None,
+            }
+            for reading in release.readings.values()
+        ],
+    }
 
 
 # --- the terminal -------------------------------------------------------------------------------------------
@@ -265,17 +377,20 @@ def in_words(history: History, column: Column) -> str:
 
 def render(history: History, width: int = 80, color: bool = False) -> str:
     buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=width,
-        height=25,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        highlight=False,
-        emoji=False,
-        markup=False,
-        legacy_windows=False,
+    console, tables = (
+        Console(
+            file=buffer,
+            width=columns_wide,
+            height=25,
+            force_terminal=color,
+            color_system="standard" if color else None,
+            no_color=not color,
+            highlight=False,
+            emoji=False,
+            markup=False,
+            legacy_windows=False,
+        )
+        for columns_wide in (width, WIDEST)
     )
     shown = columns(history)
     made, latest = lines(history, shown, MOST["text"], ","), history.releases[-1]
@@ -288,18 +403,18 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
     if len(history.releases) > len(made):
         console.print(Text(f"The latest {len(made)} are shown; --format json has all.", style="dim"))
     console.print()
-    console.print(_overview(made), crop=False, width=WIDEST)
+    tables.print(_overview(made))
     for i, column in enumerate(shown):
         console.print()
         tolerance = column.tolerance.replace(" to ", "–")
         heading = f"{column.target}: calibrated score {column.score}, tolerance {tolerance}"
         console.print(Text(heading if column.required else f"{heading}, advisory", style="bold"))
-        console.print(_anchor_table(made, i), crop=False, width=WIDEST)
-    if any(cell and cell.stale for line in made for cell in line.cells):
+        tables.print(_anchor_table(made, i))
+    if any(cell and cell.kept for line in made for cell in line.cells):
         first = " and ".join(dict.fromkeys(shortened(inert(column.first), NAME) for column in shown))
         console.print()
         console.print(
-            Text(f"stale: what the raw threshold of {first}, never recalibrated, would flag of the held-out rows.")
+            Text(f"if kept: what the raw threshold of {first}, kept since then, would flag of the held-out rows.")
         )
     if len(history.checks) > len(shown):
         console.print(Text(f"and {len(history.checks) - len(shown):,} more targets, which --format json lists"))
@@ -328,7 +443,7 @@ def _anchor_table(made: list[Line], i: int) -> Table:
     optional = {
         "tolerance": [cell.tolerance for _, cell in measured],
         "threshold": [cell.threshold for _, cell in measured],
-        "stale": [cell.stale for _, cell in measured],
+        "if kept": [cell.kept for _, cell in measured],
         "TPR": [cell.tpr for _, cell in measured],
     }
     present = {name: cells for name, cells in optional.items() if any(cells)}
