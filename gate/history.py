@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gate.errors import GateError
+from gate.errors import GateError, visible
 from gate.release import FindingEntry, Outcome, Record, WaiverEntry, read_record
 
 RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
@@ -92,7 +92,7 @@ def collect(paths: Iterable[str]) -> History:
         try:
             directories = _releases_in(path)
         except GateError as error:
-            directories, problem = [], Unread(path, str(error))
+            directories, problem = [], Unread(visible(path), visible(str(error)))
             unread += [] if problem in unread else [problem]
         for directory in directories:
             place = os.path.realpath(directory)
@@ -102,7 +102,7 @@ def collect(paths: Iterable[str]) -> History:
             try:
                 read.append(_release(directory, read_record(directory)))
             except GateError as error:
-                unread.append(Unread(directory, str(error)))
+                unread.append(Unread(visible(directory), visible(str(error))))
     read.sort(key=lambda pair: (pair[0].created, pair[0].name, pair[0].directory))
     return History(_with_the_past(read), tuple(unread))
 
@@ -140,7 +140,8 @@ class _Seen:
 
 
 def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
-    fprs, tprs = _anchors(record, "fpr@"), _anchors(record, "tpr@")
+    tprs = _anchors(record, "tpr@")
+    fprs = {anchor: finding for anchor, finding in _anchors(record, "fpr@").items() if _is_measured(finding)}
     for finding in fprs.values():
         if finding.target_fpr is None or not 0 < finding.target_fpr <= 1:
             raise GateError(
@@ -148,7 +149,7 @@ def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
                 f"got {finding.target_fpr}; write it again with `gate run`"
             )
     release = Release(
-        directory=directory,
+        directory=visible(directory),
         name=record.release,
         kind=record.kind,
         created=record.created,
@@ -182,6 +183,11 @@ def _anchors(record: Record, prefix: str) -> dict[str, FindingEntry]:
         for finding in record.findings
         if finding.check.startswith(prefix) and "/" not in finding.check
     }
+
+
+def _is_measured(f: FindingEntry) -> bool:
+    numbers = (f.target_fpr, f.score, f.false_positives, f.benign, f.observed_fpr, f.interval, f.relative_error)
+    return None not in numbers and f.tolerance is not None
 
 
 def _with_the_past(read: list[tuple[Release, _Seen]]) -> tuple[Release, ...]:

@@ -23,7 +23,6 @@ from gate.report.page import Limit, fitting
 from gate.report.rows import (
     THIN_SPACE,
     FprFinding,
-    Row,
     bare_percent,
     beside,
     bounds,
@@ -102,11 +101,10 @@ def columns(history: History) -> list[Column]:
     found = []
     for check in history.checks[:MOST_ANCHORS]:
         readings = [(r.name, r.readings[check]) for r in history.releases if check in r.readings]
-        row = _row(readings[-1][1], ",")
-        if row is not None:
-            first = next((name for name, reading in readings if reading.fpr.threshold is not None), "")
-            required = readings[-1][1].fpr.required
-            found.append(Column(check, row.target, row.score, row.tolerance, required, clean(first)))
+        latest = readings[-1][1].fpr
+        row = numbered_rows([latest])[0]
+        first = next((name for name, reading in readings if reading.origin), "")
+        found.append(Column(check, row.target, row.score, row.tolerance, latest.required, clean(first)))
     return found
 
 
@@ -131,7 +129,7 @@ def lines(history: History, shown: list[Column], most: int, separator: str) -> l
 
 def _notes(release: Release) -> list[str]:
     """What a pass may rest on besides its own counts: waivers, and held-out rows that have judged before."""
-    notes = [f"check of {clean(release.name)}"] if release.kind == "check" else []
+    notes = []
     for waiver in release.waivers:
         if waiver.status != "unused":
             until = f"until {clean(waiver.expires)}, {clean(waiver.owner)}: {clean(waiver.reason)}"
@@ -145,14 +143,10 @@ def _notes(release: Release) -> list[str]:
     return notes
 
 
-def _row(reading: Reading, separator: str) -> Row | None:
-    return next(iter(numbered_rows([reading.fpr], separator)), None)
-
-
 def _cell(reading: Reading | None, column: Column, separator: str) -> Cell | None:
-    row = _row(reading, separator) if reading else None
-    if reading is None or row is None:
+    if reading is None:
         return None
+    row = numbered_rows([reading.fpr], separator)[0]
     tpr, counted, interval = _detected(reading.tpr, separator)
     return Cell(
         outcome=row.outcome,
@@ -216,9 +210,9 @@ def summary(history: History) -> str:
 def display(history: History, check: str) -> figures.HistoryDisplay:
     """One anchor over the releases that were judged there, the latest of them."""
     judged = [
-        (_drawn_name(number, release.name), release.readings[check], found[0])
+        (_drawn_name(number, release.name), reading, fpr_findings([reading.fpr])[0])
         for number, release in enumerate(history.releases, start=1)
-        if check in release.readings and (found := fpr_findings([release.readings[check].fpr]))
+        if (reading := release.readings.get(check))
     ]
     drawn = judged[-MOST_DRAWN:]
     return figures.HistoryDisplay(
@@ -397,7 +391,9 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
     console.print(Text(f"{summary(history)}."))
     console.print(
         Text.assemble(
-            f"Latest, {inert(latest.name)}: ", (latest.outcome, STYLES[latest.outcome]), f": {inert(latest.reason)}."
+            f"Latest{' that could be read' if history.unread else ''}, {inert(latest.name)}: ",
+            (latest.outcome, STYLES[latest.outcome]),
+            f": {inert(latest.reason)}.",
         )
     )
     if len(history.releases) > len(made):
@@ -410,19 +406,20 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
         heading = f"{column.target}: calibrated score {column.score}, tolerance {tolerance}"
         console.print(Text(heading if column.required else f"{heading}, advisory", style="bold"))
         tables.print(_anchor_table(made, i))
+    if len(history.checks) > len(shown):
+        console.print()
+        console.print(Text(f"And {len(history.checks) - len(shown):,} more targets, which --format json lists."))
     if any(cell and cell.kept for line in made for cell in line.cells):
-        first = " and ".join(dict.fromkeys(shortened(inert(column.first), NAME) for column in shown))
         console.print()
         console.print(
-            Text(f"if kept: what the raw threshold of {first}, kept since then, would flag of the held-out rows.")
+            Text("if kept: what the first release's raw threshold, kept since then, would flag of the held-out rows.")
         )
-    if len(history.checks) > len(shown):
-        console.print(Text(f"and {len(history.checks) - len(shown):,} more targets, which --format json lists"))
-    for line in made:
-        for note in line.notes:
-            console.print(Text(f"{line.shown_name}: {inert(note)}"))
-    for unread in history.unread:
-        console.print(Text(f"not read: {inert(unread.problem)}"))
+    notes = [f"{line.shown_name}: {note}" for line in made for note in line.notes]
+    notes += [f"not read: {unread.problem}" for unread in history.unread]
+    if notes:
+        console.print()
+    for note in notes:
+        console.print(Text(inert(note)))
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
@@ -444,7 +441,8 @@ def _anchor_table(made: list[Line], i: int) -> Table:
         "tolerance": [cell.tolerance for _, cell in measured],
         "threshold": [cell.threshold for _, cell in measured],
         "if kept": [cell.kept for _, cell in measured],
-        "TPR": [cell.tpr for _, cell in measured],
+        "TP / malicious": [cell.tpr_counted for _, cell in measured],
+        "TPR interval": [cell.tpr_interval for _, cell in measured],
     }
     present = {name: cells for name, cells in optional.items() if any(cells)}
     for name in present:
