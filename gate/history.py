@@ -26,21 +26,34 @@ class Flagged:
 
 
 @dataclass(frozen=True)
+class Detected:
+    """The malicious rows that one anchor's threshold flags; `outcome` is null where no minimum was set."""
+
+    true_positives: int
+    malicious: int
+    interval: tuple[float, float]
+    min_tpr: float | None
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True)
 class Reading:
     """One anchor in one release. `kept` is what the first raw threshold of the history, which is that of the release
     where `origin` is true, would have done here.
     """
 
     fpr: FindingEntry
-    tpr: FindingEntry | None
+    tpr: Detected | None
     origin: bool = False
     kept: Flagged | None = None
 
 
 @dataclass(frozen=True)
 class Release:
-    """One record. `use` counts the uses of its held-out rows up to this one among the releases read, where asking
-    the same calibrator and policy again is none, and `last_use` names the one before; `ledger_use` is the ledger's.
+    """One record. `blocking` names the checks that keep it from passing besides the anchors' own.
+
+    `use` counts the uses of its held-out rows up to this one among the releases read, where asking the same calibrator
+    and policy again is none, and `last_use` names the one before; `ledger_use` is the ledger's.
     """
 
     directory: str
@@ -55,6 +68,7 @@ class Release:
     fit_n: int
     holdout_n: int
     readings: dict[str, Reading]
+    blocking: tuple[str, ...]
     waivers: tuple[WaiverEntry, ...]
     ledger_use: int | None
     use: int = 1
@@ -140,7 +154,7 @@ class _Seen:
 
 
 def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
-    tprs = _anchors(record, "tpr@")
+    tprs = _detected(record)
     fprs = {anchor: finding for anchor, finding in _anchors(record, "fpr@").items() if _is_measured(finding)}
     for finding in fprs.values():
         if finding.target_fpr is None or not 0 < finding.target_fpr <= 1:
@@ -148,6 +162,7 @@ def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
                 f"{Path(directory, 'verdict.json')}: {finding.check}: target_fpr must be a rate above 0 and at most 1, "
                 f"got {finding.target_fpr}; write it again with `gate run`"
             )
+    readings = {finding.check: Reading(finding, tprs.get(anchor)) for anchor, finding in fprs.items()}
     release = Release(
         directory=visible(directory),
         name=record.release,
@@ -160,7 +175,8 @@ def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
         policy_sha256=record.policy.sha256,
         fit_n=record.fit.n,
         holdout_n=record.holdout.n,
-        readings={f.check: Reading(f, tprs.get(anchor)) for anchor, f in fprs.items()},
+        readings=readings,
+        blocking=tuple(f.check for f in record.findings if f.blocks and f.check not in readings),
         waivers=record.waivers,
         ledger_use=record.reuse.use if record.reuse else None,
     )
@@ -182,6 +198,15 @@ def _anchors(record: Record, prefix: str) -> dict[str, FindingEntry]:
         finding.check.removeprefix(prefix): finding
         for finding in record.findings
         if finding.check.startswith(prefix) and "/" not in finding.check
+    }
+
+
+def _detected(record: Record) -> dict[str, Detected]:
+    """What was detected, by anchor: the one place where a record is asked for it."""
+    return {
+        anchor: Detected(f.true_positives, f.malicious, f.interval, f.min_tpr, f.outcome)
+        for anchor, f in _anchors(record, "tpr@").items()
+        if f.true_positives is not None and f.malicious is not None and f.interval is not None
     }
 
 

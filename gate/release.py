@@ -121,7 +121,10 @@ class CalibratorSection(_Section):
 
 
 class FindingEntry(_Section):
-    """One check; the numbers from `target_fpr` on belong to FPR checks, the last four to TPR checks."""
+    """One check; the numbers from `target_fpr` on belong to FPR checks, those from `true_positives` on to detection.
+
+    Of a drop in detection, `interval` is that of `difference`, which is new less old.
+    """
 
     check: str
     outcome: Outcome
@@ -151,6 +154,10 @@ class FindingEntry(_Section):
     malicious: int | None = None
     observed_tpr: float | None = None
     min_tpr: float | None = None
+    old_true_positives: int | None = None
+    old_malicious: int | None = None
+    difference: float | None = None
+    max_drop: float | None = None
 
 
 class CurvePoint(_Section):
@@ -194,9 +201,13 @@ class WaiverEntry(_Section):
 
 
 class Record(_Section):
-    """Everything a report needs, without the data."""
+    """Everything a report needs, without the data.
+
+    Of a check, in which nothing was fitted, `fit` and `calibrator` are those of the release that was checked.
+    """
 
     schema_version: Literal[1]
+    kind: Literal["run", "check"] = "run"
     tool: ToolSection
     release: str
     created: str
@@ -213,7 +224,6 @@ class Record(_Section):
     reuse: ReuseSection | None = None
     split: SplitSection | None = None
     curve: CurveSection | None = None
-    kind: Literal["run", "check"] = "run"
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

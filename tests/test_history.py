@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
-from records import ATTACKS, RECORDS, releases, retrained
+from records import ATTACKS, RECORDS, check, releases, retrained
 from rich.cells import cell_len
 from scipy.stats import binom
 from test_reports import Elements, figures_as_text
@@ -168,6 +168,17 @@ def test_the_same_held_out_rows_are_noticed_without_a_ledger(tmp_path: Path) -> 
         (3, "v1"),
     ]
     assert "v4: use 3 of the same held-out rows, last by v1" in report.render(history)
+
+
+def test_what_else_keeps_a_release_from_passing_is_named(tmp_path: Path) -> None:
+    """A release that fails while every anchor passes must not stand there unexplained."""
+    blocks = {"required": True, "blocks": True}
+    findings = [check(name, "fail", "x", "y", None).model_copy(update=blocks) for name in ("overlap", "a", "b", "c")]
+    record = RECORDS["pass"].model_copy(update={"outcome": "fail", "findings": (*RECORDS["pass"].findings, *findings)})
+    history = history_of(tmp_path, [record])
+    assert history.releases[0].blocking == ("overlap", "a", "b", "c")
+    for render in RENDERERS.values():
+        assert "locked by overlap, a, b and 1 more" in render(history)
 
 
 def test_a_kept_threshold_is_bracketed_by_the_curve(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gate.errors import plural
-from gate.history import Flagged, History, Reading, Release
-from gate.release import FindingEntry
+from gate.history import Detected, Flagged, History, Reading, Release
 from gate.report import figures
 from gate.report.html import FigurePart
 from gate.report.markdown import escape, verbatim
@@ -42,6 +41,7 @@ MOST_ANCHORS = 12
 MOST_DRAWN = 300  # releases in a figure: about one for each point of its width
 WIDEST = 400  # a table wider than the terminal wraps there: better than numbers cut short
 DRAWN_NAME = 9
+NAMED = 3  # checks in a note
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Cell:
     tpr: str
     tpr_counted: str
     tpr_interval: str
+    tpr_outcome: str
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,12 @@ def lines(history: History, shown: list[Column], most: int, separator: str) -> l
 
 
 def _notes(release: Release) -> list[str]:
-    """What a pass may rest on besides its own counts: waivers, and held-out rows that have judged before."""
+    """What the cells do not say: other checks that block, waivers, and held-out rows that have judged before."""
     notes = []
+    if release.blocking:
+        more = len(release.blocking) - NAMED
+        named = ", ".join(clean(check) for check in release.blocking[:NAMED])
+        notes.append(f"blocked by {named}{f' and {more:,} more' if more > 0 else ''}")
     for waiver in release.waivers:
         if waiver.status != "unused":
             until = f"until {clean(waiver.expires)}, {clean(waiver.owner)}: {clean(waiver.reason)}"
@@ -160,19 +165,20 @@ def _cell(reading: Reading | None, column: Column, separator: str) -> Cell | Non
         tpr=tpr,
         tpr_counted=counted,
         tpr_interval=interval,
+        tpr_outcome=reading.tpr.outcome or "" if reading.tpr else "",
     )
 
 
-def _detected(finding: FindingEntry | None, separator: str) -> tuple[str, str, str]:
-    """The detection rate, its counts and its interval, as far as the record has them."""
-    if finding is None or finding.true_positives is None or finding.malicious is None or finding.interval is None:
+def _detected(found: Detected | None, separator: str) -> tuple[str, str, str]:
+    """The detection rate, its counts and its interval."""
+    if found is None:
         return "", "", ""
-    edge = Decimal(repr(finding.min_tpr or 0.0))
-    rate = Decimal(finding.true_positives) / max(finding.malicious, 1)
-    low, high = bounds(finding.interval, (float(edge), float(edge)))
+    least = found.min_tpr or 0.0
+    rate = Decimal(found.true_positives) / max(found.malicious, 1)
+    low, high = bounds(found.interval, (least, least))
     return (
-        percent(beside(rate, [edge], 3, ROUND_HALF_EVEN)),
-        f"{grouped(finding.true_positives, separator)} / {grouped(finding.malicious, separator)}",
+        percent(beside(rate, [Decimal(repr(least))], 3, ROUND_HALF_EVEN)),
+        f"{grouped(found.true_positives, separator)} / {grouped(found.malicious, separator)}",
         f"{low.removesuffix(' %')} to {high}",
     )
 
@@ -354,11 +360,12 @@ def _as_json(release: Release) -> dict[str, Any]:
         "fit_n": release.fit_n,
         "holdout_n": release.holdout_n,
         "holdout_use": {"history": release.use, "ledger": release.ledger_use, "last": release.last_use},
+        "blocking": release.blocking,
         "waivers": [waiver.model_dump(mode="json") for waiver in release.waivers],
         "targets": [
             {
                 **reading.fpr.model_dump(mode="json"),
-                "tpr": reading.tpr.model_dump(mode="json") if reading.tpr else None,
+                "tpr": asdict(reading.tpr) if reading.tpr else None,
                 "if_kept": asdict(reading.kept) if reading.kept else None,
             }
             for reading in release.readings.values()
@@ -443,6 +450,7 @@ def _anchor_table(made: list[Line], i: int) -> Table:
         "if kept": [cell.kept for _, cell in measured],
         "TP / malicious": [cell.tpr_counted for _, cell in measured],
         "TPR interval": [cell.tpr_interval for _, cell in measured],
+        "TPR": [cell.tpr_outcome for _, cell in measured],
     }
     present = {name: cells for name, cells in optional.items() if any(cells)}
     for name in present:
