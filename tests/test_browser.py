@@ -97,6 +97,10 @@ def test_a_history_opens_without_scripts_errors_or_requests(browser: Any, pages:
     assert page.get_by_role("table").first.get_by_role("row").count() == 6
     assert "missing/<b>&: must be a release directory" in page.get_by_role("banner").inner_text()
     assert happened == [pages["history"].as_uri()]
+    page.set_viewport_size({"width": 690, "height": 1000})  # a sheet of A4 without its margins
+    page.emulate_media(media="print")
+    for cell in page.locator("td.standing").all():
+        assert cell.bounding_box()["width"] >= 70
     context.close()
 
 
