@@ -283,6 +283,25 @@ def test_a_name_in_a_figure_is_that_name_or_a_number(name: str, tmp_path: Path) 
     assert words.count(name) == 2 or {"no. 1", "no. 2"} <= {*words}
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"threshold": 1e308},
+        {"threshold": None},
+        {"false_positives": 10**400, "benign": 0},
+        {"interval": (-1e308, 1e308), "observed_fpr": -1.0},
+        {"interval": (0.0, 5e-324), "observed_fpr": 0.0, "tolerance": (0.0, 0.0)},
+    ],
+    ids=str,
+)
+def test_one_odd_record_does_not_take_the_page_with_it(numbers: dict[str, object], tmp_path: Path) -> None:
+    odd = [finding.model_copy(update=numbers) for finding in RECORDS["pass"].findings]
+    history = history_of(tmp_path, [RECORDS["pass"].model_copy(update={"findings": tuple(odd)}), RECORDS["pass"]])
+    assert history.unread == ()
+    for render in (*RENDERERS.values(), report.to_json):
+        assert "20,100 / 200,000" in render(history).replace(THIN_SPACE, ",") or render is report.to_json
+
+
 def test_the_tables_of_a_terminal_are_cut_nowhere(whole: History) -> None:
     """Sentences wrap at the width; a row of numbers does not."""
     narrow, wide = (report.render(whole, width=width) for width in (40, 400))

@@ -34,6 +34,7 @@ COLORS = {
 MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D"}
 WIDTH = 4.9  # inches of 72 units: on a phone the text keeps about its nominal size
 MAX_ROWS = 12
+LARGEST = 1e100  # a raw score; matplotlib's axes end before floats do
 MISSING = "the record has no curve; `gate run` writes one"
 
 Floats = Sequence[float]
@@ -443,11 +444,11 @@ class HistoryDisplay(Display):
         ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, borderaxespad=0.2)
 
     def _draw_thresholds(self, ax: Axes) -> None:
-        own = [math.nan if t is None else t for t in self.threshold]
+        own = [t if t is not None and abs(t) < LARGEST else math.nan for t in self.threshold]
         xs = range(1, len(own) + 1)
         style = "-" if self._crowded else "o-"
         ax.plot(xs, own, style, color=COLORS["mark"], lw=1.5, ms=4.5, mew=0)
-        if self.first_threshold is not None:
+        if self.first_threshold is not None and abs(self.first_threshold) < LARGEST:
             ax.axhline(self.first_threshold, color=COLORS["ink"], lw=1.0, ls=(0, (3, 2)))
         ax.margins(y=0.18)
         ax.locator_params(axis="y", nbins=4)

@@ -39,7 +39,7 @@ MAX_BYTES = {"html": 1_000_000, "md": 60_000}
 MOST = {"html": 50, "md": 30, "text": 20}  # releases in the table: the latest
 MOST_ANCHORS = 12
 MOST_DRAWN = 300  # releases in a figure: about one for each point of its width
-WIDEST = 400  # a table wider than the terminal wraps there: better than numbers cut short
+WIDEST = 10_000  # a table wider than the terminal wraps there: better than numbers cut short
 DRAWN_NAME = 9
 NAMED = 3  # checks in a note
 
