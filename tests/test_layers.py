@@ -13,8 +13,21 @@ import gate
 
 PACKAGE = Path(gate.__file__).parent
 ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "calibrator", "exchangeability"]
-ORDER += ["evidence", "curve", "verdict", "planning", "ledger", "release", "history"]
-ORDER += ["report", "api", "cli", "__main__"]
+ORDER += [
+    "samples",
+    "segments",
+    "evidence",
+    "curve",
+    "verdict",
+    "planning",
+    "ledger",
+    "release",
+    "history",
+    "report",
+    "api",
+    "cli",
+    "__main__",
+]
 OWNERS = {
     "pydantic": {"policy", "release"},
     "pydantic_core": {"policy", "release"},
