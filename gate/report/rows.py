@@ -145,6 +145,11 @@ def segment_rows(record: Record, separator: str = ",") -> list[Row]:
     return [_fpr_row(found, separator) for found in fpr_findings(record.findings) if is_segment(found.entry)]
 
 
+def numbered_rows(findings: Iterable[FindingEntry], separator: str = ",") -> list[Row]:
+    """Those of the findings that have the numbers of an FPR check."""
+    return [_fpr_row(found, separator) for found in fpr_findings(findings)]
+
+
 def other_rows(record: Record, separator: str = ",") -> list[Row]:
     """Everything else that was checked: the data, mostly."""
     numbered = {id(found.entry) for found in fpr_findings(record.findings)}
