@@ -24,6 +24,7 @@ ORDER += [
     "planning",
     "ledger",
     "release",
+    "history",
     "report",
     "api",
     "cli",
