@@ -154,7 +154,7 @@ def test_malicious_rows_are_those_that_are_not_benign(tmp_path: Path, suffix: st
     scores = read([path], columns, (0.0, 1.0), "malicious")
     assert scores.values.tolist() == [0.7, 0.9]
     assert (scores.sources[0].rows, scores.sources[0].benign, scores.kind) == (4, 2, "malicious")
-    assert scores.summary == f"2 malicious of 4 rows from {path}"
+    assert scores.summary == f"4 rows from {path}: 2 malicious, 2 of other labels, none refused"
     assert read([path], Columns(), (0.0, 1.0), "malicious").values.tolist() == [0.1, 0.7, 0.9, 0.2]
 
 
