@@ -293,7 +293,7 @@ def _interval_one_in(found: FprFinding, separator: str) -> str:
 def _relative_error(found: FprFinding) -> Decimal:
     """From the counts: the float of the record may lie on the wrong side of an edge that the rate is on."""
     target = _exact(found.target_fpr)
-    observed = _WIDE.divide(Decimal(found.false_positives), Decimal(found.benign))
+    observed = _WIDE.divide(Decimal(found.false_positives), Decimal(max(found.benign, 1)))
     ratios = [_WIDE.divide(rate, target) for rate in (observed, *map(_exact, found.tolerance))]
     error, *edges = (Context(prec=40).create_decimal(ratio) - 1 for ratio in ratios)
     return beside(error, edges, 3, ROUND_HALF_EVEN)
