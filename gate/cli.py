@@ -136,8 +136,7 @@ def run(
     document = policies.load(policy) if policy else policies.load_default()
     given = {"score": score_column, "label": label_column, "benign": benign_label}
     document = document.with_columns({**given, "group": group_column, "id": id_column})
-    if document.policy.reuse and ledger is None:
-        raise GateError(f"{document.path}: reuse: must have a ledger to count uses in, got none; give --ledger FILE")
+    _require_ledger(document, ledger)
     refuse_existing(directory, force)
     columns, domain = document.policy.data, document.policy.calibration.domain
     divided = None
@@ -292,52 +291,14 @@ def _gate(
     divided: Split | None = None,
 ) -> int:
     """From scores to an exit code; every report is written before the code is given."""
-    from gate import ledger as ledgers
-    from gate.calibrator import fit_sorted
-    from gate.curve import trace
-    from gate.evidence import measure
-    from gate.planning import warnings
-    from gate.release import compose, write
-    from gate.verdict import judge
+    from gate.api import gate_release
 
-    policy = document.policy
-    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
-    rows, question = holdout.rows_sha256 or holdout.sha256, f"{calibrator.sha256} {document.sha256}"
-    use = ledgers.use_of(ledgers.read(ledger), rows, question) if ledger else None
-    evidence = measure(policy, calibrator, fit, holdout, use)
-    verdict = judge(policy, evidence, created.date())
-    record = compose(
-        release=release,
-        created=created,
-        version=_version(),
-        document=document,
-        fit=fit,
-        holdout=holdout,
-        calibrator=calibrator,
-        verdict=verdict,
-        warnings=(
-            *warnings(policy, len(fit), evidence.effective_n),
-            *ledgers.warnings(use, holdout.rows_sha256, policy),
-        ),
-        ledger=ledger,
-        split=divided,
-        curve=trace(calibrator, holdout.ordered, policy.alpha(use.number if use else 1)),
-    )
+    judged = gate_release(document, release, created, fit, holdout, ledger=ledger, split=divided)
     if out is not None:
-        files = {
-            "calibrator.joblib": calibrator.artifact,
-            "calibrator.json": calibrator.to_json().encode(),
-            "verdict.json": record.to_json().encode(),
-            "report.html": _render(record, "html").encode(),
-            "report.md": _render(record, "md").encode(),
-            "junit.xml": _render(record, "junit").encode(),
-        }
-        if ledger is not None:  # before the release appears: no verdict without its use counted
-            ledgers.append(ledger, ledgers.Entry(rows, question, release, record.created, record.outcome))
-        write(out, files, force)
-    _print(_render(record, "json" if as_json else "text", to_terminal=True))
+        judged.write(out, force)
+    _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
-    return EXIT_CODES[record.outcome]
+    return EXIT_CODES[judged.outcome]
 
 
 def _require_samples(
@@ -349,16 +310,23 @@ def _require_samples(
         raise click.UsageError("give either --fit and --holdout, or --benign and --split")
 
 
-def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
-    from gate.report import html, junit, markdown, terminal
+def _require_ledger(document: Document, ledger: str | None) -> None:
+    from gate.ledger import require
 
-    if format_ == "text":
-        to_terminal = to_terminal and _is_terminal()
-        return terminal.render(record, width=_width() if to_terminal else 80, color=to_terminal and _color_wanted())
+    require(document, ledger)
+
+
+def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
     if format_ == "json":
         return record.to_json()
-    renderers = {"html": html.render, "md": markdown.render, "junit": junit.render}
-    return renderers[format_](record)
+    if format_ == "text":
+        from gate.report import terminal
+
+        to_terminal = to_terminal and _is_terminal()
+        return terminal.render(record, width=_width() if to_terminal else 80, color=to_terminal and _color_wanted())
+    from gate.report import html, junit, markdown
+
+    return {"html": html.render, "md": markdown.render, "junit": junit.render}[format_](record)
 
 
 # --- the clock, the environment and the terminal ------------------------------------------------------------
@@ -377,12 +345,6 @@ def _now() -> datetime:
         raise GateError(
             f"SOURCE_DATE_EPOCH: must be whole seconds since 1970, got {epoch[:40]!r}; unset it to use the clock"
         ) from None
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("fpr-gate")
 
 
 def _is_terminal() -> bool:
