@@ -17,6 +17,7 @@ from gate.report.rows import REASONS, clean
 from gate.report.templates import shortened
 
 MAX_SUMMARY_BYTES = 900 * 1024
+MAX_OUTPUT_BYTES = 1_000_000
 MAX_ANNOTATIONS = 10
 MAX_CHARACTERS = 2000  # of a message; the runner cuts it at 4096
 
