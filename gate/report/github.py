@@ -77,9 +77,9 @@ def _lines(record: Record) -> dict[str, int]:
         document = policies.parse(record.policy.content, record.policy.path)
     except GateError:
         return {}
-    lines = {str(place[-1]): line for place, line in document.lines.items() if place[:-1] in ((), ("checks",))}
-    targets = enumerate(document.policy.targets)
-    return lines | {target.check: document.lines["targets", i] for i, target in targets}
+    lines = document.lines
+    keys = {str(place[-1]): line for place, line in lines.items() if place and place[:-1] in ((), ("checks",))}
+    return keys | {target.check: lines["targets", i] for i, target in enumerate(document.policy.targets)}
 
 
 def _escape(text: str) -> str:
