@@ -173,9 +173,15 @@ def test_the_examples_in_the_documentation_run() -> None:
 
 
 def test_gate_needs_no_data_frame_library() -> None:
-    code = (
-        "import sys; sys.modules.update(dict.fromkeys(('pandas', 'polars', 'duckdb')))  # an import of these now fails\n"
-        "import gate, numpy as np; print(gate.run(np.linspace(0, 1, 100), np.linspace(0, 1, 99), release='r').outcome)"
-    )
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] in ("pandas", "polars", "duckdb"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import gate, numpy as np
+print(gate.run(np.linspace(0, 1, 100), np.linspace(0, 1, 99), release="r").outcome)
+"""
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "inconclusive\n"
