@@ -59,7 +59,7 @@ def test_a_check_that_is_no_target_points_at_its_own_line_or_at_the_first() -> N
         ("reuse", "reuse: {max_uses: 3}\n", "8"),
     ]:
         text = record.policy.content + extra
-        changed = {"policy": record.policy.model_copy(update={"content": text})}
+        changed: dict[str, object] = {"policy": record.policy.model_copy(update={"content": text})}
         changed |= {"findings": (blocked.model_copy(update={"check": check}),)}
         [error] = commands("\n".join(github.errors(record.model_copy(update=changed), "p.yaml")))
         assert error.properties["line"] == line

@@ -33,7 +33,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         path.parent.mkdir(parents=True)
         path.write_text(init.workflow(action))
         written.append(path)
-    return [*OWN, *written]
+    [shown] = blocks("yaml", "name: release\n")
+    path = tmp_path_factory.mktemp("readme") / ".github" / "workflows" / "release.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text(shown.replace("OWNER/REPO", "acme/gate").replace("COMMIT", COMMIT))
+    return [*OWN, *written, path]
+
+
+def blocks(language: str, start: str) -> list[str]:
+    """The blocks of the README in a language that begin like this."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    return [block for block in found if block.startswith(start)]
 
 
 def broken(directory: Path) -> list[Path]:
@@ -112,3 +122,39 @@ def test_no_job_has_more_permissions_than_it_names(files: list[Path]) -> None:
         if "jobs" in content:
             assert content["permissions"] == {}, path
             assert all("permissions" in job for job in content["jobs"].values()), path
+
+
+# --- other hosts --------------------------------------------------------------------------------------------
+
+
+def test_the_gitlab_file_of_the_readme_fits_its_published_schema(tmp_path: Path) -> None:
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci"]
+    [shown] = blocks("yaml", "release-gate:\n")
+    path = tmp_path / ".gitlab-ci.yml"
+    path.write_text(shown)
+    assert result(*check, path).returncode == 0, result(*check, path).stdout
+    path.write_text(shown.replace("    when: always", "    when: ever"))
+    assert result(*check, path).returncode == 1
+    warned = yaml.safe_load(shown) | {"x": {"script": "x", "allow_failure": {"exit_codes": [3]}}}
+    path.write_text(yaml.safe_dump(warned))
+    assert result(*check, path).returncode == 0
+
+
+def test_the_jenkins_file_of_the_readme_is_whole() -> None:
+    """Quotes and brackets close in order, and the parts of a declarative pipeline stand where they must."""
+    [shown] = blocks("groovy", "pipeline {")
+    bare = re.sub(r"'''.*?'''|'[^'\n]*'|\"[^\"\n]*\"", "Q", shown, flags=re.DOTALL)
+    assert not re.search(r"['\"]", bare)
+    open_brackets: list[str] = []
+    parents: list[list[str]] = []
+    for token in re.findall(r"\w+(?=\s*(?:\(Q\)\s*)?\{)|[{}()\[\]]", bare):
+        if token in "([{":
+            open_brackets.append(token)
+        elif token in ")]}":
+            assert open_brackets.pop() + token in ("()", "[]", "{}")
+        else:
+            parents.append([token, str(len([b for b in open_brackets if b == "{"]))])
+    assert open_brackets == []
+    depths = {(name, int(depth)) for name, depth in parents}
+    assert depths >= {("pipeline", 0), ("stages", 1), ("stage", 2), ("steps", 3), ("script", 4), ("post", 3)}
+    assert depths >= {("always", 4), ("when", 3)}
