@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ import yaml
 from test_action import ACTION
 from test_cli import CLEAN, RELEASE_FILES
 from test_init import COMMIT, GIT, installed
-from test_workflows import blocks
+from test_workflows import ROOT, blocks
 
 from gate import init
 from gate.demo import simulate
 from gate.scores import write_parquet
 
+README = ROOT / "README.md"
 PERSON = {"NAME": "me", "EMAIL": "me@example.org"}
 
 
@@ -51,6 +53,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkout = place / "checkout"
     assert shell(f"git clone --quiet --branch v1.0.0 {remote} {checkout}", place, env) == 0
     return checkout
+
+
+def test_the_readme_installs_this_version() -> None:
+    named = re.findall(r"OWNER/REPO@v([\d.]+)", README.read_text())
+    assert len(named) == 3
+    assert set(named) == {version("fpr-gate")}
 
 
 def install(venv: Path, path: str = "") -> None:
