@@ -20,9 +20,11 @@ from gate.errors import GateError
 if TYPE_CHECKING:
     from gate.calibrator import Calibrator
     from gate.curve import Curve
-    from gate.evidence import Use
+    from gate.evidence import Evidence, Use
     from gate.policy import Document, Policy
+    from gate.samples import Ages
     from gate.scores import Scores, Split
+    from gate.segments import SegmentEvidence
     from gate.verdict import Finding, Verdict
 
 SCHEMA_VERSION = 1
@@ -59,8 +61,10 @@ class ColumnsSection(_Section):
     score: str
     label: str | None
     benign: str
+    segment: str | None = None
     group: str | None = None
     id: str | None = None
+    timestamp: str | None = None
 
 
 class SourceEntry(_Section):
@@ -77,6 +81,9 @@ class FitSection(_Section):
     n: int
     distinct: int
     lowest_label: float
+    largest_tie: int | None = None
+    oldest: str | None = None
+    newest: str | None = None
 
 
 class HoldoutSection(_Section):
@@ -87,6 +94,36 @@ class HoldoutSection(_Section):
     n: int
     rows_sha256: str | None = None
     groups: int | None = None
+    oldest: str | None = None
+    newest: str | None = None
+
+
+class OverlapSection(_Section):
+    """Held-out rows that are among the fit rows; `expected` of them by chance where rows have no ids."""
+
+    by: Literal["ids", "rows"]
+    shared: int
+    benign: int
+    expected: float
+    deviation: float
+    copied: int
+    shared_groups: int | None
+    rows_in_shared_groups: int | None
+
+
+class SegmentTargetEntry(_Section):
+    fpr: float
+    false_positives: tuple[int, ...]
+    effective_n: tuple[float, ...]
+
+
+class SegmentsSection(_Section):
+    """Every segment with its rows and counts, in one order; the findings name only the worst."""
+
+    column: str
+    names: tuple[str, ...]
+    benign: tuple[int, ...]
+    targets: tuple[SegmentTargetEntry, ...]
 
 
 class SplitSection(_Section):
@@ -95,6 +132,7 @@ class SplitSection(_Section):
     fraction: float
     seed: int
     by: str
+    cut: str | None = None
 
 
 class ReuseSection(_Section):
@@ -208,6 +246,8 @@ class Record(_Section):
     warnings: tuple[str, ...] = ()
     reuse: ReuseSection | None = None
     split: SplitSection | None = None
+    overlap: OverlapSection | None = None
+    segments: SegmentsSection | None = None
     curve: CurveSection | None = None
 
     def to_json(self) -> str:
@@ -226,6 +266,7 @@ def compose(
     holdout: Scores,
     calibrator: Calibrator,
     verdict: Verdict,
+    evidence: Evidence | None = None,
     warnings: tuple[str, ...] = (),
     ledger: str | None = None,
     split: Split | None = None,
@@ -255,6 +296,8 @@ def compose(
             n=len(fit),
             distinct=calibrator.facts.distinct,
             lowest_label=calibrator.facts.lowest_label,
+            largest_tie=evidence.resolution.largest_tie if evidence and evidence.resolution else None,
+            **_days(evidence.fit_ages if evidence else None),
         ),
         holdout=HoldoutSection(
             sources=_sources(holdout),
@@ -262,6 +305,7 @@ def compose(
             n=len(holdout),
             rows_sha256=holdout.rows_sha256,
             groups=None if holdout.groups is None else len(holdout.group_sizes),
+            **_days(evidence.holdout_ages if evidence else None),
         ),
         calibrator=CalibratorSection(
             sha256=calibrator.sha256,
@@ -285,6 +329,8 @@ def compose(
         warnings=warnings,
         reuse=_reuse(document.policy, ledger, verdict.use),
         split=None if split is None else SplitSection(**asdict(split)),
+        overlap=OverlapSection(**asdict(evidence.overlap)) if evidence and evidence.overlap else None,
+        segments=_segments(evidence.segments) if evidence and evidence.segments else None,
         curve=_curve(curve) if curve else None,
     )
 
@@ -298,6 +344,24 @@ def _reuse(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSection 
 
 def _sources(scores: Scores) -> tuple[SourceEntry, ...]:
     return tuple(SourceEntry(path=_storable(s.path), rows=s.rows, benign=s.benign) for s in scores.sources)
+
+
+def _days(ages: Ages | None) -> dict[str, str]:
+    return {} if ages is None else {"oldest": ages.oldest.isoformat(), "newest": ages.newest.isoformat()}
+
+
+def _segments(evidence: SegmentEvidence) -> SegmentsSection:
+    return SegmentsSection(
+        column=evidence.column,
+        names=evidence.names,
+        benign=evidence.benign,
+        targets=tuple(
+            SegmentTargetEntry(
+                fpr=float(counts.fpr), false_positives=counts.false_positives, effective_n=counts.effective_n
+            )
+            for counts in evidence.counts
+        ),
+    )
 
 
 def _curve(curve: Curve) -> CurveSection:

@@ -13,7 +13,21 @@ import gate
 
 PACKAGE = Path(gate.__file__).parent
 ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "calibrator", "exchangeability"]
-ORDER += ["evidence", "curve", "verdict", "planning", "ledger", "release", "init", "report", "api", "cli", "__main__"]
+ORDER += [
+    "samples",
+    "segments",
+    "evidence",
+    "curve",
+    "verdict",
+    "planning",
+    "ledger",
+    "release",
+    "init",
+    "report",
+    "api",
+    "cli",
+    "__main__",
+]
 OWNERS = {
     "pydantic": {"policy", "release"},
     "pydantic_core": {"policy", "release"},
