@@ -30,7 +30,7 @@ ACTION = yaml.safe_load(ACTION_FILE.read_text())
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release-gate.yml").read_text())
 STEPS = {step.get("id", step["name"]): step for step in ACTION["runs"]["steps"]}
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-LATER = {"--malicious", "--baseline", "--segment-column", "--timestamp-column"}  # options that `gate run` will have
+LATER = {"--malicious", "--baseline"}  # options that `gate run` will have
 OWN = {"--dry-run", "--json"}  # options that a workflow has no use for
 INPUTS = {"policy": "policy.yaml", "fit": "fit.npy", "release": "v1"}
 
