@@ -258,6 +258,7 @@ def test_gate_is_installed_from_the_actions_own_checkout(workspace: Path, tmp_pa
     )
     python.chmod(0o755)
     env = {**CLEAN, "RUNNER_TEMP": str(tmp_path), "GITHUB_ACTION_PATH": str(checkout / ".github/actions/release-gate")}
+    # pip reads the third of these the other way round: 0 builds without an environment of its own.
     env |= {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PYTHONPATH": str(workspace)}
     values = {"steps.python.outputs.python-path": str(python)}
     result = runner.run(STEPS["install"], values, workspace, env)

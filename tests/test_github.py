@@ -57,6 +57,10 @@ def test_a_check_that_is_no_target_points_at_its_own_line_or_at_the_first() -> N
         ("exchangeability", "checks:\n  exchangeability: {required: true}\n", "9"),
         ("exchangeability", "", "1"),
         ("reuse", "reuse: {max_uses: 3}\n", "8"),
+        ("granularity@0.001", "", "6"),
+        ("granularity@0.001", "checks:\n  granularity: {required: true}\n", "9"),
+        ("fpr@0.01/language=a/b", "", "5"),
+        ("segment/fpr@0.1", "data: {segment: x}\nchecks:\n  segments: {targets: [0.1]}\n", "10"),
     ]:
         text = record.policy.content + extra
         changed: dict[str, object] = {"policy": record.policy.model_copy(update={"content": text})}

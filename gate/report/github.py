@@ -51,7 +51,7 @@ def errors(record: Record, policy_file: str | None) -> list[str]:
             f"{finding.check}: {finding.outcome} ({REASONS.get(finding.reason, finding.reason)})",
             ". What would help: ".join(filter(None, [finding.message, finding.remedy])),
             policy_file,
-            lines.get(finding.check.partition("/")[0]),
+            _line(finding.check, lines),
         )
         for finding in shown
     ]
@@ -80,6 +80,14 @@ def _lines(record: Record) -> dict[str, int]:
     lines = document.lines
     keys = {str(place[-1]): line for place, line in lines.items() if place and place[:-1] in ((), ("checks",))}
     return keys | {target.check: lines["targets", i] for i, target in enumerate(document.policy.targets)}
+
+
+def _line(check: str, lines: dict[str, int]) -> int | None:
+    """`fpr@0.001/language=de` is the target's line, `granularity@0.001` the check's or else the target's."""
+    name = check.partition("/")[0]
+    kind, _, rate = name.partition("@")
+    places = (name, kind, f"{kind}s", f"fpr@{rate}")  # a missing `segment/...` is a matter of `segments`
+    return next((lines[place] for place in places if place in lines), None)
 
 
 def _escape(text: str) -> str:
