@@ -25,6 +25,13 @@ NAMES = ["outcome", "exit-code", "directory", "report-html", "report-md", "verdi
 NAMES += ["calibrator-sha256"]
 
 
+SEGMENTS = """\
+data: {segment: language}
+checks:
+  segments: {targets: [1%], min_n: 1, max_relative_error: 1}
+"""
+
+
 def with_findings(record: Record, count: int) -> Record:
     """The record with its blocking finding so many times over, as many segments would be."""
     finding = next(finding for finding in record.findings if finding.blocks)
@@ -60,7 +67,8 @@ def test_a_check_that_is_no_target_points_at_its_own_line_or_at_the_first() -> N
         ("granularity@0.001", "", "6"),
         ("granularity@0.001", "checks:\n  granularity: {required: true}\n", "9"),
         ("fpr@0.01/language=a/b", "", "5"),
-        ("segment/fpr@0.1", "data: {segment: x}\nchecks:\n  segments: {targets: [0.1]}\n", "10"),
+        ("fpr@0.01/language=a/b", SEGMENTS, "10"),
+        ("segment/language=fpr@0.1", SEGMENTS, "10"),
     ]:
         text = record.policy.content + extra
         changed: dict[str, object] = {"policy": record.policy.model_copy(update={"content": text})}

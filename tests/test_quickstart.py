@@ -71,6 +71,7 @@ def install(venv: Path, path: str = "") -> None:
 
 def test_five_minutes_end_in_green_and_in_red(checkout: Path, tmp_path: Path) -> None:
     """The written workflow gates the tag; the deploy job takes the calibrator that was judged, and no other."""
+    drifted, checkout = checkout.parent / "benign-drifted.parquet", shutil.copytree(checkout, tmp_path / "checkout")
     workflow = yaml.safe_load((checkout / init.WORKFLOW).read_text())
     gate, deploy = workflow["jobs"]["gate"], workflow["jobs"]["deploy"]
     step = gate["steps"][1]
@@ -94,7 +95,7 @@ def test_five_minutes_end_in_green_and_in_red(checkout: Path, tmp_path: Path) ->
     assert runner.run(compare, values, tmp_path / "release-of-run", CLEAN).code != 0
 
     (tmp_path / "release").rename(tmp_path / "green")
-    given |= {"holdout": str(checkout.parent / "benign-drifted.parquet"), "out": "red"}
+    given |= {"holdout": str(drifted), "out": "red"}
     job = runner.run_action(ACTION, given, checkout, CLEAN, done)
     assert (job.failed, job.codes["Verdict"], job.outputs["outcome"]) == (True, 1, "fail")
     errors = runner.commands(job.log)

@@ -83,10 +83,10 @@ def _lines(record: Record) -> dict[str, int]:
 
 
 def _line(check: str, lines: dict[str, int]) -> int | None:
-    """`fpr@0.001/language=de` is the target's line, `granularity@0.001` the check's or else the target's."""
-    name = check.partition("/")[0]
+    """A segment's line is that of `segments`; `granularity@0.001` is the check's, or else the target's."""
+    name, slash, _ = check.partition("/")
     kind, _, rate = name.partition("@")
-    places = (name, kind, f"{kind}s", f"fpr@{rate}")  # a missing `segment/...` is a matter of `segments`
+    places = (*(["segments"] if slash else []), name, kind, f"fpr@{rate}")
     return next((lines[place] for place in places if place in lines), None)
 
 
