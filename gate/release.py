@@ -159,7 +159,10 @@ class CalibratorSection(_Section):
 
 
 class FindingEntry(_Section):
-    """One check; the numbers from `target_fpr` on belong to FPR checks."""
+    """One check; the numbers from `target_fpr` on belong to FPR checks, those from `true_positives` on to detection.
+
+    Of a drop in detection, `interval` is that of `difference`, which is new less old.
+    """
 
     check: str
     outcome: Outcome
@@ -185,6 +188,14 @@ class FindingEntry(_Section):
     accepts: tuple[int, int] | None = None
     predicted: tuple[int, int] | None = None
     drift_p_value: float | None = None
+    true_positives: int | None = None
+    malicious: int | None = None
+    observed_tpr: float | None = None
+    min_tpr: float | None = None
+    old_true_positives: int | None = None
+    old_malicious: int | None = None
+    difference: float | None = None
+    max_drop: float | None = None
 
 
 class CurvePoint(_Section):
@@ -228,9 +239,13 @@ class WaiverEntry(_Section):
 
 
 class Record(_Section):
-    """Everything a report needs, without the data."""
+    """Everything a report needs, without the data.
+
+    Of a check, in which nothing was fitted, `fit` and `calibrator` are those of the release that was checked.
+    """
 
     schema_version: Literal[1]
+    kind: Literal["run", "check"] = "run"
     tool: ToolSection
     release: str
     created: str

@@ -23,6 +23,7 @@ ORDER += [
     "ledger",
     "release",
     "init",
+    "history",
     "report",
     "api",
     "cli",
