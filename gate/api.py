@@ -18,7 +18,7 @@ by the names in the policy's `data:`.
 >>> release.outcome
 'pass'
 >>> sorted(release.files)
-['calibrator.joblib', 'calibrator.json', 'junit.xml', 'report.html', 'report.md', 'verdict.json']
+['calibrator.joblib', 'calibrator.json', 'junit.xml', 'predicate.json', 'report.html', 'report.md', 'verdict.json']
 
 `release.write("releases/v2.4.0")` writes them with their manifest, as `gate run` does.
 """
@@ -126,13 +126,14 @@ class Release:
 
 def rendered(record: Record) -> dict[str, bytes]:
     """The files of a release that follow from its record alone."""
-    from gate.report import html, junit, markdown  # only here: a dry run need not wait for matplotlib
+    from gate.report import html, junit, markdown, predicate  # only here: a dry run need not wait for matplotlib
 
     return {
         "verdict.json": record.to_json().encode(),
         "report.html": html.render(record).encode(),
         "report.md": markdown.render(record).encode(),
         "junit.xml": junit.render(record).encode(),
+        "predicate.json": predicate.render(record).encode(),
     }
 
 

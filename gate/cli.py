@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 NO_JUDGEMENT, INTERNAL_ERROR, INTERRUPTED = 2, 70, 130
+JUDGING = (["run"],)  # the commands that end in a verdict, as their first argument
 
 EXIT_CODE_HELP = """\b
 Exit codes:
@@ -143,7 +144,8 @@ def run(
 
     --fit and --holdout take a file (.parquet, .csv, .tsv, .feather, .arrow, .jsonl, .npy, .npz; text and JSON also
     with .gz), a directory, a pattern in quotes, a URI such as s3://bucket/scores/, or - for one number per line on
-    stdin, and may be given several times.
+    stdin, and may be given several times. On GitHub Actions the verdict is also the step's summary, annotations and
+    outputs.
 
     \b
     Example:
@@ -398,6 +400,48 @@ def report(directory: str, format_: str, output: str) -> None:
 
 
 @cli.command()
+@click.option("--targets", type=_name, metavar="RATES", help="The rates to judge, such as 1%,0.1%  [default: four]")
+@click.option(
+    "--rule", type=click.Choice(["proven", "observed", "not-refuted"]), help="What may ship  [default: proven]"
+)
+@click.option(
+    "--holdout-n",
+    type=click.IntRange(2, 10**12),
+    metavar="M",
+    help="Benign rows on hand to hold out; a target that needs more is shown and never blocks.",
+)
+@click.option(
+    "--action",
+    type=_name,
+    metavar="OWNER/REPO@REF",
+    help="Where the workflow finds gate's action  [default: where gate was installed from]",
+)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def init(targets: str | None, rule: str | None, holdout_n: int | None, action: str | None, force: bool) -> None:
+    """Write a policy and a GitHub workflow into this repository.
+
+    Writes policies/release.yaml and .github/workflows/release-gate.yml, both or none, and prints the policy's plan.
+
+    \b
+    Example:
+      gate init
+      gate init --targets 1%,0.1% --holdout-n 140000
+    """
+    from gate import init as templates
+    from gate import planning
+    from gate.report import plan as plans
+
+    document, workflow = templates.policy(targets, rule, holdout_n), templates.workflow(action)
+    planned = planning.plan(document.policy, None, holdout_n)
+    templates.write({templates.POLICY: document.text, templates.WORKFLOW: workflow}, force)
+    _print(plans.render(planned, document.policy, width=_width()))
+    _log(f"wrote {templates.POLICY} and {templates.WORKFLOW}")
+    if templates.UNKNOWN in workflow:
+        _log(f"next: in {templates.WORKFLOW}, put the repository that holds gate's action for {templates.UNKNOWN}")
+    _log("next: name your score files there, commit both files, and push a tag such as v1.0.0")
+
+
+@cli.command()
 @click.argument("directories", type=_name, nargs=-1, required=True, metavar="DIR...")
 @click.option(
     "--format",
@@ -492,6 +536,8 @@ def _conclude(judged: Release, out: Path | None, force: bool, as_json: bool) -> 
             judged.write(out, force)
     _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
+    if _on_github():
+        _publish(judged.record, EXIT_CODES[judged.outcome], out)
     return EXIT_CODES[judged.outcome]
 
 
@@ -652,8 +698,12 @@ def _print(text: str) -> None:
 
 def _log(text: str) -> None:
     """To stderr, one line that no name from outside can break or turn into a CI command."""
+    _write_line(f"gate: {_inert(text)}")
+
+
+def _write_line(text: str) -> None:
     try:
-        click.echo(f"gate: {_inert(text)}", err=True)
+        click.echo(text, err=True)
     except OSError:
         _abandon(sys.stderr)
 
@@ -699,6 +749,64 @@ def _make_directory(directory: Path) -> None:
         raise GateError(f"{directory}: must be a directory that can be written, got {error.strerror}") from None
 
 
+# --- GitHub Actions, where it runs the command --------------------------------------------------------------
+
+
+def _on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _publish(record: Record, exit_code: int, out: Path | None) -> None:
+    """The verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
+    from gate.report import github
+
+    errors = github.errors(record, _file_of_the_repository(record.policy.path))
+    _tell_github(github.summary(record), errors, github.outputs(record, exit_code, out))
+
+
+def _publish_refusal(message: str, exit_code: int) -> None:
+    from gate.report import github
+
+    error = github.error("no judgement possible", message)
+    _tell_github(github.refusal(message), [error], {"exit-code": str(exit_code)})
+
+
+def _tell_github(summary: str, errors: list[str], outputs: dict[str, str]) -> None:
+    import secrets
+
+    from gate.report.github import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES, output_lines
+
+    for line in errors:
+        _write_line(line)
+    _append("GITHUB_STEP_SUMMARY", summary, MAX_SUMMARY_BYTES)
+    _append("GITHUB_OUTPUT", output_lines(outputs, secrets.token_hex(16)), MAX_OUTPUT_BYTES)
+
+
+def _append(variable: str, text: str, most: int) -> None:
+    """Add to the file that a variable names, beginning on a line of its own."""
+    path, data = os.environ.get(variable), f"\n{text}".encode(errors="backslashreplace")
+    if not path:
+        return
+    try:
+        with open(path, "ab") as file:
+            if file.tell() + len(data) <= most:
+                file.write(data)
+            else:
+                _log(f"{variable}: must stay below {most:,} bytes, got more; nothing was added to it")
+    except OSError as error:
+        _log(f"{variable}: must name a file that can be written, got {error.strerror}; nothing was added to it")
+
+
+def _file_of_the_repository(path: str) -> str | None:
+    """The path as annotations know it, from the top of the checkout; None for what is not in it."""
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or ".").resolve()
+    place = Path(path).resolve()
+    return str(place.relative_to(root)) if place.is_file() and place.is_relative_to(root) else None
+
+
+# --- the exit code ------------------------------------------------------------------------------------------
+
+
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command and turn whatever happens into the documented exit codes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -715,12 +823,9 @@ def _exit_code(args: list[str] | None) -> int:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "gate"
         message = " ".join(error.format_message().split()).rstrip(".")
-        _log(f"{message} (see `{command} --help`)")
-        return NO_JUDGEMENT
+        return _refuse(args, NO_JUDGEMENT, f"{message} (see `{command} --help`)")
     except GateError as error:
-        for line in str(error).splitlines():
-            _log(line)
-        return NO_JUDGEMENT
+        return _refuse(args, NO_JUDGEMENT, str(error))
     except SystemExit:  # click's way out when the reader of a help text has gone away; its code would read as a fail
         return NO_JUDGEMENT
     except Exception as error:
@@ -728,5 +833,14 @@ def _exit_code(args: list[str] | None) -> int:
 
         for line in traceback.format_exc().splitlines():
             _log(line)
-        _log(f"internal error: {type(error).__name__}: {error}; this is a bug in gate, not a verdict on the release")
-        return INTERNAL_ERROR
+        crash = f"internal error: {type(error).__name__}: {error}; this is a bug in gate, not a verdict on the release"
+        return _refuse(args, INTERNAL_ERROR, visible(crash))
+
+
+def _refuse(args: list[str] | None, exit_code: int, message: str) -> int:
+    """Say why there is no verdict, on stderr and, where a release was to be judged, to GitHub."""
+    for line in message.splitlines():
+        _log(line)
+    if _on_github() and (args or sys.argv[1:])[:1] in JUDGING:
+        _publish_refusal(message, exit_code)
+    return exit_code

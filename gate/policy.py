@@ -141,6 +141,14 @@ PlottingPosition = Annotated[str, BeforeValidator(_plotting_position), WithJsonS
 Flag = Annotated[bool, Field(strict=True)]
 
 
+def rate(text: str) -> Decimal | None:
+    """The exact rate that `0.001`, `1e-3` or `0.1%` names, None for any other text."""
+    try:
+        return _decimal(text)
+    except PydanticCustomError:
+        return None
+
+
 def fpr_check(fpr: Decimal) -> str:
     """The name of the check at one target, the same however its rate was written: `fpr@0.0001`."""
     return f"fpr@{fpr.normalize():f}"

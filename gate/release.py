@@ -359,7 +359,9 @@ class Record(_Section):
     baseline: BaselineSection | None = None
 
     def to_json(self) -> str:
-        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        """One `#` of `##[` is written as its number: in a log, `##[error]` would be a command to the CI system."""
+        text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return text.replace("##[", "#\\u0023[")
 
 
 def compose(

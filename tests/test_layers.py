@@ -24,6 +24,7 @@ ORDER += [
     "planning",
     "ledger",
     "release",
+    "init",
     "history",
     "report",
     "api",

@@ -57,10 +57,15 @@ def test_the_policy_in_the_readme_is_a_policy() -> None:
 
 
 def test_the_readme_names_paths_that_exist() -> None:
+    """Here, or in a repository where `gate init` has been."""
+    from gate.init import POLICY, WORKFLOW
+
     text = README.read_text()
-    named = set(re.findall(r"`((?:gate|tests|policies)/[\w./-]*)`", text)) | set(
+    named = set(re.findall(r"`((?:gate|tests|policies|\.github)/[\w./-]*)`", text)) | set(
         re.findall(r"\]\((\w[\w./-]*)\)", text)
     )
+    assert named >= {str(POLICY), str(WORKFLOW)}
+    named -= {str(POLICY)}
     assert len(named) >= 6
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from gate.planning import Curve, Plan, TargetPlan, describe_weakness
 from gate.policy import Policy
 from gate.report.rows import percent
+from gate.report.terminal import inert
 
 WIDEST = 200  # a table wider than the terminal wraps there: better than numbers cut short
 
@@ -24,7 +25,7 @@ def render(plan: Plan, policy: Policy, width: int = 80) -> str:
     console = Console(
         file=buffer, width=width, height=25, color_system=None, highlight=False, emoji=False, markup=False
     )
-    console.print(Text(f"policy {policy.name}: rule {policy.rule}, confidence {policy.confidence}"))
+    console.print(Text(f"policy {inert(policy.name)}: rule {policy.rule}, confidence {policy.confidence}"))
     console.print()
     console.print(Text(f"Rows needed so that a sound release passes {plan.power:.4g} of the time"))
     console.print(_needs(plan), crop=False, width=WIDEST)

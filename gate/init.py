@@ -1,0 +1,198 @@
+"""What `gate init` puts into a repository: a policy that fits the rows on hand, and the workflow that applies it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib.metadata import distribution
+from pathlib import Path
+
+from gate.errors import GateError
+from gate.planning import plan_target
+from gate.policy import Document, Policy, Target, Tolerance, load_default, parse, rate
+from gate.release import write_file
+
+POLICY, WORKFLOW = Path("policies/release.yaml"), Path(".github/workflows/release-gate.yml")
+UNKNOWN = "OWNER/REPO"  # the repository with gate's action, where neither the installation nor an option tells
+
+_TEMPLATE = Path(__file__).parent / "workflow.yml"
+_COMMENT = 32  # the column of the comments in the policy
+_HEADER = """\
+# What a release must show before it may be deployed. `gate init` wrote it; it is yours to change, and
+# `gate plan --policy policies/release.yaml` tells how often it errs.
+"""
+
+
+# --- the policy ---------------------------------------------------------------------------------------------
+
+
+def policy(targets: str | None = None, rule: str | None = None, holdout_n: int | None = None) -> Document:
+    """The default policy as a file of the user's own, tailored where something is given."""
+    default = load_default()
+    lines = default.text.splitlines()
+    first = default.lines["targets",]
+    following = min(line for place, line in default.lines.items() if len(place) == 1 and line > first)
+    head, block, rest = lines[: first - 1], lines[first - 1 : following - 1], lines[following - 1 :]
+    rule = rule or default.policy.rule
+    if targets is not None or rule != default.policy.rule or holdout_n is not None:
+        ruled = default.policy.model_copy(update={"rule": rule})
+        block = [*_targets(ruled, targets, holdout_n), ""]
+    if rule != "proven":  # what the default says of its errors holds for its own rule only
+        head = [re.sub(r"(# of every interval);.*", r"\1", line) for line in head]
+    head = [line for line in head if not line.startswith("# yaml-language-server:")]
+    text = _HEADER + "\n".join([*head, *block, *rest]) + "\n"
+    text = text.replace(f"\nname: {default.policy.name}", "\nname: release", 1)
+    return parse(text.replace(f"\nrule: {default.policy.rule}", f"\nrule: {rule}", 1), str(POLICY))
+
+
+def _rates(targets: str, policy: Policy) -> list[Decimal]:
+    """The rates that a list such as `1%,0.1%` names; each must be an anchor of the contract."""
+    anchors = [anchor.fpr for anchor in policy.contract]
+    known = ", ".join(map(_percent, anchors))
+    rates: list[Decimal] = []
+    for name in targets.split(","):
+        found = rate(name)
+        if found not in anchors or found in rates:
+            raise GateError(f"--targets: must be different anchors of the contract ({known}), got {name.strip()!r}")
+        rates.append(found)
+    return sorted(rates, reverse=True)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A target with the rows that it needs: a sound release passes as a rule, and a bad one does not."""
+
+    fpr: Decimal
+    error: Tolerance
+    rows: int
+
+
+def _targets(policy: Policy, targets: str | None, holdout_n: int | None) -> list[str]:
+    """The targets named or the policy's own, as YAML; what the rows on hand cannot decide does not block."""
+    rates = [target.fpr for target in policy.targets] if targets is None else _rates(targets, policy)
+    wanted = [_want(policy, fpr) for fpr in rates]
+    least = min(target.rows for target in wanted)
+    if holdout_n is not None and holdout_n < least:
+        raise GateError(
+            f"--holdout-n: must be at least {least:,} for any of these targets, got {holdout_n:,}; "
+            "hold out more benign rows, or choose another --rule or --targets"
+        )
+    advisory = {target.fpr for target in policy.targets if not target.required} if targets is None else set()
+    lines = [_commented("targets:", "each one is an anchor of the contract that must hold on held-out benign rows")]
+    for target in wanted:
+        lines += _entry(target, policy, holdout_n)
+        if holdout_n is not None and target.rows > holdout_n:
+            why = f"more than the {holdout_n:,} rows on hand: shown in the report, never blocks"
+            lines.append(_commented("    required: false", why))
+        elif holdout_n is None and target.fpr in advisory:
+            lines.append(_commented("    required: false", "shown in the report, never blocks"))
+    return lines
+
+
+def _want(policy: Policy, fpr: Decimal) -> _Wanted:
+    """The tolerance is the default policy's at this rate, or at the rarest it has."""
+    known = {target.fpr: target.max_relative_error for target in policy.targets}
+    error = known.get(fpr, known[min(known)])
+    target = Target(fpr=fpr, min_n=1, max_relative_error=error)
+    inside = math.ceil(100 / fpr)  # a fit sample that has seen the rate
+    planned = plan_target(policy, target, None, inside, 0.95)
+    if planned.equal_needed is None or planned.teeth_needed is None:
+        raise GateError(f"--targets: no number of rows proves {_percent(fpr)} by rule {policy.rule}; drop it")
+    return _Wanted(fpr, error, max(planned.equal_needed, planned.teeth_needed))
+
+
+def _entry(target: _Wanted, policy: Policy, holdout_n: int | None) -> list[str]:
+    """One target as YAML, every line with its comment."""
+    digits = 10 ** max(0, len(str(target.rows)) - 2)
+    rounded = -(-target.rows // digits) * digits
+    min_n = target.rows if holdout_n is not None and target.rows <= holdout_n < rounded else rounded
+    score = next(anchor.score for anchor in policy.contract if anchor.fpr == target.fpr)
+    above, below = target.error.above, target.error.below
+    low, high = (_percent(target.fpr * factor, " %") for factor in (1 - below, 1 + above))
+    lines = [
+        _commented(f"  - fpr: {_percent(target.fpr)}", f"calibrated score {score}"),
+        _commented(
+            f"    min_n: {min_n}", "enough held-out rows that a sound release passes 95 % of the time (fit on as many)"
+        ),
+    ]
+    if below >= 1:
+        text = f"    max_relative_error: {{above: {above}, below: {below}}}"
+        lines.append(_commented(text, f"at most {high}; only too many false positives count"))
+    else:
+        lines.append(_commented(f"    max_relative_error: {above}", f"the true rate may lie between {low} and {high}"))
+    return lines
+
+
+def _commented(text: str, comment: str) -> str:
+    return f"{text:<{_COMMENT}}# {comment}" if len(text) < _COMMENT else f"{text}   # {comment}"
+
+
+def _percent(rate: Decimal, sign: str = "%") -> str:
+    return f"{(rate * 100).normalize():f}{sign}"
+
+
+# --- the workflow -------------------------------------------------------------------------------------------
+
+
+def workflow(action: str | None = None) -> str:
+    """The workflow with the composite action of `OWNER/REPO@REF`, by default the one that gate was installed from."""
+    if action is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+@[\w./-]+", action, re.ASCII):
+        raise GateError(f"--action: must be OWNER/REPO@REF, got {action!r}; name the repository with gate's action")
+    repository, _, ref = (action or installed_from()).partition("@")
+    if repository == UNKNOWN:
+        ref += " # zizmor: ignore[unpinned-uses] name the repository, and its commit instead of the tag"
+    return _TEMPLATE.read_text(encoding="utf-8").replace("REPOSITORY", repository).replace("REF", ref)
+
+
+def installed_from() -> str:
+    """The repository and commit that pip took gate from, else a tag for the version in a repository to be named."""
+    installed = distribution("fpr-gate")
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    repository = re.fullmatch(r"\w+://(?:\w+@)?github\.[\w.]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?", origin.get("url", ""))
+    commit = origin.get("vcs_info", {}).get("commit_id", "")
+    if repository and re.fullmatch("[0-9a-f]{40}", commit):
+        return f"{repository[1]}@{commit}"
+    return f"{UNKNOWN}@v{installed.version}"
+
+
+# --- the files ----------------------------------------------------------------------------------------------
+
+
+def write(files: Mapping[Path, str], force: bool) -> None:
+    """All of the files or none; what is there stays, unless forced."""
+    for path in files:
+        if (path.exists() or path.is_symlink()) and not force:
+            raise GateError(f"{path}: must not exist yet; --force to replace it")
+    before = {path: path.read_bytes() if path.is_file() else None for path in files}
+    made: list[Path] = []
+    try:
+        for path, text in files.items():
+            made += _make_directories(path.parent)
+            write_file(path, text.encode())
+    except GateError:
+        for path, content in before.items():
+            _restore(path, content)
+        for directory in reversed(made):
+            directory.rmdir()
+        raise
+
+
+def _make_directories(directory: Path) -> list[Path]:
+    missing = [path for path in (directory, *directory.parents) if not path.exists()][::-1]
+    for path in missing:
+        try:
+            path.mkdir()
+        except OSError as error:
+            raise GateError(f"{path}: must be a directory that can be written, got {error.strerror}") from None
+    return missing
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    if content is not None:
+        write_file(path, content)
+    elif path.is_file():
+        path.unlink()

@@ -1,0 +1,123 @@
+"""What GitHub Actions is told of a verdict: step summary, annotations and step outputs, as text.
+
+The limits are the runner's: a summary above 1 MiB is dropped whole, and of the annotations of one kind in a step ten
+are kept. A line that starts with `::` is a command, so every text from outside is escaped into one line of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from gate import policy as policies
+from gate.errors import GateError, plural
+from gate.release import Record
+from gate.report import markdown
+from gate.report.rows import REASONS, clean
+from gate.report.templates import shortened
+
+MAX_SUMMARY_BYTES = 900 * 1024
+MAX_OUTPUT_BYTES = 1_000_000
+MAX_ANNOTATIONS = 10
+MAX_CHARACTERS = 2000  # of a message; the runner cuts it at 4096
+
+
+# --- the step summary ---------------------------------------------------------------------------------------
+
+
+def summary(record: Record) -> str:
+    """The Markdown report, which is far smaller than a summary may be."""
+    return markdown.render(record)
+
+
+def refusal(error: str) -> str:
+    """The summary of a run that could not judge."""
+    lines = error.splitlines()
+    shown = [f"- {markdown.escape(shortened(line, MAX_CHARACTERS))}" for line in lines[:MAX_ANNOTATIONS]]
+    more = f"\nAnd {plural(len(lines) - len(shown), 'more line')} in the log.\n" if len(lines) > len(shown) else ""
+    return "# NO JUDGEMENT: this release was not judged\n\n" + "\n".join(shown) + f"\n{more}"
+
+
+# --- annotations --------------------------------------------------------------------------------------------
+
+
+def errors(record: Record, policy_file: str | None) -> list[str]:
+    """One error for every finding that blocks, at its line of the policy where that is a file of the repository."""
+    blocking = sorted((finding for finding in record.findings if finding.blocks), key=lambda f: f.outcome != "fail")
+    lines = _lines(record) if policy_file is not None else {}
+    shown = blocking if len(blocking) <= MAX_ANNOTATIONS else blocking[: MAX_ANNOTATIONS - 1]
+    found = [
+        error(
+            f"{finding.check}: {finding.outcome} ({REASONS.get(finding.reason, finding.reason)})",
+            ". What would help: ".join(filter(None, [finding.message, finding.remedy])),
+            policy_file,
+            _line(finding.check, lines),
+        )
+        for finding in shown
+    ]
+    if len(shown) < len(blocking):
+        rest = plural(len(blocking) - len(shown), "more finding")
+        found.append(error(f"{rest} block this release", "the report lists all of them", policy_file, None))
+    return found
+
+
+def error(title: str, message: str, file: str | None = None, line: int | None = None) -> str:
+    """The workflow command that marks an error, on one line whatever the texts hold."""
+    properties = {"title": shortened(clean(title), 200)}
+    if file is not None:
+        properties |= {"file": file, "line": str(line or 1)}
+    named = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
+    text = "\n".join(clean(part) for part in message.splitlines())
+    return f"::error {named}::{_escape(shortened(text, MAX_CHARACTERS))}"
+
+
+def _lines(record: Record) -> dict[str, int]:
+    """The line of every check in the policy's text, which the record carries; elsewhere a record may hold any text."""
+    try:
+        document = policies.parse(record.policy.content, record.policy.path)
+    except GateError:
+        return {}
+    lines = document.lines
+    keys = {str(place[-1]): line for place, line in lines.items() if place and place[:-1] in ((), ("checks",))}
+    return keys | {target.check: lines["targets", i] for i, target in enumerate(document.policy.targets)}
+
+
+def _line(check: str, lines: dict[str, int]) -> int | None:
+    """A segment's line is that of `segments`; `granularity@0.001` is the check's, or else the target's."""
+    name, slash, _ = check.partition("/")
+    kind, _, rate = name.partition("@")
+    places = (*(["segments"] if slash else []), name, kind, f"fpr@{rate}")
+    return next((lines[place] for place in places if place in lines), None)
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# --- step outputs -------------------------------------------------------------------------------------------
+
+
+def outputs(record: Record, exit_code: int, directory: PurePath | None) -> dict[str, str]:
+    """What later steps read; paths only where files were written."""
+    found = {"outcome": record.outcome, "exit-code": str(exit_code)}
+    if directory is None:
+        return found
+    files = {
+        "directory": directory,
+        "report-html": directory / "report.html",
+        "report-md": directory / "report.md",
+        "verdict-json": directory / "verdict.json",
+        "calibrator": directory / "calibrator.joblib",
+        "predicate": directory / "predicate.json",
+    }
+    paths = {name: str(path) for name, path in files.items()}
+    return found | paths | {"calibrator-sha256": record.calibrator.sha256}
+
+
+def output_lines(values: Mapping[str, str], delimiter: str) -> str:
+    """Each value between two lines of a delimiter that the caller draws at random, so that no value can end it."""
+    return "".join(f"{name}<<{delimiter}\n{value}\n{delimiter}\n" for name, value in values.items())

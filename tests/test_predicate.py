@@ -1,0 +1,107 @@
+"""The attestation predicate is a published in-toto test result, and never says more than the verdict does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
+from records import ATTACKS, RECORDS, with_text
+
+import gate
+from gate.release import Record, read_record
+from gate.report import predicate
+
+FIELDS = ["result", "configuration", "passedTests", "warnedTests", "failedTests"]
+ABSENT = {"uri": "", "content": "", "downloadLocation": "", "mediaType": ""}  # of a resource descriptor
+
+
+def rendered(record: Record) -> dict[str, Any]:
+    """The predicate, once in-toto's own published message has taken every field of it."""
+    text = predicate.render(record)
+    message = json_format.Parse(text, test_result_pb2.TestResult())
+    content: dict[str, Any] = json.loads(text)
+    assert json_format.MessageToDict(message, always_print_fields_with_no_presence=True) == {
+        **content,
+        "configuration": [{**ABSENT, **descriptor} for descriptor in content["configuration"]],
+        "url": "",
+    }
+    return content
+
+
+@pytest.mark.parametrize(
+    ("case", "result", "tests"),
+    [
+        ("pass", "PASSED", {"passed": 4, "warned": 0, "failed": 0}),
+        ("fail", "FAILED", {"passed": 2, "warned": 1, "failed": 1}),
+        ("inconclusive", "FAILED", {"passed": 1, "warned": 1, "failed": 2}),
+        ("waived", "WARNED", {"passed": 2, "warned": 2, "failed": 0}),
+    ],
+)
+def test_the_result_follows_the_verdict(case: str, result: str, tests: dict[str, int]) -> None:
+    """Inconclusive is FAILED, waived is WARNED, and every check stands in one list."""
+    record = RECORDS[case]
+    content = rendered(record)
+    assert content["result"] == result
+    assert {kind: len(content[f"{kind}Tests"]) for kind in tests} == tests
+    listed = [name for kind in tests for name in content[f"{kind}Tests"]]
+    assert sorted(listed) == sorted(finding.check for finding in record.findings)
+    assert list(content) == FIELDS
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_only_an_unblemished_pass_is_PASSED(data: st.DataObject) -> None:  # noqa: N802 - the word of the format
+    """Whatever a record says of its findings and of itself: also one that contradicts itself."""
+    findings = []
+    for finding in RECORDS["waived"].findings:
+        outcome = data.draw(st.sampled_from(["pass", "fail", "inconclusive"]))
+        required, waived = data.draw(st.booleans()), data.draw(st.booleans())
+        changed = {"outcome": outcome, "required": required, "waived": waived, "blocks": data.draw(st.booleans())}
+        findings.append(finding.model_copy(update=changed))
+    overall = data.draw(st.sampled_from(["pass", "fail", "inconclusive"]))
+    content = rendered(RECORDS["pass"].model_copy(update={"findings": tuple(findings), "outcome": overall}))
+    clean = overall == "pass" and all(f.outcome == "pass" and not f.blocks for f in findings)
+    assert (content["result"] == "PASSED") == clean
+    assert (content["result"] == "FAILED") == (overall != "pass" or any(f.blocks for f in findings))
+
+
+def test_the_configuration_is_what_the_verdict_rests_on() -> None:
+    record = RECORDS["pass"]
+    digests = {entry["name"]: entry["digest"] for entry in rendered(record)["configuration"]}
+    assert digests == {
+        "policy": {"sha256": record.policy.sha256},
+        "fit": {"sha256": record.fit.sha256},
+        "holdout": {"sha256": record.holdout.sha256},
+        "calibrator": {"sha256": record.calibrator.sha256},
+    }
+    ids = record.model_copy(update={"holdout": record.holdout.model_copy(update={"rows_sha256": "1" * 64})})
+    assert rendered(ids)["configuration"][-1] == {"name": "holdout ids", "digest": {"sha256": "1" * 64}}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_hostile_names_stay_names(attack: str) -> None:
+    record = with_text(RECORDS["waived"], ATTACKS[attack])
+    assert rendered(record)["warnedTests"] == [ATTACKS[attack]] * 2
+
+
+def test_the_release_has_it_and_its_digests_are_those_of_the_files(tmp_path: Path) -> None:
+    scores = np.random.default_rng(1).beta(0.5, 8, 60_000)
+    gate.run(scores[:30_000], scores[30_000:], release="v1").write(tmp_path / "v1")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "v1").iterdir()}
+    manifest = json.loads(files["manifest.json"])["sha256"]
+    assert manifest["predicate.json"] == hashlib.sha256(files["predicate.json"]).hexdigest()
+    record = read_record(tmp_path / "v1")
+    assert predicate.render(record).encode() == files["predicate.json"]
+    digests = {entry["name"]: entry["digest"]["sha256"] for entry in rendered(record)["configuration"]}
+    assert digests["calibrator"] == hashlib.sha256(files["calibrator.joblib"]).hexdigest()
+    assert digests["policy"] == hashlib.sha256(record.policy.content.encode()).hexdigest()
+    for name, part in [("fit", scores[:30_000]), ("holdout", scores[30_000:])]:
+        assert digests[name] == hashlib.sha256(np.sort(part).astype("<f8").tobytes()).hexdigest()
