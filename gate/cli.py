@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 NO_JUDGEMENT, INTERNAL_ERROR, INTERRUPTED = 2, 70, 130
-JUDGING = (["run"],)  # the commands that end in a verdict, as their first argument
+JUDGING = (["run"], ["check"])  # the commands that end in a verdict, as their first argument
 
 EXIT_CODE_HELP = """\b
 Exit codes:

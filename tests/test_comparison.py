@@ -535,6 +535,7 @@ def test_a_check_counts_what_the_release_counted_without_fitting(place: Path, ch
     assert sorted(path.name for path in checked.iterdir()) == [
         "junit.xml",
         "manifest.json",
+        "predicate.json",
         "report.html",
         "report.md",
         "verdict.json",
