@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -455,14 +456,39 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run the command and turn whatever happens into the documented exit codes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as the files are, whatever the locale
-    sys.exit(_exit_code(args))
+    received: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        """Take back what was begun; a second signal must not stop that."""
+        received.append(number)
+        for known in _STOPS:
+            signal.signal(known, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in _STOPS:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # not where the caller ignores it
+            signal.signal(number, stop)
+    try:
+        code = _exit_code(args, received)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if received:
+        _log(f"stopped by {signal.Signals(received[0]).name}")
+        code = 128 + received[0]
+    sys.exit(code)
 
 
-def _exit_code(args: list[str] | None) -> int:
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _exit_code(args: list[str] | None, received: list[int]) -> int:
     try:
         return cli.main(args, prog_name="gate", standalone_mode=False) or 0
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except MemoryError:
+        _log("memory: must hold all scores at once, got too little; give fewer rows or use a larger machine")
+        return NO_JUDGEMENT
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "gate"
@@ -476,6 +502,8 @@ def _exit_code(args: list[str] | None) -> int:
     except SystemExit:  # click's way out when the reader of a help text has gone away; its code would read as a fail
         return NO_JUDGEMENT
     except Exception as error:
+        if received:  # libraries turn an interruption into errors of their own
+            return INTERRUPTED
         import traceback
 
         for line in traceback.format_exc().splitlines():

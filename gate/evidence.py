@@ -144,7 +144,7 @@ def measure(policy: Policy, calibrator: Calibrator, fit: Scores, holdout: Scores
             calibrator.facts.lowest_label,
             alpha=alpha,
             effective_n=worth,
-            predicted=_predicted(policy, p, len(fit), n),
+            predicted=predicted_counts(policy, p, len(fit), n),
             drift=pooled_test(fit.ordered, holdout.ordered, p),
             tied=tie_block(fit.ordered, p),
         )
@@ -206,7 +206,7 @@ def tie_block(fit: Floats, fpr: Fraction) -> TieBlock:
     return TieBlock(n - int(np.searchsorted(fit, score, "right")), n - int(np.searchsorted(fit, score, "left")), n)
 
 
-def _predicted(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:
+def predicted_counts(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:
     """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
     rank = float(fractional_rank(fpr, fit_n, policy.calibration.plotting_position))
     return beta_binomial(n, rank, fit_n - rank + 1).quantiles(0.05) if rank >= 1 else None

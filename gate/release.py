@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -38,8 +42,11 @@ class _Section(BaseModel):
 
 
 class ToolSection(_Section):
+    """`libraries` are the versions on which the bytes of the calibrator and of the reports depend."""
+
     name: str
     version: str
+    libraries: dict[str, str] | None = None
 
 
 class PolicySection(_Section):
@@ -121,7 +128,11 @@ class CalibratorSection(_Section):
 
 
 class FindingEntry(_Section):
-    """One check; the numbers from `target_fpr` on belong to FPR checks."""
+    """One check; the numbers from `target_fpr` on belong to FPR checks.
+
+    `drift_counts` are the rows of both samples that reach one score and the held-out ones among them; a threshold
+    near the target flags the first or the second number of `tied` fit rows.
+    """
 
     check: str
     outcome: Outcome
@@ -147,6 +158,8 @@ class FindingEntry(_Section):
     accepts: tuple[int, int] | None = None
     predicted: tuple[int, int] | None = None
     drift_p_value: float | None = None
+    drift_counts: tuple[int, int] | None = None
+    tied: tuple[int, int] | None = None
 
 
 class CurvePoint(_Section):
@@ -181,6 +194,12 @@ class CurveSection(_Section):
     roc: RocSection | None = None
 
 
+class ExchangeabilitySection(_Section):
+    """Rows of both samples that reach each of a list of scores, and the held-out ones among them."""
+
+    counts: tuple[tuple[int, int], ...]
+
+
 class WaiverEntry(_Section):
     check: str
     reason: str
@@ -209,6 +228,7 @@ class Record(_Section):
     reuse: ReuseSection | None = None
     split: SplitSection | None = None
     curve: CurveSection | None = None
+    exchangeability: ExchangeabilitySection | None = None
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -219,6 +239,7 @@ def compose(
     release: str,
     created: datetime,
     version: str,
+    libraries: dict[str, str] | None = None,
     document: Document,
     fit: Scores,
     holdout: Scores,
@@ -233,7 +254,7 @@ def compose(
     policy = document.policy
     return Record(
         schema_version=SCHEMA_VERSION,
-        tool=ToolSection(name="fpr-gate", version=version),
+        tool=ToolSection(name="fpr-gate", version=version, libraries=libraries),
         release=release,
         created=created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         outcome=verdict.outcome,
@@ -284,6 +305,7 @@ def compose(
         reuse=_reuse(document.policy, ledger, verdict.use),
         split=None if split is None else SplitSection(**asdict(split)),
         curve=_curve(curve) if curve else None,
+        exchangeability=ExchangeabilitySection(counts=verdict.scan.counts) if verdict.scan else None,
     )
 
 
@@ -352,6 +374,8 @@ def _entry(finding: Finding) -> FindingEntry:
         "accepts": finding.accepts,
         "predicted": measured.predicted,
         "drift_p_value": None if measured.drift is None else measured.drift.p_value,
+        "drift_counts": None if measured.drift is None else (measured.drift.pooled, measured.drift.held_out),
+        "tied": None if measured.tied is None else (measured.tied.above, measured.tied.through),
     }
     return entry.model_copy(update=numbers)
 
@@ -368,12 +392,25 @@ def read_record(directory: str | Path) -> Record:
     """Read `verdict.json` back, or say what is wrong with it."""
     path = Path(directory) / "verdict.json"
     try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_RECORD_BYTES + 1)
+        raw = read_regular(path, MAX_RECORD_BYTES)
     except OSError as error:
         raise GateError(
             f"{path}: must be the record of a release, got {error.strerror}; name a directory that `gate run` wrote"
         ) from None
+    return parse_record(raw, path)
+
+
+def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
+    """The bytes of a file, at most one more than `most`; a pipe would be waited for, a device may never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "something that is no file")
+        return file.read(most + 1)
+
+
+def parse_record(raw: bytes, path: str | Path) -> Record:
+    """The record in the bytes of a `verdict.json`; `path` only names it in messages."""
     if len(raw) > MAX_RECORD_BYTES:
         raise GateError(f"{path}: must be a record of at most {MAX_RECORD_BYTES:,} bytes; is this another file?")
     try:
@@ -393,8 +430,8 @@ def read_record(directory: str | Path) -> Record:
         raise GateError(f"{message}; write it again with `gate run`") from None
 
 
-def refuse_existing(directory: str | Path, force: bool) -> None:
-    """Stop before any work is done where the result could not be put."""
+def refuse_existing(directory: str | Path, force: bool) -> str:
+    """Stop before any work is done where the result could not be put; what `write` may replace there, by its digest."""
     target = Path(directory)
     try:
         if target.is_symlink() or (target.exists() and not target.is_dir()):
@@ -403,7 +440,7 @@ def refuse_existing(directory: str | Path, force: bool) -> None:
         if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
             raise GateError(f"{target}: must be in a directory that can be written, which {parent} is not")
         if not target.exists() or not any(target.iterdir()):
-            return
+            return NOTHING
         if not force:
             raise GateError(f"{target}: must not exist yet; choose another --out, or --force to replace this release")
         if not _is_release(target):
@@ -411,36 +448,102 @@ def refuse_existing(directory: str | Path, force: bool) -> None:
                 f"{target}: must be a release for --force to replace it, got a directory without a release's "
                 "manifest.json; choose another --out"
             )
+        return _identity(target)
     except OSError as error:
         raise GateError(f"{target}: must be a directory that can be written, got {error.strerror}") from None
+
+
+NOTHING = "nothing"  # what is there to replace where no release is
+
+
+def _identity(directory: Path) -> str:
+    """A release by its manifest: another run that has written there since shows in it."""
+    try:
+        return hashlib.sha256(read_regular(directory / "manifest.json", MAX_RECORD_BYTES)).hexdigest()
+    except FileNotFoundError:
+        return NOTHING
 
 
 def _is_release(directory: Path) -> bool:
     """Whether its manifest is one that `write` wrote: other programs have a manifest.json too."""
     try:
-        return "verdict.json" in json.loads((directory / "manifest.json").read_bytes())["sha256"]
+        return "verdict.json" in json.loads(read_regular(directory / "manifest.json", MAX_RECORD_BYTES))["sha256"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return False
 
 
-def write(directory: str | Path, files: Mapping[str, bytes], force: bool) -> None:
-    """Write the files and their manifest beside the target, then rename: the directory appears whole."""
+def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replaces: str | None = None) -> None:
+    """Write the files and their manifest beside the target, then rename: the directory appears whole.
+
+    `replaces` is what `refuse_existing` found when the run began. Where another run has written there since, that
+    one has won, and this one says so.
+    """
     target = Path(os.path.abspath(directory))
     manifest = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
     content = json.dumps({"schema_version": SCHEMA_VERSION, "sha256": manifest}, indent=2) + "\n"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        refuse_existing(target, force)
-        staging = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".partial", dir=target.parent))
-        try:
+        if replaces is None:
+            replaces = refuse_existing(target, force)
+        with _staging(target.parent) as staging:
             for name, data in {**files, "manifest.json": content.encode()}.items():
                 _write_durably(staging / name, data)
             staging.chmod(0o777 & ~_umask())
-            _put_in_place(staging, target)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            with _locked(target.parent):
+                if _identity(target) != replaces:
+                    raise GateError(
+                        f"{target}: must be written by one run at a time, got a release that another run has written "
+                        "meanwhile; that one stays, nothing else was written"
+                    )
+                refuse_existing(target, force)
+                _put_in_place(staging, target)
     except OSError as error:
         raise GateError(f"{target}: must be writable, got {error.strerror or error}; nothing was written") from None
+
+
+@contextlib.contextmanager
+def _staging(parent: Path) -> Iterator[Path]:
+    """A new directory to write in, locked while this process lives, and gone at the end.
+
+    A process that is killed leaves its directory behind, unlocked: the next run here removes it.
+    """
+    with _locked(parent):
+        for left in parent.glob(".gate-*.partial"):
+            with contextlib.suppress(OSError), _locked(left, wait=False):
+                shutil.rmtree(left, ignore_errors=True)
+        staging = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".partial", dir=parent))
+        lock = contextlib.ExitStack()
+        lock.enter_context(_locked(staging))
+    with lock:
+        try:
+            yield staging
+        finally:
+            _remove(staging)
+
+
+def _remove(staging: Path) -> None:
+    """Delete it even where a signal comes in between."""
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a directory's lock, which the system takes back from a process that dies; no file is left behind.
+
+    Without `wait`, an error where another process holds it. Some network file systems lock no directories: there
+    nothing tells a dead process's directory from a living one's, and it stays.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW if not wait else os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError) if wait else contextlib.nullcontext():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -471,9 +574,14 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def _put_in_place(staging: Path, target: Path) -> None:
-    """Rename onto the target; an older release there is set aside first and comes back whatever goes wrong."""
+    """Rename onto the target. An older release there changes places with the new one in one step.
+
+    Where the file system cannot do that, the older one is set aside first and comes back whatever goes wrong.
+    """
     if not target.exists() or not any(target.iterdir()):
         staging.rename(target)
+        return
+    if _exchanged(staging, target):
         return
     aside = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".replaced", dir=target.parent))
     old = aside / "release"
@@ -485,6 +593,23 @@ def _put_in_place(staging: Path, target: Path) -> None:
         aside.rmdir()
         raise
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two directories change places at once, by Linux's renameat2; False where there is no such thing."""
+    import ctypes
+
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code))
 
 
 def _put_back(old: Path, target: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
+import errno
 import glob
 import gzip
 import hashlib
@@ -277,6 +278,14 @@ def _read_file(file: _File, columns: Columns, alone: bool) -> tuple[Mapping[str,
         raise GateError(f"{file}: must exist, got no such file; check the name") from None
     except PermissionError:
         raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
+    except MemoryError as error:
+        what = f"must be a readable {file.suffix} file that fits into memory, got: {_reason(error)}"
+        raise GateError(f"{file}: {what}; give fewer rows or use a larger machine") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # what is packed or piped is copied first
+            what = f"must fit into the temporary directory, got: {_reason(error)}"
+            raise GateError(f"{file}: {what}; set TMPDIR to a place with more room") from None
+        raise GateError(f"{file}: must be a readable {file.suffix} file, got: {_reason(error)}; {remedy}") from None
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {_reason(error)}; {remedy}") from None
     rows = len(table[columns.score])

@@ -56,6 +56,7 @@ class Verdict:
     findings: tuple[Finding, ...]
     waivers: tuple[WaiverUse, ...]
     use: Use | None = None
+    scan: TailScan | None = None
 
 
 def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
@@ -68,7 +69,7 @@ def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
     blocking = {finding.outcome for finding in findings if finding.blocks}
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
     uses = tuple(_waiver_use(waiver, findings, today) for waiver in policy.waivers)
-    return Verdict(outcome, _overall_reason(outcome, findings), findings, uses, evidence.use)
+    return Verdict(outcome, _overall_reason(outcome, findings), findings, uses, evidence.use, evidence.tail_scan)
 
 
 def _all_findings(policy: Policy, evidence: Evidence) -> Iterator[Finding]:

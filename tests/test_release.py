@@ -114,7 +114,13 @@ def test_an_existing_release_is_refused_without_force(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
-def test_force_replaces_a_release_and_leaves_nothing_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_force_replaces_a_release_and_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """In one step, and where the file system cannot exchange two directories, in two."""
+    if not at_once:
+        monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", {**FILES, "old-report.md": b"old"}, force=False)
     write(tmp_path / "v1", NEWER, force=True)
     found = snapshot(tmp_path / "v1")
@@ -234,6 +240,7 @@ def test_a_failing_replacement_puts_the_old_release_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, error: BaseException
 ) -> None:
     """Whether setting the old one aside fails or putting the new one in its place, and also on Ctrl-C between."""
+    monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", FILES, force=False)
     before = snapshot(tmp_path)
     fail_on_call(monkeypatch, Path, "rename", nth, error)
@@ -246,6 +253,7 @@ def test_a_failing_replacement_puts_the_old_release_back(
 def test_an_old_release_that_cannot_be_put_back_is_kept_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", FILES, force=False)
     before = snapshot(tmp_path / "v1")
     real, calls = Path.rename, iter(range(1, 10**6))
