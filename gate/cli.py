@@ -137,9 +137,8 @@ def run(
     document = policies.load(policy) if policy else policies.load_default()
     given = {"score": score_column, "label": label_column, "benign": benign_label}
     document = document.with_columns({**given, "group": group_column, "id": id_column})
-    if document.policy.reuse and ledger is None:
-        raise GateError(f"{document.path}: reuse: must have a ledger to count uses in, got none; give --ledger FILE")
-    refuse_existing(directory, force)
+    _require_ledger(document, ledger)
+    replaces = refuse_existing(directory, force)
     columns, domain = document.policy.data, document.policy.calibration.domain
     divided = None
     if split is None:
@@ -151,7 +150,7 @@ def run(
         fit, holdout, divided = divide(benign, split, seed)
         _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out")
     out_directory = None if dry_run else directory
-    return _gate(document, release, created, fit, holdout, out_directory, force, as_json, ledger, divided)
+    return _gate(document, release, created, fit, holdout, out_directory, force, as_json, ledger, divided, replaces)
 
 
 @cli.command()
@@ -261,6 +260,40 @@ def report(directory: str, format_: str, output: str) -> None:
 
 
 @cli.command()
+@click.argument("directory", type=_name, metavar="RELEASE_DIR")
+@click.option("--fit", "fit_paths", type=_name, multiple=True, metavar="FILE", help="The scores it was fitted on.")
+@click.option(
+    "--holdout", "holdout_paths", type=_name, multiple=True, metavar="FILE", help="The scores it was judged on."
+)
+@click.option("--benign", "benign_paths", type=_name, multiple=True, metavar="FILE", help="The scores that it split.")
+def verify(
+    directory: str, fit_paths: tuple[str, ...], holdout_paths: tuple[str, ...], benign_paths: tuple[str, ...]
+) -> int:
+    """Check that a release is what its counts, its policy and its data give.
+
+    One line says of each check whether it holds. Without the data, the digests, the policy, the calibrator, the
+    verdict and the reports are checked; with them, the counts and the fit are repeated. The pickle is never loaded.
+
+    \b
+    Exit codes of this command:
+      0  everything holds
+      1  something does not hold
+      2  no judgement possible, or something cannot be checked by this version
+
+    \b
+    Example:
+      gate verify releases/v2.4.0
+      gate verify releases/v2.4.0 --fit benign-fit.parquet --holdout benign-holdout.parquet
+    """
+    from gate.verification import Data, state_of
+    from gate.verification import verify as check
+
+    checks = check(directory, Data(fit_paths, holdout_paths, benign_paths))
+    _print("".join(f"{_inert(found.line)}\n" for found in checks))
+    return {"holds": 0, "does not hold": 1, "cannot be checked": NO_JUDGEMENT}[state_of(checks)]
+
+
+@cli.command()
 @click.argument("file", type=click.Choice(["policy", "record"]))
 def schema(file: str) -> None:
     """Print the JSON Schema of a policy or of a record (verdict.json).
@@ -291,54 +324,17 @@ def _gate(
     as_json: bool,
     ledger: str | None = None,
     divided: Split | None = None,
+    replaces: str | None = None,
 ) -> int:
     """From scores to an exit code; every report is written before the code is given."""
-    from gate import ledger as ledgers
-    from gate.calibrator import fit_sorted
-    from gate.curve import trace
-    from gate.evidence import measure
-    from gate.planning import warnings
-    from gate.release import compose, write
-    from gate.verdict import judge
+    from gate.api import gate_release
 
-    policy = document.policy
-    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
-    rows, question = holdout.rows_sha256 or holdout.sha256, f"{calibrator.sha256} {document.sha256}"
-    use = ledgers.use_of(ledgers.read(ledger), rows, question) if ledger else None
-    evidence = measure(policy, calibrator, fit, holdout, use)
-    verdict = judge(policy, evidence, created.date())
-    record = compose(
-        release=release,
-        created=created,
-        version=_version(),
-        document=document,
-        fit=fit,
-        holdout=holdout,
-        calibrator=calibrator,
-        verdict=verdict,
-        warnings=(
-            *warnings(policy, len(fit), evidence.effective_n),
-            *ledgers.warnings(use, holdout.rows_sha256, policy),
-        ),
-        ledger=ledger,
-        split=divided,
-        curve=trace(calibrator, holdout.ordered, policy.alpha(use.number if use else 1)),
-    )
+    judged = gate_release(document, release, created, fit, holdout, ledger=ledger, split=divided)
     if out is not None:
-        files = {
-            "calibrator.joblib": calibrator.artifact,
-            "calibrator.json": calibrator.to_json().encode(),
-            "verdict.json": record.to_json().encode(),
-            "report.html": _render(record, "html").encode(),
-            "report.md": _render(record, "md").encode(),
-            "junit.xml": _render(record, "junit").encode(),
-        }
-        if ledger is not None:  # before the release appears: no verdict without its use counted
-            ledgers.append(ledger, ledgers.Entry(rows, question, release, record.created, record.outcome))
-        write(out, files, force)
-    _print(_render(record, "json" if as_json else "text", to_terminal=True))
+        judged.write(out, force, replaces)
+    _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
-    return EXIT_CODES[record.outcome]
+    return EXIT_CODES[judged.outcome]
 
 
 def _require_samples(
@@ -350,16 +346,23 @@ def _require_samples(
         raise click.UsageError("give either --fit and --holdout, or --benign and --split")
 
 
-def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
-    from gate.report import html, junit, markdown, terminal
+def _require_ledger(document: Document, ledger: str | None) -> None:
+    from gate.ledger import require
 
-    if format_ == "text":
-        to_terminal = to_terminal and _is_terminal()
-        return terminal.render(record, width=_width() if to_terminal else 80, color=to_terminal and _color_wanted())
+    require(document, ledger)
+
+
+def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
     if format_ == "json":
         return record.to_json()
-    renderers = {"html": html.render, "md": markdown.render, "junit": junit.render}
-    return renderers[format_](record)
+    if format_ == "text":
+        from gate.report import terminal
+
+        to_terminal = to_terminal and _is_terminal()
+        return terminal.render(record, width=_width() if to_terminal else 80, color=to_terminal and _color_wanted())
+    from gate.report import html, junit, markdown
+
+    return {"html": html.render, "md": markdown.render, "junit": junit.render}[format_](record)
 
 
 # --- the clock, the environment and the terminal ------------------------------------------------------------
@@ -378,12 +381,6 @@ def _now() -> datetime:
         raise GateError(
             f"SOURCE_DATE_EPOCH: must be whole seconds since 1970, got {epoch[:40]!r}; unset it to use the clock"
         ) from None
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("fpr-gate")
 
 
 def _is_terminal() -> bool:

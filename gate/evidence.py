@@ -119,8 +119,13 @@ class Use:
     earlier: tuple[str, ...]
 
 
-def measure(policy: Policy, calibrator: Calibrator, fit: Scores, holdout: Scores, use: Use | None = None) -> Evidence:
-    """Count the held-out benign scores that reach each target's threshold, and test them against the fit sample."""
+def measure(
+    policy: Policy, calibrator: Calibrator, fit: Scores | None, holdout: Scores, use: Use | None = None
+) -> Evidence:
+    """Count the held-out benign scores that reach each target's threshold, and test them against the fit sample.
+
+    Without the fit sample, what takes both is left out.
+    """
     alpha = policy.alpha(use.number if use else 1)
     n, deff = len(holdout), 1.0
     measured = {}
@@ -144,12 +149,13 @@ def measure(policy: Policy, calibrator: Calibrator, fit: Scores, holdout: Scores
             calibrator.facts.lowest_label,
             alpha=alpha,
             effective_n=worth,
-            predicted=predicted_counts(policy, p, len(fit), n),
-            drift=pooled_test(fit.ordered, holdout.ordered, p),
-            tied=tie_block(fit.ordered, p),
+            predicted=predicted_counts(policy, p, calibrator.facts.n, n),
+            drift=pooled_test(fit.ordered, holdout.ordered, p) if fit is not None else None,
+            tied=tie_block(fit.ordered, p) if fit is not None else None,
         )
     measurements = tuple(measured[target] for target in policy.targets)
-    return Evidence(measurements, tail_scan(fit.ordered, holdout.ordered), use)
+    scan = tail_scan(fit.ordered, holdout.ordered) if fit is not None else None
+    return Evidence(measurements, scan, use)
 
 
 def measure_target(

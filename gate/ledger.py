@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gate.errors import GateError
 from gate.evidence import Use
-from gate.policy import Policy
+from gate.policy import Document, Policy
 
 MAX_BYTES = 100_000_000
 
@@ -49,6 +49,12 @@ def read(path: str) -> list[Entry]:
             ) from None
         entries.append(entry)
     return entries
+
+
+def require(document: Document, ledger: str | None) -> None:
+    """A policy that pays for re-use must have its uses counted."""
+    if document.policy.reuse and ledger is None:
+        raise GateError(f"{document.path}: reuse: must have a ledger to count uses in, got none; give --ledger FILE")
 
 
 def use_of(entries: list[Entry], rows: str, question: str) -> Use:

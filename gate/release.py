@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gate.evidence import Use
     from gate.policy import Document, Policy
     from gate.scores import Scores, Split
-    from gate.verdict import Finding, Verdict
+    from gate.verdict import Finding, Verdict, WaiverUse
 
 SCHEMA_VERSION = 1
 MAX_RECORD_BYTES = 50_000_000
@@ -87,13 +87,15 @@ class FitSection(_Section):
 
 
 class HoldoutSection(_Section):
-    """`rows_sha256` is over the sorted ids of the rows, where the policy names a column of them."""
+    """`rows_sha256` is over the sorted ids of the rows, where the policy names a column of them; `duplicates` counts
+    the rows that repeat the id of another."""
 
     sources: tuple[SourceEntry, ...]
     sha256: str
     n: int
     rows_sha256: str | None = None
     groups: int | None = None
+    duplicates: int | None = None
 
 
 class SplitSection(_Section):
@@ -281,6 +283,7 @@ def compose(
             n=len(holdout),
             rows_sha256=holdout.rows_sha256,
             groups=None if holdout.groups is None else len(holdout.group_sizes),
+            duplicates=holdout.duplicates,
         ),
         calibrator=CalibratorSection(
             sha256=calibrator.sha256,
@@ -290,26 +293,27 @@ def compose(
             ties=policy.calibration.ties,
             contract=tuple(AnchorEntry(fpr=float(p.fpr), score=float(p.score)) for p in policy.contract),
         ),
-        findings=tuple(_entry(finding) for finding in verdict.findings),
-        waivers=tuple(
-            WaiverEntry(
-                check=use.waiver.check,
-                reason=use.waiver.reason,
-                owner=use.waiver.owner,
-                expires=use.waiver.expires.isoformat(),
-                status=use.status,
-            )
-            for use in verdict.waivers
-        ),
+        findings=tuple(finding_entry(finding) for finding in verdict.findings),
+        waivers=tuple(waiver_entry(use) for use in verdict.waivers),
         warnings=warnings,
-        reuse=_reuse(document.policy, ledger, verdict.use),
+        reuse=reuse_entry(document.policy, ledger, verdict.use),
         split=None if split is None else SplitSection(**asdict(split)),
-        curve=_curve(curve) if curve else None,
+        curve=curve_entry(curve) if curve else None,
         exchangeability=ExchangeabilitySection(counts=verdict.scan.counts) if verdict.scan else None,
     )
 
 
-def _reuse(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSection | None:
+def waiver_entry(use: WaiverUse) -> WaiverEntry:
+    return WaiverEntry(
+        check=use.waiver.check,
+        reason=use.waiver.reason,
+        owner=use.waiver.owner,
+        expires=use.waiver.expires.isoformat(),
+        status=use.status,
+    )
+
+
+def reuse_entry(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSection | None:
     if ledger is None or use is None:
         return None
     confidence = float(1 - policy.alpha(use.number))
@@ -320,7 +324,7 @@ def _sources(scores: Scores) -> tuple[SourceEntry, ...]:
     return tuple(SourceEntry(path=_storable(s.path), rows=s.rows, benign=s.benign) for s in scores.sources)
 
 
-def _curve(curve: Curve) -> CurveSection:
+def curve_entry(curve: Curve) -> CurveSection:
     return CurveSection(
         benign=curve.benign,
         floor=AnchorEntry(fpr=float(curve.floor.fpr), score=float(curve.floor.score)),
@@ -342,7 +346,7 @@ def _storable(path: str) -> str:
     return path.encode(errors="backslashreplace").decode()
 
 
-def _entry(finding: Finding) -> FindingEntry:
+def finding_entry(finding: Finding) -> FindingEntry:
     entry = FindingEntry(
         check=finding.check,
         outcome=finding.outcome,
@@ -479,14 +483,12 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
     one has won, and this one says so.
     """
     target = Path(os.path.abspath(directory))
-    manifest = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
-    content = json.dumps({"schema_version": SCHEMA_VERSION, "sha256": manifest}, indent=2) + "\n"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if replaces is None:
             replaces = refuse_existing(target, force)
         with _staging(target.parent) as staging:
-            for name, data in {**files, "manifest.json": content.encode()}.items():
+            for name, data in {**files, "manifest.json": manifest_of(files)}.items():
                 _write_durably(staging / name, data)
             staging.chmod(0o777 & ~_umask())
             with _locked(target.parent):
@@ -499,6 +501,12 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
                 _put_in_place(staging, target)
     except OSError as error:
         raise GateError(f"{target}: must be writable, got {error.strerror or error}; nothing was written") from None
+
+
+def manifest_of(files: Mapping[str, bytes]) -> bytes:
+    """The content of `manifest.json`: the digest of every other file."""
+    digests = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    return (json.dumps({"schema_version": SCHEMA_VERSION, "sha256": digests}, indent=2) + "\n").encode()
 
 
 @contextlib.contextmanager

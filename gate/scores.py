@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.fs
+import pyarrow.interchange
 import pyarrow.json
 import pyarrow.parquet
 from numpy.typing import NDArray
@@ -63,6 +64,11 @@ class Scores:
         return None if self.ids is None else _digest(self.ids)
 
     @cached_property
+    def duplicates(self) -> int | None:
+        """How many rows repeat the id of an earlier one; equal scores without ids say nothing."""
+        return None if self.ids is None else len(self.ids) - int(pc.count_distinct(self.ids).as_py())
+
+    @cached_property
     def group_sizes(self) -> Floats:
         return np.bincount(self.groups if self.groups is not None else []).astype(np.float64)
 
@@ -91,27 +97,89 @@ class Scores:
 
 def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float]) -> Scores:
     """Read the benign scores of one or more files, or raise at the first row that is not a score."""
-    parts: list[Floats] = []
-    sources, groups, ids = [], [], []
+    parts, sources = [], []
     for path in paths:
-        rows, first = 0, len(parts)
         files = _find(path)
-        for file in files:
-            table, benign = _read_file(file, columns, alone=len(files) == 1)
-            values = _to_float64(table[columns.score], columns.score, file, benign)
-            _refuse_outside(values, columns.score, domain, file, benign)
-            parts.append(values)
-            rows += len(table[columns.score])
-            if columns.group is not None:
-                groups.append(_names(table[columns.group], columns.group, file, benign))
-            if columns.id is not None:
-                ids.append(_names(table[columns.id], columns.id, file, benign))
-        sources.append(Source(path, rows, sum(map(len, parts[first:]))))
-    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        found = [_sample(file, _read_file(file, columns), columns, domain, alone=len(files) == 1) for file in files]
+        sources.append(Source(path, sum(part.rows for part in found), sum(len(part.values) for part in found)))
+        parts += found
+    return _join(parts, tuple(sources))
+
+
+def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, float]) -> Scores:
+    """The benign scores in a NumPy array, an Arrow array or table, a data frame, or the files that are named.
+
+    A data frame is anything that speaks the Arrow PyCapsule or the DataFrame interchange protocol. `name` stands for
+    the data in messages and in the record.
+    """
+    if isinstance(data, Scores):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return read([os.fspath(data)], columns, domain)
+    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
+        return read([os.fspath(path) for path in data], columns, domain)
+    place = _File(name, name)
+    table = _columns_of(data, _wanted(columns), place)
+    part = _sample(place, table, columns, domain, alone=True)
+    return _join([part], (Source(name, part.rows, len(part.values)),))
+
+
+def _columns_of(data: Any, names: list[str], place: _File) -> Mapping[str, Any]:
+    """The named columns of an object in memory; an array alone is the scores."""
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            array = pa.chunked_array(data)
+        elif hasattr(data, "__arrow_c_array__"):
+            array = pa.chunked_array([pa.array(data)])
+        elif hasattr(data, "__dataframe__"):
+            array = pa.chunked_array(pyarrow.interchange.from_dataframe(data))
+        else:
+            array = np.asarray(data)
+    except Exception as error:  # whatever another library raises in its half of a protocol
+        raise GateError(
+            f"{place}: must be an array, an Arrow table or a data frame, got {type(data).__name__}: {_reason(error)}"
+        ) from None
+    if isinstance(array, np.ndarray) or not pa.types.is_struct(array.type):
+        if len(names) > 1:
+            raise GateError(f"{place}: must have a column {names[1]!r}, got an array, which has none; give a table")
+        return {names[0]: _one_dimensional(array, place) if isinstance(array, np.ndarray) else array}
+    table = pa.Table.from_struct_array(array)
+    _require(names, table.column_names, place)
+    return _columns(table, names)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What one file or object gave: its rows counted, the columns of the benign ones."""
+
+    rows: int
+    values: Floats
+    groups: Any
+    ids: Any
+
+
+def _sample(
+    file: _File, table: Mapping[str, Any], columns: Columns, domain: tuple[float, float], alone: bool
+) -> _Sample:
+    benign = None if columns.label is None else _benign_rows(table[columns.label], columns, file, alone)
+    values = _to_float64(table[columns.score], columns.score, file, benign)
+    _refuse_outside(values, columns.score, domain, file, benign)
+    groups, ids = (name and _names(table[name], name, file, benign) for name in (columns.group, columns.id))
+    return _Sample(len(table[columns.score]), values, groups, ids)
+
+
+def _join(parts: list[_Sample], sources: tuple[Source, ...]) -> Scores:
+    values = parts[0].values if len(parts) == 1 else np.concatenate([part.values for part in parts])
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)
         raise GateError(f"{names}: must hold at least 2 benign scores, got {len(values)}; give more benign rows")
-    return Scores(values, tuple(sources), _number(groups) if groups else None, _joined(ids) if ids else None)
+    groups, ids = ([getattr(part, name) for part in parts] for name in ("groups", "ids"))
+    return Scores(
+        values,
+        sources,
+        None if groups[0] is None else _number(groups),
+        None if ids[0] is None else _joined(ids),
+    )
 
 
 @dataclass(frozen=True)
@@ -257,16 +325,21 @@ def _opened(file: _File) -> Any:
     return gzip.open(file.path, "rb")
 
 
-def _read_file(file: _File, columns: Columns, alone: bool) -> tuple[Mapping[str, Any], NDArray[np.bool_] | None]:
-    """The columns that the policy names, and which of their rows are benign where it names labels."""
+def _wanted(columns: Columns) -> list[str]:
+    """The columns that the policy names, the scores first."""
+    named = [columns.score, columns.label, columns.group, columns.id]
+    return list(dict.fromkeys(name for name in named if name is not None))
+
+
+def _read_file(file: _File, columns: Columns) -> Mapping[str, Any]:
+    """The columns that the policy names."""
     if file.suffix not in _READERS:
         known, got = ", ".join(_READERS), file.suffix or "no suffix"
         raise GateError(
             f"{file}: must end in one of {known} (or these with .gz), got {got}; convert it to one of these"
         )
     reader, remedy = _READERS[file.suffix]
-    named = [columns.score, columns.label, columns.group, columns.id]
-    names = list(dict.fromkeys(name for name in named if name is not None and name not in file.keys))
+    names = [name for name in _wanted(columns) if name not in file.keys]
     try:
         with _fetched(file, columns) as local:
             if local.remote is None and os.stat(local).st_size == 0:
@@ -289,8 +362,8 @@ def _read_file(file: _File, columns: Columns, alone: bool) -> tuple[Mapping[str,
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {_reason(error)}; {remedy}") from None
     rows = len(table[columns.score])
-    table |= {key: pa.chunked_array([pa.repeat(value, rows)]) for key, value in file.keys.items() if key in named}
-    return table, None if columns.label is None else _benign_rows(table[columns.label], columns, file, alone)
+    keys = {key: value for key, value in file.keys.items() if key in _wanted(columns)}
+    return table | {key: pa.chunked_array([pa.repeat(value, rows)]) for key, value in keys.items()}
 
 
 # --- formats: each reads the named columns of one file into Arrow or NumPy arrays --------------------------

@@ -13,7 +13,19 @@ import gate
 
 PACKAGE = Path(gate.__file__).parent
 ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "calibrator", "exchangeability"]
-ORDER += ["evidence", "curve", "verdict", "planning", "ledger", "release", "report", "cli", "__main__"]
+ORDER += [
+    "evidence",
+    "curve",
+    "verdict",
+    "planning",
+    "ledger",
+    "release",
+    "report",
+    "api",
+    "verification",
+    "cli",
+    "__main__",
+]
 OWNERS = {
     "pydantic": {"policy", "release"},
     "pydantic_core": {"policy", "release"},
@@ -79,8 +91,10 @@ def test_a_library_is_imported_only_by_its_owners(path: Path) -> None:
             assert module_of(path) in OWNERS[library], f"{path.name}:{line} imports {library}"
 
 
-def test_the_package_itself_imports_nothing() -> None:
-    assert imports(PACKAGE / "__init__.py") == []
+def test_the_package_itself_offers_the_api_and_loads_it_on_first_use() -> None:
+    assert {name for _, name in imports(PACKAGE / "__init__.py")} == {"__future__", "typing", "gate.api"}
+    assert loaded_by("import gate") & {*SLOW} == set()
+    assert {"scipy", "sklearn"} <= loaded_by("import gate; gate.fit")
 
 
 def test_the_rules_see_imports_wherever_they_stand(tmp_path: Path) -> None:

@@ -1,0 +1,550 @@
+"""Verification: whether a release directory is what its own counts, policy and data give. It trusts no file in it.
+
+Each check says that something holds, does not hold, or cannot be checked here; the last is no pass. The pickle is
+never loaded.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from fractions import Fraction
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from gate import policy as policies
+from gate.api import libraries, rendered, warnings_of
+from gate.calibrator import Calibrator, count_flagged, fit_sorted, from_json
+from gate.contract import Contract
+from gate.curve import curve_of, grid
+from gate.errors import GateError, plural
+from gate.evidence import Evidence, Measurement, TieBlock, Use, measure, measure_target, predicted_counts
+from gate.exchangeability import TailScan, compare_counts, scan_counts
+from gate.policy import Document, Policy, Target
+from gate.release import (
+    FindingEntry,
+    Record,
+    curve_entry,
+    finding_entry,
+    manifest_of,
+    parse_record,
+    read_regular,
+    reuse_entry,
+    waiver_entry,
+)
+from gate.scores import Scores, read, split
+from gate.verdict import judge
+
+MAX_FILES = 100
+MAX_BYTES = 100_000_000  # of one file
+MAX_ROWS = 10**10
+
+State = Literal["holds", "does not hold", "cannot be checked"]
+# Sentences may change from version to version of gate; what they say of the verdict may not.
+SENTENCES = ("message", "remedy")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the answer."""
+
+    name: str
+    state: State
+    message: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.state}: {self.name}: {self.message}"
+
+
+class _CheckError(Exception):
+    """Why a check does not hold, or cannot be made."""
+
+    def __init__(self, message: str, state: State = "does not hold") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+@dataclass(frozen=True)
+class Data:
+    """The files that a person gives to check the counts and the fit with."""
+
+    fit: tuple[str, ...] = ()
+    holdout: tuple[str, ...] = ()
+    benign: tuple[str, ...] = ()
+
+
+def verify(directory: str | Path, data: Data = Data()) -> tuple[Check, ...]:  # noqa: B008, it is frozen
+    """Every check in order."""
+    files, strange = load(Path(directory))
+    checks = [_checked("manifest", lambda: _check_manifest(files, strange))]
+    try:
+        record = parse_record(files.get("verdict.json", b""), Path(directory) / "verdict.json")
+    except GateError as error:
+        if checks[0].state != "does not hold":
+            raise
+        return (*checks, Check("record", "does not hold", str(error)))
+    try:
+        document = _document(record)
+    except _CheckError as objection:
+        return (*checks, Check("policy", objection.state, str(objection)))
+    policy = document.policy
+    checks.append(
+        Check("policy", "holds", f"{policy.name!r} is the text with the recorded digest {document.sha256[:12]}")
+    )
+    checks.append(_checked("calibrator", lambda: _check_calibrator(files, record, policy)))
+    checks.append(_checked("verdict", lambda: _check_verdict(record, policy)))
+    checks.append(_checked("reports", lambda: _check_reports(files, record)))
+    fit, holdout = _read(record, policy, data)
+    if fit is not None:
+        checks.append(_checked("fit", lambda: _check_fit(fit, files, record, policy)))
+    if holdout is not None:
+        checks.append(_checked("holdout", lambda: _check_holdout(holdout, files, record, policy)))
+    if fit is not None and holdout is not None:
+        checks.append(_checked("samples", lambda: _check_samples(fit, holdout, record, policy)))
+    return tuple(checks)
+
+
+def state_of(checks: tuple[Check, ...]) -> State:
+    """One check that does not hold is enough, and one that could not be made is no pass."""
+    states: tuple[State, ...] = ("does not hold", "cannot be checked")
+    return next((state for state in states if any(check.state == state for check in checks)), "holds")
+
+
+def _checked(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name, "holds", check())
+    except _CheckError as objection:
+        return Check(name, objection.state, str(objection))
+
+
+def _other_installation(record: Record) -> str:
+    """How what wrote the record differs from this gate, in words: bytes are compared only between the same."""
+    theirs = {"gate": record.tool.version, **(record.tool.libraries or {})}
+    ours = {"gate": version("fpr-gate"), **libraries()}
+    other = [name for name in ours if theirs.get(name) != ours[name]]
+    return ", ".join(f"written with {name} {theirs.get(name, 'unknown')}, here {ours[name]}" for name in other)
+
+
+def _require(true: bool, message: str) -> None:
+    if not true:
+        raise _CheckError(message)
+
+
+# --- the files ----------------------------------------------------------------------------------------------
+
+
+def load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
+    """Every plain file of the directory, read once, and the names of what is none. Links are not followed."""
+    files: dict[str, bytes] = {}
+    strange = []
+    try:
+        names = sorted(os.listdir(directory))
+        for name in names[:MAX_FILES]:
+            try:
+                content = read_regular(directory / name, MAX_BYTES, follow=False)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                    raise
+                strange.append(name)
+                continue
+            if len(content) > MAX_BYTES:
+                strange.append(name)
+            else:
+                files[name] = content
+    except OSError as error:
+        raise GateError(f"{directory}: must be a release directory, got {error.strerror or error}") from None
+    if not {"manifest.json", "verdict.json"} & files.keys():
+        raise GateError(
+            f"{directory}: must be a release directory, got one without manifest.json and verdict.json; name one that "
+            "`gate run` wrote"
+        )
+    return files, strange + names[MAX_FILES:]
+
+
+def _check_manifest(files: Mapping[str, bytes], strange: list[str]) -> str:
+    others = {name: content for name, content in files.items() if name != "manifest.json"}
+    try:
+        content = json.loads(files.get("manifest.json", b""))
+        listed = {str(name): str(digest) for name, digest in content["sha256"].items()}
+        version = content["schema_version"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise _CheckError("manifest.json is missing or no manifest of a release") from None
+    if isinstance(version, int) and version > 1:
+        raise _CheckError(f"manifest.json has schema_version {version}; upgrade gate", "cannot be checked")
+    wrong = [name for name in listed if name in others and hashlib.sha256(others[name]).hexdigest() != listed[name]]
+    _require(not wrong, f"{_named(wrong)} changed after the release was written")
+    missing = sorted(listed.keys() - others.keys() - {*strange})
+    _require(not missing, f"{_named(missing)} listed but missing")
+    added = sorted(others.keys() - listed.keys())
+    _require(not added, f"{_named(added)} added after the release was written")
+    _require(not strange, f"{_named(strange)} not a plain file of a release's size")
+    _require(files["manifest.json"] == manifest_of(others), "manifest.json is not written as gate writes it")
+    return f"{plural(len(others), 'file')} with the digests listed, none missing, none added"
+
+
+def _named(names: list[str]) -> str:
+    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(name[:100] for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def _document(record: Record) -> Document:
+    """The recorded policy, read again from its text."""
+    section = record.policy
+    digest = hashlib.sha256(section.content.encode()).hexdigest()
+    _require(digest == section.sha256, f"its text has the digest {digest[:12]}, the record says {section.sha256[:12]}")
+    try:
+        document = policies.parse(section.content, "policy").with_columns(record.data.model_dump())
+    except GateError as error:
+        raise _CheckError(f"its text cannot be read: {str(error).splitlines()[0]}") from None
+    policy = document.policy
+    _refuse_differences(
+        "policy",
+        {"name": section.name, "rule": section.rule, "confidence": section.confidence},
+        {"name": policy.name, "rule": policy.rule, "confidence": float(policy.confidence)},
+    )
+    _refuse_differences("data", record.data.model_dump(), policy.data.model_dump())
+    return document
+
+
+# --- the calibrator -----------------------------------------------------------------------------------------
+
+
+def _calibrator(files: Mapping[str, bytes]) -> Calibrator:
+    try:
+        return from_json(files.get("calibrator.json", b"").decode(errors="replace"))
+    except GateError as error:
+        raise _CheckError(str(error)) from None
+
+
+def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
+    section, pickle = record.calibrator, files.get("calibrator.joblib", b"")
+    _refuse_differences(
+        "calibrator",
+        {"sha256": section.sha256, "bytes": section.bytes},
+        {"sha256": hashlib.sha256(pickle).hexdigest(), "bytes": len(pickle)},
+    )
+    calibrator = _calibrator(files)
+    _require(
+        calibrator.to_json().encode() == files["calibrator.json"], "calibrator.json is not what its own knots give"
+    )
+    _require(calibrator.settings == policy.calibration, "calibrator.json has other settings than the policy")
+    anchors = [(float(anchor.fpr), float(anchor.score)) for anchor in calibrator.contract.anchors]
+    promised = [(float(anchor.fpr), float(anchor.score)) for anchor in policy.anchors.anchors]
+    _require(anchors == promised, "calibrator.json has another contract than the policy")
+    facts, settings = calibrator.facts, policy.calibration
+    _refuse_differences(
+        "record",
+        {
+            "fit": {"n": record.fit.n, "distinct": record.fit.distinct, "lowest_label": record.fit.lowest_label},
+            "knots": section.knots,
+            "plotting_position": section.plotting_position,
+            "ties": section.ties,
+            "contract": [(anchor.fpr, anchor.score) for anchor in section.contract],
+        },
+        {
+            "fit": {"n": facts.n, "distinct": facts.distinct, "lowest_label": facts.lowest_label},
+            "knots": len(calibrator.knots[0]),
+            "plotting_position": settings.plotting_position,
+            "ties": settings.ties,
+            "contract": promised,
+        },
+    )
+    thresholds = {target.check: calibrator.thresholds[target.fpr] for target in policy.targets}
+    for finding in record.findings:
+        if finding.check in thresholds:
+            _refuse_differences(
+                finding.check, {"threshold": finding.threshold}, {"threshold": thresholds[finding.check]}
+            )
+    if record.curve is not None:
+        traced = replace(calibrator, contract=Contract(grid(policy.anchors))).thresholds
+        _refuse_differences("curve", [point.threshold for point in record.curve.points], [*traced.values()])
+    if calibrator.artifact != pickle:
+        other = _other_installation(record)
+        _require(bool(other), "calibrator.joblib is not the pipeline of calibrator.json; do not load it")
+        raise _CheckError(
+            "calibrator.json agrees with the record and calibrator.joblib has the recorded digest, but whether it is "
+            f"the same pipeline shows only where it was written: {other}",
+            "cannot be checked",
+        )
+    return "calibrator.json agrees with policy and record, and calibrator.joblib is its pipeline, byte for byte"
+
+
+# --- the verdict --------------------------------------------------------------------------------------------
+
+
+def _check_verdict(record: Record, policy: Policy) -> str:
+    _refuse_impossible(record)
+    evidence = evidence_of(policy, record)
+    verdict = judge(policy, evidence, _day(record))
+    again = [finding_entry(finding) for finding in verdict.findings]
+    unknown = [finding.check for finding in record.findings if finding.check not in {f.check for f in again}]
+    if unknown:
+        raise _CheckError(f"the record has no counts from which {_named(unknown)} to be judged", "cannot be checked")
+    reuse = reuse_entry(policy, record.reuse.ledger if record.reuse else None, evidence.use)
+    recorded: dict[str, Any] = {
+        "outcome": record.outcome,
+        "reason": record.reason,
+        "findings": [finding.model_dump() for finding in record.findings],
+        "waivers": [waiver.model_dump() for waiver in record.waivers],
+        "reuse": record.reuse.model_dump() if record.reuse else None,
+        "curve": record.curve.model_dump() if record.curve else None,
+        "warnings": record.warnings,
+    }
+    rejudged: dict[str, Any] = {
+        "outcome": verdict.outcome,
+        "reason": verdict.reason,
+        "findings": [finding.model_dump() for finding in again],
+        "waivers": [waiver_entry(waiver).model_dump() for waiver in verdict.waivers],
+        "reuse": reuse.model_dump() if reuse else None,
+        "curve": _curve(record, policy),
+        "warnings": warnings_of(policy, record.fit.n, evidence, record.holdout.rows_sha256, record.holdout.duplicates),
+    }
+    same_words = record.tool.version == version("fpr-gate")
+    for content in (recorded, rejudged):
+        if not same_words:
+            content |= {"findings": [{**f, **dict.fromkeys(SENTENCES)} for f in content["findings"]]}
+            content |= dict.fromkeys(("reason", "warnings"))
+    _refuse_differences("verdict.json", recorded, rejudged)
+    judged = (
+        f"{record.outcome} follows from the recorded counts and policy; {plural(len(again), 'finding')} judged again"
+    )
+    if not same_words:
+        other = _other_installation(record)
+        raise _CheckError(f"{judged}, but the sentences may be other ones: {other}", "cannot be checked")
+    return judged
+
+
+def evidence_of(policy: Policy, record: Record) -> Evidence:
+    """What was measured, from the counts that the record has of it: the inverse of `release.compose`."""
+    use = _use(record)
+    alpha = policy.alpha(use.number if use else 1)
+    if policy.reuse and use is None:
+        raise _CheckError("the record does not say which use of its held-out rows it is, as the policy's `reuse` needs")
+    measurements = tuple(_measurement(policy, target, record, alpha) for target in policy.targets)
+    return Evidence(measurements, _scan(record), use)
+
+
+def _use(record: Record) -> Use | None:
+    return Use(record.reuse.use, record.reuse.earlier) if record.reuse else None
+
+
+def _measurement(policy: Policy, target: Target, record: Record, alpha: Fraction) -> Measurement:
+    entry = _finding(record, target.check)
+    n, fit_n = record.holdout.n, record.fit.n
+    k, drift, tied = entry.false_positives, entry.drift_counts, entry.tied
+    if k is None or drift is None or tied is None:
+        raise _CheckError(f"the record lacks counts of {target.check}", "cannot be checked")
+    _require(0 <= k <= n, f"{target.check}: false_positives must be from 0 to {n}, got {k}")
+    _require(0 <= drift[1] <= min(drift[0], n), f"{target.check}: drift_counts are no counts of these samples")
+    _require(0 < drift[0] - drift[1] + n <= fit_n + n, f"{target.check}: drift_counts are no counts of these samples")
+    _require(0 <= tied[0] <= tied[1] <= fit_n, f"{target.check}: tied are no counts of the fit sample")
+    worth = None
+    if record.holdout.groups is not None:  # what the groups are worth cannot be told without them
+        worth = entry.effective_n
+        _require(
+            worth is not None and 0 < worth <= n, f"{target.check}: effective_n must be from 0 to {n}, got {worth}"
+        )
+    p = Fraction(target.fpr)
+    return measure_target(
+        policy,
+        target,
+        entry.threshold,
+        k,
+        n,
+        record.fit.lowest_label,
+        alpha=alpha,
+        effective_n=worth,
+        predicted=predicted_counts(policy, p, fit_n, n),
+        drift=compare_counts(*drift, n, n + fit_n),
+        tied=TieBlock(*tied, fit_n),
+    )
+
+
+def _scan(record: Record) -> TailScan:
+    section, n, total = record.exchangeability, record.holdout.n, record.holdout.n + record.fit.n
+    if section is None:
+        raise _CheckError("the record lacks the counts of exchangeability", "cannot be checked")
+    before = (0, 0)
+    for pooled, held_out in section.counts:
+        more, more_held_out = pooled - before[0], held_out - before[1]
+        possible = more > 0 and 0 <= more_held_out <= more and held_out <= n and pooled - held_out <= total - n
+        _require(possible, "exchangeability.counts are no counts of these samples")
+        before = (pooled, held_out)
+    return scan_counts(section.counts, n, total)
+
+
+def _curve(record: Record, policy: Policy) -> dict[str, Any] | None:
+    section = record.curve
+    if section is None:
+        return None
+    anchors = grid(policy.anchors)
+    _require(len(section.points) == len(anchors), f"the curve must have {len(anchors)} points")
+    n = record.holdout.n
+    points = dict(zip((anchor.fpr for anchor in anchors), section.points, strict=True))
+    counts = {fpr: point.false_positives for fpr, point in points.items()}
+    _require(all(0 <= k <= n for k in counts.values()), f"the curve's counts must be from 0 to {n}")
+    for target in policy.targets:
+        counted = _finding(record, target.check).false_positives
+        _require(counts.get(target.fpr, counted) == counted, f"the curve counts otherwise than {target.check}")
+    alpha = policy.alpha(record.reuse.use if record.reuse else 1)
+    thresholds = {fpr: point.threshold for fpr, point in points.items()}
+    again = curve_of(policy.anchors, thresholds, counts, n, record.fit.lowest_label, alpha)
+    return {**curve_entry(again).model_dump(), "roc": section.roc.model_dump() if section.roc else None}
+
+
+def _finding(record: Record, check: str) -> FindingEntry:
+    found = [finding for finding in record.findings if finding.check == check]
+    _require(len(found) == 1, f"the record must have one finding {check}, got {len(found)}")
+    return found[0]
+
+
+def _refuse_impossible(record: Record) -> None:
+    """Numbers that no sample has, before any arithmetic is done with them."""
+    for name, n in (("fit.n", record.fit.n), ("holdout.n", record.holdout.n)):
+        _require(2 <= n <= MAX_ROWS, f"{name} must be from 2 to {MAX_ROWS:,}, got {n}")
+    _require(0 < record.fit.lowest_label <= 1, "fit.lowest_label must be a rate")
+    for name, sample in (("fit", record.fit), ("holdout", record.holdout)):
+        benign = sum(source.benign for source in sample.sources)
+        _require(record.split is not None or benign == sample.n, f"{name}.n is not the benign rows of its sources")
+    if record.reuse is not None:
+        earlier = len(record.reuse.earlier)
+        _require(record.reuse.use == earlier + 1, f"reuse.use must be {earlier + 1}, got {record.reuse.use}")
+
+
+def _day(record: Record) -> date:
+    try:
+        return datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).date()
+    except ValueError:
+        raise _CheckError(f"created must be a time such as 2026-03-01T12:00:00Z, got {record.created[:40]!r}") from None
+
+
+# --- the reports --------------------------------------------------------------------------------------------
+
+
+def _check_reports(files: Mapping[str, bytes], record: Record) -> str:
+    expected = rendered(record)
+    differs = sorted(name for name, content in expected.items() if files.get(name) != content)
+    unknown = sorted(files.keys() - expected.keys() - {"manifest.json", "calibrator.joblib", "calibrator.json"})
+    if differs or unknown:
+        other = _other_installation(record)
+        if other:
+            raise _CheckError(
+                f"{_named(differs + unknown)} to be compared where it was written: {other}", "cannot be checked"
+            )
+        _require(not differs, f"{_named(differs)} not what the record renders to")
+        raise _CheckError(f"{_named(unknown)} no file that a record renders to")
+    return f"{_listed(sorted(expected))} are what the record renders to, byte for byte"
+
+
+# --- the data -----------------------------------------------------------------------------------------------
+
+
+def _read(record: Record, policy: Policy, data: Data) -> tuple[Scores | None, Scores | None]:
+    """The samples given, read as the run read them."""
+    columns, domain = policy.data, policy.calibration.domain
+    if record.split is not None and (data.fit or data.holdout):
+        raise GateError("--fit, --holdout: must be one sample, as this release split it; give it with --benign")
+    if data.benign:
+        if record.split is None:
+            raise GateError("--benign: must be a sample that the release split, got one that did not; give --fit")
+        fit, holdout, _ = split(read(data.benign, columns, domain), record.split.fraction, record.split.seed)
+        return fit, holdout
+    return (
+        read(data.fit, columns, domain) if data.fit else None,
+        read(data.holdout, columns, domain) if data.holdout else None,
+    )
+
+
+def _check_fit(fit: Scores, files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
+    _refuse_differences("fit", {"n": record.fit.n, "sha256": record.fit.sha256}, {"n": len(fit), "sha256": fit.sha256})
+    again = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    _require(again.to_json().encode() == files.get("calibrator.json"), "these scores give another calibrator.json")
+    return f"{plural(len(fit), 'benign row')} with the recorded digest give calibrator.json again, bit for bit"
+
+
+def _check_holdout(holdout: Scores, files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
+    groups = None if holdout.groups is None else len(holdout.group_sizes)
+    _refuse_differences(
+        "holdout",
+        {
+            "n": record.holdout.n,
+            "sha256": record.holdout.sha256,
+            "rows_sha256": record.holdout.rows_sha256,
+            "groups": record.holdout.groups,
+            "duplicates": record.holdout.duplicates,
+        },
+        {
+            "n": len(holdout),
+            "sha256": holdout.sha256,
+            "rows_sha256": holdout.rows_sha256,
+            "groups": groups,
+            "duplicates": holdout.duplicates,
+        },
+    )
+    measured = measure(policy, _calibrator(files), None, holdout, _use(record)).measurements
+    for found in measured:
+        finding = _finding(record, found.check)
+        for name in ("threshold", "false_positives", "effective_n"):
+            _refuse_differences(found.check, {name: getattr(finding, name)}, {name: getattr(found, name)})
+    counted = len(measured)
+    for point in record.curve.points if record.curve else ():
+        k = count_flagged(holdout.ordered, point.threshold)
+        _refuse_differences("curve", {"false_positives": point.false_positives}, {"false_positives": k})
+        counted += 1
+    rows = plural(len(holdout), "benign row")
+    return f"{rows} with the recorded digest, counted again at {plural(counted, 'threshold')}: every count is the same"
+
+
+def _check_samples(fit: Scores, holdout: Scores, record: Record, policy: Policy) -> str:
+    """What only both samples together show: the tests for drift, tied scores, and what groups are worth."""
+    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    recorded = evidence_of(policy, record)
+    measured = measure(policy, calibrator, fit, holdout, recorded.use)
+    for one, other in zip(recorded.measurements, measured.measurements, strict=True):
+        _require(one == other, f"{one.check} measured again gives other numbers than the record has")
+    _require(recorded == measured, "exchangeability measured again gives other numbers than the record has")
+    return "every finding's numbers, measured again on both samples, are the recorded ones"
+
+
+# --- differences --------------------------------------------------------------------------------------------
+
+
+def _refuse_differences(where: str, recorded: Any, found: Any) -> None:
+    first = next(_differences(where, recorded, found), None)
+    if first is not None:
+        raise _CheckError(first)
+
+
+def _differences(where: str, recorded: Any, found: Any) -> Iterator[str]:
+    """Where two plain values differ; numbers that were computed may differ in the last digits."""
+    if isinstance(recorded, dict) and isinstance(found, dict) and recorded.keys() == found.keys():
+        for key in recorded:
+            yield from _differences(f"{where}.{key}", recorded[key], found[key])
+    elif isinstance(recorded, list | tuple) and isinstance(found, list | tuple) and len(recorded) == len(found):
+        for i, (one, other) in enumerate(zip(recorded, found, strict=True)):
+            yield from _differences(f"{where}[{i}]", one, other)
+    elif isinstance(recorded, float) and isinstance(found, float):
+        if not math.isclose(recorded, found, rel_tol=1e-9):
+            yield f"{where} is {recorded!r} in the record, but {found!r} follows"
+    elif recorded != found:
+        yield f"{where} is {_shown(recorded)} in the record, but {_shown(found)} follows"
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case dict() | list() | tuple():
+            return f"a list of {len(value)}"
+        case _:
+            text = repr(value)
+            return text if len(text) <= 80 else text[:77] + "..."
