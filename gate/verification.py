@@ -284,7 +284,6 @@ def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy
 
 
 def _check_verdict(record: Record, policy: Policy) -> str:
-    _refuse_impossible(record)
     evidence = evidence_of(policy, record)
     verdict = judge(policy, evidence, _day(record))
     again = [finding_entry(finding) for finding in verdict.findings]
@@ -299,7 +298,6 @@ def _check_verdict(record: Record, policy: Policy) -> str:
         "waivers": [waiver.model_dump() for waiver in record.waivers],
         "reuse": record.reuse.model_dump() if record.reuse else None,
         "curve": record.curve.model_dump() if record.curve else None,
-        "warnings": record.warnings,
     }
     rejudged: dict[str, Any] = {
         "outcome": verdict.outcome,
@@ -308,14 +306,16 @@ def _check_verdict(record: Record, policy: Policy) -> str:
         "waivers": [waiver_entry(waiver).model_dump() for waiver in verdict.waivers],
         "reuse": reuse.model_dump() if reuse else None,
         "curve": _curve(record, policy),
-        "warnings": warnings_of(policy, record.fit.n, evidence, record.holdout.rows_sha256, record.holdout.duplicates),
     }
     same_words = record.tool.version == version("fpr-gate")
     for content in (recorded, rejudged):
         if not same_words:
-            content |= {"findings": [{**f, **dict.fromkeys(SENTENCES)} for f in content["findings"]]}
-            content |= dict.fromkeys(("reason", "warnings"))
+            content |= {"findings": [{**f, **dict.fromkeys(SENTENCES)} for f in content["findings"]], "reason": None}
     _refuse_differences("verdict.json", recorded, rejudged)
+    if same_words:
+        held_out = record.holdout
+        found = warnings_of(policy, record.fit.n, evidence, held_out.rows_sha256, held_out.duplicates)
+        _refuse_differences("verdict.json.warnings", record.warnings, found)
     judged = (
         f"{record.outcome} follows from the recorded counts and policy; {plural(len(again), 'finding')} judged again"
     )
@@ -327,6 +327,7 @@ def _check_verdict(record: Record, policy: Policy) -> str:
 
 def evidence_of(policy: Policy, record: Record) -> Evidence:
     """What was measured, from the counts that the record has of it: the inverse of `release.compose`."""
+    _refuse_impossible(record)
     use = _use(record)
     alpha = policy.alpha(use.number if use else 1)
     if policy.reuse and use is None:
@@ -458,6 +459,8 @@ def _read(record: Record, policy: Policy, data: Data) -> tuple[Scores | None, Sc
     if data.benign:
         if record.split is None:
             raise GateError("--benign: must be a sample that the release split, got one that did not; give --fit")
+        if not 0 <= record.split.seed < 2**64:
+            raise GateError(f"split.seed: must be a seed that gate takes, got {record.split.seed}")
         fit, holdout, _ = split(read(data.benign, columns, domain), record.split.fraction, record.split.seed)
         return fit, holdout
     return (
@@ -474,6 +477,7 @@ def _check_fit(fit: Scores, files: Mapping[str, bytes], record: Record, policy: 
 
 
 def _check_holdout(holdout: Scores, files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
+    _refuse_impossible(record)
     groups = None if holdout.groups is None else len(holdout.group_sizes)
     _refuse_differences(
         "holdout",
