@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -34,6 +35,10 @@ MAX_RECORD_BYTES = 50_000_000
 MAX_CURVE_POINTS = 200
 
 Outcome = Literal["pass", "fail", "inconclusive"]
+# What no sample has is refused on reading, so that a report need not fear it.
+Count = Annotated[int, Field(ge=0, le=10**15)]
+Rate = Annotated[float, Field(ge=0, le=1)]
+Promise = Annotated[float, Field(ge=1e-11, le=1)]  # a contract ends at 1e-10
 
 
 class _Section(BaseModel):
@@ -54,7 +59,7 @@ class PolicySection(_Section):
 
     name: str
     rule: str
-    confidence: float
+    confidence: Rate
     path: str
     sha256: str
     content: str
@@ -72,8 +77,8 @@ class ColumnsSection(_Section):
 
 class SourceEntry(_Section):
     path: str
-    rows: int
-    benign: int
+    rows: Count
+    benign: Count
 
 
 class FitSection(_Section):
@@ -81,9 +86,9 @@ class FitSection(_Section):
 
     sources: tuple[SourceEntry, ...]
     sha256: str
-    n: int
-    distinct: int
-    lowest_label: float
+    n: Count
+    distinct: Count
+    lowest_label: Rate
 
 
 class HoldoutSection(_Section):
@@ -92,10 +97,10 @@ class HoldoutSection(_Section):
 
     sources: tuple[SourceEntry, ...]
     sha256: str
-    n: int
+    n: Count
     rows_sha256: str | None = None
-    groups: int | None = None
-    duplicates: int | None = None
+    groups: Count | None = None
+    duplicates: Count | None = None
 
 
 class SplitSection(_Section):
@@ -110,20 +115,20 @@ class ReuseSection(_Section):
     """The held-out rows' history in the ledger; `confidence` is what this use of them was judged at."""
 
     ledger: str
-    use: int
+    use: Count
     earlier: tuple[str, ...]
-    confidence: float
+    confidence: Rate
 
 
 class AnchorEntry(_Section):
-    fpr: float
-    score: float
+    fpr: Rate
+    score: Rate
 
 
 class CalibratorSection(_Section):
     sha256: str
-    bytes: int
-    knots: int
+    bytes: Count
+    knots: Count
     plotting_position: str
     ties: str
     contract: tuple[AnchorEntry, ...]
@@ -145,52 +150,52 @@ class FindingEntry(_Section):
     reason: str
     message: str
     remedy: str | None
-    target_fpr: float | None = None
-    score: float | None = None
+    target_fpr: Promise | None = None
+    score: Rate | None = None
     threshold: float | None = None
-    false_positives: int | None = None
-    benign: int | None = None
-    effective_n: float | None = None
-    min_n: int | None = None
-    observed_fpr: float | None = None
-    interval: tuple[float, float] | None = None
-    plain_interval: tuple[float, float] | None = None
+    false_positives: Count | None = None
+    benign: Count | None = None
+    effective_n: Annotated[float, Field(ge=0, le=1e15)] | None = None
+    min_n: Count | None = None
+    observed_fpr: Rate | None = None
+    interval: tuple[Rate, Rate] | None = None
+    plain_interval: tuple[Rate, Rate] | None = None
     relative_error: float | None = None
-    tolerance: tuple[float, float] | None = None
-    accepts: tuple[int, int] | None = None
-    predicted: tuple[int, int] | None = None
-    drift_p_value: float | None = None
-    drift_counts: tuple[int, int] | None = None
-    tied: tuple[int, int] | None = None
+    tolerance: tuple[Rate, Rate] | None = None
+    accepts: tuple[Count, Count] | None = None
+    predicted: tuple[Count, Count] | None = None
+    drift_p_value: Rate | None = None
+    drift_counts: tuple[Count, Count] | None = None
+    tied: tuple[Count, Count] | None = None
 
 
 class CurvePoint(_Section):
     """The held-out rows at one calibrated score; `threshold` is the smallest raw score that reaches it."""
 
-    score: float
-    expected_fpr: float
+    score: Rate
+    expected_fpr: Promise
     threshold: float | None
-    false_positives: int
-    interval: tuple[float, float]
+    false_positives: Count
+    interval: tuple[Rate, Rate]
 
 
 class RocPoint(_Section):
-    fpr: float
+    fpr: Promise
     threshold: float | None
-    true_positives: int
+    true_positives: Count
 
 
 class RocSection(_Section):
     """What the malicious scores reach at each promised FPR."""
 
-    malicious: int
+    malicious: Count
     points: tuple[RocPoint, ...] = Field(max_length=MAX_CURVE_POINTS)
 
 
 class CurveSection(_Section):
     """The whole contract at a bounded number of points, for figures without data; beyond `floor` it is extrapolated."""
 
-    benign: int
+    benign: Count
     floor: AnchorEntry
     points: tuple[CurvePoint, ...] = Field(max_length=MAX_CURVE_POINTS)
     roc: RocSection | None = None
@@ -199,7 +204,7 @@ class CurveSection(_Section):
 class ExchangeabilitySection(_Section):
     """Rows of both samples that reach each of a list of scores, and the held-out ones among them."""
 
-    counts: tuple[tuple[int, int], ...]
+    counts: tuple[tuple[Count, Count], ...] = Field(max_length=MAX_CURVE_POINTS)
 
 
 class WaiverEntry(_Section):
@@ -408,9 +413,10 @@ def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
     """The bytes of a file, at most one more than `most`; a pipe would be waited for, a device may never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "something that is no file")
-        return file.read(most + 1)
+        return file.read(min(most, status.st_size) + 1)  # which asks for as much memory at once
 
 
 def parse_record(raw: bytes, path: str | Path) -> Record:
@@ -515,18 +521,16 @@ def _staging(parent: Path) -> Iterator[Path]:
 
     A process that is killed leaves its directory behind, unlocked: the next run here removes it.
     """
-    with _locked(parent):
-        for left in parent.glob(".gate-*.partial"):
-            with contextlib.suppress(OSError), _locked(left, wait=False):
-                shutil.rmtree(left, ignore_errors=True)
-        staging = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".partial", dir=parent))
-        lock = contextlib.ExitStack()
-        lock.enter_context(_locked(staging))
-    with lock:
-        try:
-            yield staging
-        finally:
-            _remove(staging)
+    staging = parent / f".gate-{secrets.token_hex(8)}.partial"
+    with contextlib.ExitStack() as lock:
+        lock.callback(_remove, staging)  # before it is made: a signal may come at any moment
+        with _locked(parent):
+            for left in parent.glob(".gate-*.partial"):
+                with contextlib.suppress(OSError), _locked(left, wait=False):
+                    shutil.rmtree(left, ignore_errors=True)
+            staging.mkdir(mode=0o700)
+            lock.enter_context(_locked(staging))
+        yield staging
 
 
 def _remove(staging: Path) -> None:
