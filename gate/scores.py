@@ -613,8 +613,11 @@ def _names(column: Any, name: str, path: _File, benign: NDArray[np.bool_] | None
 
 
 def _number(groups: list[Any]) -> NDArray[np.int64]:
-    """The same small integer for the same group, over all files."""
-    return np.asarray(_joined(groups).dictionary_encode().indices.to_numpy(), dtype=np.int64)
+    """The same small integer for the same group, over all files and whatever the order of the rows."""
+    encoded = _joined(groups).dictionary_encode()
+    ranks = np.empty(len(encoded.dictionary), dtype=np.int64)
+    ranks[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
+    return np.asarray(ranks[encoded.indices.to_numpy()])
 
 
 def _joined(columns: list[Any]) -> Any:
