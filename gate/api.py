@@ -13,7 +13,7 @@ by the names in the policy's `data:`.
 [0.495]
 >>> verdict = gate.evaluate(calibrator, holdout, fit=fit)
 >>> [(finding.check, finding.outcome) for finding in verdict.findings if finding.required]
-[('fpr@0.1', 'pass'), ('fpr@0.01', 'pass'), ('fpr@0.001', 'pass')]
+[('fpr@0.1', 'pass'), ('fpr@0.01', 'pass'), ('fpr@0.001', 'pass'), ('overlap', 'pass')]
 >>> release = gate.run(fit, holdout, release="v2.4.0")
 >>> release.outcome
 'pass'
@@ -155,6 +155,7 @@ def gate_release(
 ) -> Release:
     """The stages in order, from two samples to a judged release; nothing is written."""
     policy = document.policy
+    document.require_columns()
     ledgers.require(document, ledger)
     calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
     rows, question = holdout.rows_sha256 or holdout.sha256, f"{calibrator.sha256} {document.sha256}"
@@ -171,6 +172,7 @@ def gate_release(
         holdout=holdout,
         calibrator=calibrator,
         verdict=verdict,
+        evidence=evidence,
         warnings=warnings_of(policy, len(fit), evidence, holdout.rows_sha256, holdout.duplicates),
         ledger=ledger,
         split=split,

@@ -129,6 +129,12 @@ class Band:
         _, edge, _, less = self._limits
         return self.high < 1 and upper_tail(k, n, edge) < less
 
+    def refuting_tail(self, k: float, n: float) -> float:
+        """The chance of a count as far beyond the nearer edge; it refutes where it stays below alpha/2."""
+        low, high, _, _ = self._limits
+        few = lower_tail(k, n, low) if self.low > 0 else 1.0
+        return min(few, upper_tail(k, n, high) if self.high < 1 else 1.0)
+
     def admits_from_below(self, rule: str, k: int, n: int) -> bool:
         """Whether k is not too few for a rule to pass; once it is, it stays so as n grows."""
         if rule == "proven":

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -88,8 +89,10 @@ def cli(context: click.Context) -> None:
 @click.option("--score-column", metavar="NAME", help="Overrides data.score of the policy.")
 @click.option("--label-column", metavar="NAME", help="Overrides data.label of the policy.")
 @click.option("--benign-label", metavar="VALUE", help="Overrides data.benign of the policy.")
+@click.option("--segment-column", metavar="NAME", help="Overrides data.segment of the policy.")
 @click.option("--group-column", metavar="NAME", help="Overrides data.group of the policy.")
 @click.option("--id-column", metavar="NAME", help="Overrides data.id of the policy.")
+@click.option("--timestamp-column", metavar="NAME", help="Overrides data.timestamp of the policy.")
 @click.option(
     "--ledger", type=_name, metavar="FILE", help="Count how often these held-out rows have judged (JSON lines)."
 )
@@ -108,8 +111,10 @@ def run(
     score_column: str | None,
     label_column: str | None,
     benign_label: str | None,
+    segment_column: str | None,
     group_column: str | None,
     id_column: str | None,
+    timestamp_column: str | None,
     ledger: str | None,
     dry_run: bool,
     as_json: bool,
@@ -136,19 +141,25 @@ def run(
     directory = Path(out) if out else Path("releases", _as_directory(release))
     document = policies.load(policy) if policy else policies.load_default()
     given = {"score": score_column, "label": label_column, "benign": benign_label}
-    document = document.with_columns({**given, "group": group_column, "id": id_column})
+    given |= {"segment": segment_column, "group": group_column, "id": id_column, "timestamp": timestamp_column}
+    document = document.with_columns(given)
+    document.require_columns()
     _require_ledger(document, ledger)
     replaces = refuse_existing(directory, force)
     columns, domain = document.policy.data, document.policy.calibration.domain
     divided = None
     if split is None:
-        fit, holdout = read(fit_paths, columns, domain), read(holdout_paths, columns, domain)
+        with _working(f"reading {', '.join(fit_paths)}"):
+            fit = read(fit_paths, columns, domain)
         _log(f"fit: {fit.summary}")
+        with _working(f"reading {', '.join(holdout_paths)}"):
+            holdout = read(holdout_paths, columns, domain)
         _log(f"holdout: {holdout.summary}")
     else:
-        benign = read(benign_paths, columns, domain)
+        with _working(f"reading {', '.join(benign_paths)}"):
+            benign = read(benign_paths, columns, domain)
         fit, holdout, divided = divide(benign, split, seed)
-        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out")
+        _log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
     out_directory = None if dry_run else directory
     return _gate(document, release, created, fit, holdout, out_directory, force, as_json, ledger, divided, replaces)
 
@@ -329,9 +340,11 @@ def _gate(
     """From scores to an exit code; every report is written before the code is given."""
     from gate.api import gate_release
 
-    judged = gate_release(document, release, created, fit, holdout, ledger=ledger, split=divided)
+    with _working("fitting, counting and judging"):
+        judged = gate_release(document, release, created, fit, holdout, ledger=ledger, split=divided)
     if out is not None:
-        judged.write(out, force, replaces)
+        with _working(f"writing {out}"):
+            judged.write(out, force, replaces)
     _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
     return EXIT_CODES[judged.outcome]
@@ -415,6 +428,15 @@ def _log(text: str) -> None:
         click.echo(f"gate: {_inert(text)}", err=True)
     except OSError:
         _abandon(sys.stderr)
+
+
+def _working(what: str) -> AbstractContextManager[None]:
+    """Progress for a person at a terminal; nothing in CI, in a pipe or in a log."""
+    if os.environ.get("CI") or sys.stderr is None or not sys.stderr.isatty() or not _color_wanted():
+        return nullcontext()
+    from gate.report.terminal import working
+
+    return working(what)
 
 
 def _abandon(stream: TextIO) -> None:

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from gate import segments
 from gate.binomial import (
     Band,
     CriticalCounts,
@@ -20,21 +21,13 @@ from gate.binomial import (
     rows_to_prove,
 )
 from gate.calibrator import Calibrator, count_flagged, fractional_rank, rows_to_support
-from gate.contract import Floats
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.policy import Policy, Target
+from gate.samples import Ages, Overlap, Resolution, TieBlock, ages, overlap, refuse_identical, resolution, tie_block
 from gate.scores import Scores
+from gate.segments import SegmentEvidence
 
 LEAST_ATOM = 10  # tied fit rows; fewer may be chance
-
-
-@dataclass(frozen=True)
-class TieBlock:
-    """Fit rows that share the score at a target: a threshold flags `above` of the n rows or `through` of them."""
-
-    above: int
-    through: int
-    n: int
 
 
 @dataclass(frozen=True)
@@ -91,10 +84,13 @@ class Measurement:
 
     @property
     def tolerance(self) -> tuple[Decimal, Decimal]:
-        """The band of true rates that the policy accepts."""
-        error = self.target.max_relative_error
-        low, high = self.target.fpr * (1 - error.below), self.target.fpr * (1 + error.above)
-        return max(low, Decimal(0)), min(high, Decimal(1))
+        return self.target.tolerance
+
+    @property
+    def inside(self) -> bool:
+        """Whether the observed rate lies in the tolerance."""
+        counts = self.critical.observed
+        return counts is not None and counts[0] <= self.false_positives <= counts[1]
 
 
 @dataclass(frozen=True)
@@ -104,6 +100,11 @@ class Evidence:
     measurements: tuple[Measurement, ...]
     tail_scan: TailScan | None = None
     use: Use | None = None
+    overlap: Overlap | None = None
+    resolution: Resolution | None = None
+    fit_ages: Ages | None = None
+    holdout_ages: Ages | None = None
+    segments: SegmentEvidence | None = None
 
     @property
     def effective_n(self) -> int:
@@ -127,6 +128,8 @@ def measure(
     Without the fit sample, what takes both is left out.
     """
     alpha = policy.alpha(use.number if use else 1)
+    if fit is not None:
+        refuse_identical(fit, holdout)
     n, deff = len(holdout), 1.0
     measured = {}
     # From the highest rate down: a design effect seen at a high rate holds at the rarer ones too, where fewer
@@ -154,8 +157,16 @@ def measure(
             tied=tie_block(fit.ordered, p) if fit is not None else None,
         )
     measurements = tuple(measured[target] for target in policy.targets)
-    scan = tail_scan(fit.ordered, holdout.ordered) if fit is not None else None
-    return Evidence(measurements, scan, use)
+    return Evidence(
+        measurements,
+        tail_scan(fit.ordered, holdout.ordered) if fit is not None else None,
+        use,
+        overlap(fit, holdout) if fit is not None else None,
+        resolution(fit, calibrator.facts.distinct) if fit is not None else None,
+        ages(fit),
+        ages(holdout),
+        segments.measure(policy, calibrator, holdout, alpha),
+    )
 
 
 def measure_target(
@@ -203,13 +214,6 @@ def band_of(target: Target, alpha: Fraction) -> Band:
     """The target's tolerance in exact numbers, with intervals that miss at most `alpha` of the time."""
     error = target.max_relative_error
     return Band.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
-
-
-def tie_block(fit: Floats, fpr: Fraction) -> TieBlock:
-    """The fit rows that share the score which the share `fpr` of them reaches."""
-    n = len(fit)
-    score = fit[n - min(max(round(fpr * n), 1), n)]
-    return TieBlock(n - int(np.searchsorted(fit, score, "right")), n - int(np.searchsorted(fit, score, "left")), n)
 
 
 def predicted_counts(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:

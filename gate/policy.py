@@ -195,6 +195,12 @@ class Target(_Frozen):
     def check(self) -> str:
         return fpr_check(self.fpr)
 
+    @property
+    def tolerance(self) -> tuple[Decimal, Decimal]:
+        """The band of true rates that the policy accepts."""
+        error = self.max_relative_error
+        return max(self.fpr * (1 - error.below), Decimal(0)), min(self.fpr * (1 + error.above), Decimal(1))
+
 
 class ContractPoint(_Frozen):
     """One anchor: benign rows reach the calibrated score at this rate."""
@@ -245,11 +251,17 @@ class Columns(_Frozen):
     score: Text = "score"
     label: Text | None = Field(default=None, description="null: every row is benign")
     benign: Label = Field(default="0", description="the value in the label column that marks a benign row")
+    segment: Text | None = Field(
+        default=None, description="a language, product or tenant to judge by itself; a split keeps its share"
+    )
     group: Text | None = Field(
         default=None, description="rows of one user, tenant or template, which are not independent"
     )
     id: Text | None = Field(
         default=None, description="what names a row across releases; recognises re-used held-out rows"
+    )
+    timestamp: Text | None = Field(
+        default=None, description="when a row was seen; a split fits on the older rows, and freshness is checked"
     )
 
 
@@ -267,10 +279,70 @@ class Exchangeability(_Frozen):
         return value
 
 
+class Overlap(_Frozen):
+    """Whether held-out rows are among the fit rows: then they are not held out."""
+
+    max_share: Rate = Field(default=Decimal("0.001"), description="the share of held-out rows that may be")
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+    @field_validator("max_share")
+    @classmethod
+    def _share(cls, value: Decimal) -> Decimal:
+        if not 0 <= value < 1:
+            raise PydanticCustomError("share", "must be at least 0 and below 1, such as 0.001")
+        return value
+
+
+class Freshness(_Frozen):
+    """How old the held-out rows may be."""
+
+    max_age_days: Count = Field(description="no held-out row may be older than this on the day of the release")
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+    @field_validator("max_age_days")
+    @classmethod
+    def _days(cls, value: int) -> int:
+        if not 1 <= value <= 36_500:
+            raise PydanticCustomError("days", "must be from 1 to 36,500")
+        return value
+
+
+class Granularity(_Frozen):
+    """Whether the detector's scores are fine enough for each target's rate to exist."""
+
+    required: Flag = Field(default=False, description="true: scores too coarse for a target block the release")
+
+
+class Floor(_Frozen):
+    """Whether the fit sample is large enough to see each target's rate."""
+
+    required: Flag = Field(default=False, description="true: a target beyond the fit sample blocks the release")
+
+
+class Segments(_Frozen):
+    """The targets judged again in every segment (`data.segment`), corrected for how many there are."""
+
+    targets: tuple[Rate, ...] = Field(description="which anchors", json_schema_extra={"minItems": 1})
+    min_n: Count = Field(description="the fewest held-out rows of a segment on which a pass is believed")
+    max_relative_error: Tolerance = Field(description="how far a segment's rate may be off")
+    required: Flag = Field(default=False, description="true: a segment that does not pass blocks the release")
+    expect: tuple[Label, ...] = Field(default=(), description="segments that must be among the held-out rows")
+
+    @field_validator("min_n")
+    @classmethod
+    def _at_least_one(cls, value: int) -> int:
+        return Target._at_least_one(value)
+
+
 class Checks(_Frozen):
     """What else is checked beside the targets."""
 
+    overlap: Overlap = Overlap()
     exchangeability: Exchangeability = Exchangeability()
+    granularity: Granularity = Granularity()
+    floor: Floor = Floor()
+    freshness: Freshness | None = Field(default=None, description="null: the age of rows does not matter")
+    segments: Segments | None = Field(default=None, description="null: segments are not judged by themselves")
 
 
 class Reuse(_Frozen):
@@ -368,16 +440,32 @@ def _incoherences(policy: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
     targets: Any = policy.get("targets")
     if targets in ([], ()):
         yield ("targets",), "must list at least one target: nothing measured is never a pass"
-    anchors = {fpr for fpr in fprs if fpr is not None}
-    known = ", ".join(f"{fpr.normalize():f}" for fpr in sorted(anchors, reverse=True)[:10])
+    rates = _rates(targets, "fpr")
+    yield from _bad_targets([("targets", i, "fpr") for i in range(len(rates))], rates, fprs)
+    checks: Any = policy.get("checks")
+    segments: Any = checks.get("segments") if isinstance(checks, Mapping) else None
+    if isinstance(segments, Mapping):
+        listed = segments.get("targets")
+        if listed in ([], ()):
+            yield ("checks", "segments", "targets"), "must list at least one target"
+        rates = _rates([{"fpr": rate} for rate in listed] if isinstance(listed, list | tuple) else [], "fpr")
+        yield from _bad_targets([("checks", "segments", "targets", i) for i in range(len(rates))], rates, fprs)
+
+
+def _bad_targets(
+    places: list[Location], targets: list[Decimal | None], anchors: list[Decimal | None]
+) -> Iterator[tuple[Location, str]]:
+    """Targets that are no anchors of the contract, or stand there twice."""
+    highest = sorted((fpr for fpr in anchors if fpr is not None), reverse=True)[:10]
+    known = ", ".join(f"{fpr.normalize():f}" for fpr in highest)
     judged: set[Decimal] = set()
-    for i, target in enumerate(_rates(targets, "fpr")):
+    for place, target in zip(places, targets, strict=True):
         if target is None:
             continue
         if target in judged:
-            yield ("targets", i, "fpr"), "must differ from every other target's"
-        elif fprs and None not in fprs and target not in anchors:
-            yield ("targets", i, "fpr"), f"must be an anchor of the contract ({known})"
+            yield place, "must differ from every other target's"
+        elif anchors and None not in anchors and target not in anchors:
+            yield place, f"must be an anchor of the contract ({known})"
         judged.add(target)
 
 
@@ -418,6 +506,17 @@ class Document:
                 *(f"data.{_key(e['loc'])}: {e['msg']}, got {_shown(e['input'])}" for e in error.errors())
             ) from None
         return replace(self, policy=self.policy.model_copy(update={"data": columns}))
+
+    def require_columns(self) -> None:
+        """Whether the checks asked for have the columns they need, from the policy or the command line."""
+        needs = (("freshness", "timestamp"), ("segments", "segment"))
+        for check, column in needs:
+            if getattr(self.policy.checks, check) is not None and getattr(self.policy.data, column) is None:
+                line = self.lines.get(("checks", check), 1)
+                raise GateError(
+                    f"{self.path}:{line}: checks.{check}: must have data.{column} name a column, got null; "
+                    f"write `data: {{{column}: NAME}}` or give --{column}-column NAME"
+                )
 
 
 _HERE = Path(__file__).parent
@@ -635,7 +734,12 @@ _MODELS: dict[str, type[BaseModel]] = {
     "max_relative_error": Tolerance,
     "data": Columns,
     "checks": Checks,
+    "overlap": Overlap,
     "exchangeability": Exchangeability,
+    "granularity": Granularity,
+    "floor": Floor,
+    "freshness": Freshness,
+    "segments": Segments,
     "reuse": Reuse,
     "waivers": Waiver,
 }

@@ -25,9 +25,11 @@ from gate.errors import GateError
 if TYPE_CHECKING:
     from gate.calibrator import Calibrator
     from gate.curve import Curve
-    from gate.evidence import Use
+    from gate.evidence import Evidence, Use
     from gate.policy import Document, Policy
+    from gate.samples import Ages
     from gate.scores import Scores, Split
+    from gate.segments import SegmentEvidence
     from gate.verdict import Finding, Verdict, WaiverUse
 
 SCHEMA_VERSION = 1
@@ -38,6 +40,7 @@ Outcome = Literal["pass", "fail", "inconclusive"]
 # What no sample has is refused on reading, so that a report need not fear it.
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Rate = Annotated[float, Field(ge=0, le=1)]
+Size = Annotated[float, Field(ge=0, le=1e15)]
 Promise = Annotated[float, Field(ge=1e-11, le=1)]  # a contract ends at 1e-10
 
 
@@ -71,8 +74,10 @@ class ColumnsSection(_Section):
     score: str
     label: str | None
     benign: str
+    segment: str | None = None
     group: str | None = None
     id: str | None = None
+    timestamp: str | None = None
 
 
 class SourceEntry(_Section):
@@ -89,6 +94,9 @@ class FitSection(_Section):
     n: Count
     distinct: Count
     lowest_label: Rate
+    largest_tie: Count | None = None
+    oldest: str | None = None
+    newest: str | None = None
 
 
 class HoldoutSection(_Section):
@@ -101,6 +109,36 @@ class HoldoutSection(_Section):
     rows_sha256: str | None = None
     groups: Count | None = None
     duplicates: Count | None = None
+    oldest: str | None = None
+    newest: str | None = None
+
+
+class OverlapSection(_Section):
+    """Held-out rows that are among the fit rows; `expected` of them by chance where rows have no ids."""
+
+    by: Literal["ids", "rows"]
+    shared: Count
+    benign: Count
+    expected: Size
+    deviation: Size
+    copied: Count
+    shared_groups: Count | None
+    rows_in_shared_groups: Count | None
+
+
+class SegmentTargetEntry(_Section):
+    fpr: Promise
+    false_positives: tuple[Count, ...]
+    effective_n: tuple[Size, ...]
+
+
+class SegmentsSection(_Section):
+    """Every segment with its rows and counts, in one order; the findings name only the worst."""
+
+    column: str
+    names: tuple[str, ...]
+    benign: tuple[Count, ...]
+    targets: tuple[SegmentTargetEntry, ...]
 
 
 class SplitSection(_Section):
@@ -109,6 +147,7 @@ class SplitSection(_Section):
     fraction: float
     seed: int
     by: str
+    cut: str | None = None
 
 
 class ReuseSection(_Section):
@@ -155,7 +194,7 @@ class FindingEntry(_Section):
     threshold: float | None = None
     false_positives: Count | None = None
     benign: Count | None = None
-    effective_n: Annotated[float, Field(ge=0, le=1e15)] | None = None
+    effective_n: Size | None = None
     min_n: Count | None = None
     observed_fpr: Rate | None = None
     interval: tuple[Rate, Rate] | None = None
@@ -234,6 +273,8 @@ class Record(_Section):
     warnings: tuple[str, ...] = ()
     reuse: ReuseSection | None = None
     split: SplitSection | None = None
+    overlap: OverlapSection | None = None
+    segments: SegmentsSection | None = None
     curve: CurveSection | None = None
     exchangeability: ExchangeabilitySection | None = None
 
@@ -252,13 +293,14 @@ def compose(
     holdout: Scores,
     calibrator: Calibrator,
     verdict: Verdict,
+    evidence: Evidence | None = None,
     warnings: tuple[str, ...] = (),
     ledger: str | None = None,
     split: Split | None = None,
     curve: Curve | None = None,
 ) -> Record:
     """Put together what was decided and where it came from."""
-    policy = document.policy
+    policy, scan = document.policy, evidence.tail_scan if evidence else None
     return Record(
         schema_version=SCHEMA_VERSION,
         tool=ToolSection(name="fpr-gate", version=version, libraries=libraries),
@@ -281,6 +323,8 @@ def compose(
             n=len(fit),
             distinct=calibrator.facts.distinct,
             lowest_label=calibrator.facts.lowest_label,
+            largest_tie=evidence.resolution.largest_tie if evidence and evidence.resolution else None,
+            **_days(evidence.fit_ages if evidence else None),
         ),
         holdout=HoldoutSection(
             sources=_sources(holdout),
@@ -289,6 +333,7 @@ def compose(
             rows_sha256=holdout.rows_sha256,
             groups=None if holdout.groups is None else len(holdout.group_sizes),
             duplicates=holdout.duplicates,
+            **_days(evidence.holdout_ages if evidence else None),
         ),
         calibrator=CalibratorSection(
             sha256=calibrator.sha256,
@@ -303,8 +348,10 @@ def compose(
         warnings=warnings,
         reuse=reuse_entry(document.policy, ledger, verdict.use),
         split=None if split is None else SplitSection(**asdict(split)),
+        overlap=OverlapSection(**asdict(evidence.overlap)) if evidence and evidence.overlap else None,
+        segments=_segments(evidence.segments) if evidence and evidence.segments else None,
         curve=curve_entry(curve) if curve else None,
-        exchangeability=ExchangeabilitySection(counts=verdict.scan.counts) if verdict.scan else None,
+        exchangeability=ExchangeabilitySection(counts=scan.counts) if scan else None,
     )
 
 
@@ -327,6 +374,24 @@ def reuse_entry(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSec
 
 def _sources(scores: Scores) -> tuple[SourceEntry, ...]:
     return tuple(SourceEntry(path=_storable(s.path), rows=s.rows, benign=s.benign) for s in scores.sources)
+
+
+def _days(ages: Ages | None) -> dict[str, str]:
+    return {} if ages is None else {"oldest": ages.oldest.isoformat(), "newest": ages.newest.isoformat()}
+
+
+def _segments(evidence: SegmentEvidence) -> SegmentsSection:
+    return SegmentsSection(
+        column=evidence.column,
+        names=evidence.names,
+        benign=evidence.benign,
+        targets=tuple(
+            SegmentTargetEntry(
+                fpr=float(counts.fpr), false_positives=counts.false_positives, effective_n=counts.effective_n
+            )
+            for counts in evidence.counts
+        ),
+    )
 
 
 def curve_entry(curve: Curve) -> CurveSection:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -54,6 +54,10 @@ class Scores:
     sources: tuple[Source, ...] = ()
     groups: NDArray[np.int64] | None = None  # the number of each row's group, where the policy names a column
     ids: Any = None  # what names each row across releases, as Arrow text, where it names a column
+    group_names: Any = None  # the name of each numbered group, as Arrow text in rising order
+    segments: NDArray[np.int32] | None = None  # likewise for segments
+    segment_names: tuple[str, ...] = ()
+    timestamps: NDArray[np.int64] | None = None  # microseconds since 1970, in UTC
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -79,7 +83,9 @@ class Scores:
     def summary(self) -> str:
         """What was read, in one line."""
         rows = sum(source.rows for source in self.sources)
-        return f"{len(self):,} benign of {plural(rows, 'row')} from {', '.join(s.path for s in self.sources)}"
+        others = f", {rows - len(self):,} of other labels" if rows > len(self) else ""
+        names = ", ".join(source.path for source in self.sources)
+        return f"{plural(rows, 'row')} from {names}: {len(self):,} benign{others}, none refused"
 
     @cached_property
     def ordered(self) -> Floats:
@@ -98,8 +104,11 @@ class Scores:
 def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float]) -> Scores:
     """Read the benign scores of one or more files, or raise at the first row that is not a score."""
     parts, sources = [], []
+    seen: dict[str, str] = {}
     for path in paths:
         files = _find(path)
+        for file in files:
+            _refuse_repeated(file, seen)
         found = [_sample(file, _read_file(file, columns), columns, domain, alone=len(files) == 1) for file in files]
         sources.append(Source(path, sum(part.rows for part in found), sum(len(part.values) for part in found)))
         parts += found
@@ -122,6 +131,14 @@ def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, flo
     table = _columns_of(data, _wanted(columns), place)
     part = _sample(place, table, columns, domain, alone=True)
     return _join([part], (Source(name, part.rows, len(part.values)),))
+
+
+def _refuse_repeated(file: _File, seen: dict[str, str]) -> None:
+    """Rows read twice would count twice, and make every interval too narrow."""
+    place = file.path if file.remote is not None or file.path == "-" else os.path.realpath(file.path)
+    if place in seen:
+        raise GateError(f"{file}: must be read once, got the same file again as {seen[place]}; name it once")
+    seen[place] = str(file)
 
 
 def _columns_of(data: Any, names: list[str], place: _File) -> Mapping[str, Any]:
@@ -156,6 +173,8 @@ class _Sample:
     values: Floats
     groups: Any
     ids: Any
+    segments: Any
+    timestamps: NDArray[np.int64] | None
 
 
 def _sample(
@@ -164,8 +183,12 @@ def _sample(
     benign = None if columns.label is None else _benign_rows(table[columns.label], columns, file, alone)
     values = _to_float64(table[columns.score], columns.score, file, benign)
     _refuse_outside(values, columns.score, domain, file, benign)
-    groups, ids = (name and _names(table[name], name, file, benign) for name in (columns.group, columns.id))
-    return _Sample(len(table[columns.score]), values, groups, ids)
+    named = (columns.group, columns.id, columns.segment)
+    groups, ids, segments = (name and _names(table[name], name, file, benign) for name in named)
+    times = None
+    if columns.timestamp is not None:
+        times = _times(table[columns.timestamp], columns.timestamp, file, benign)
+    return _Sample(len(table[columns.score]), values, groups, ids, segments, times)
 
 
 def _join(parts: list[_Sample], sources: tuple[Source, ...]) -> Scores:
@@ -173,51 +196,109 @@ def _join(parts: list[_Sample], sources: tuple[Source, ...]) -> Scores:
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)
         raise GateError(f"{names}: must hold at least 2 benign scores, got {len(values)}; give more benign rows")
-    groups, ids = ([getattr(part, name) for part in parts] for name in ("groups", "ids"))
+    groups, group_names = _numbered([part.groups for part in parts])
+    segments, segment_names = _numbered([part.segments for part in parts])
     return Scores(
         values,
         sources,
-        None if groups[0] is None else _number(groups),
-        None if ids[0] is None else _joined(ids),
+        groups,
+        None if parts[0].ids is None else _joined([part.ids for part in parts]),
+        group_names,
+        None if segments is None else segments.astype(np.int32),
+        () if segment_names is None else tuple(segment_names.to_pylist()),
+        None if parts[0].timestamps is None else np.concatenate([part.timestamps for part in parts]),
     )
 
 
 @dataclass(frozen=True)
 class Split:
-    """How one sample was divided, exactly enough to do it again on the same rows in the same order."""
+    """How one sample was divided, exactly enough to do it again on the same rows in the same order.
+
+    `by` says what was kept: whole groups, each segment's share, the order of time; `cut` is the first time held out.
+    """
 
     fraction: float
     seed: int
-    by: Literal["rows", "groups"]
+    by: str
+    cut: str | None = None
 
 
 def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, Split]:
-    """Divide one sample at random into rows to fit on and rows to hold out; the rows of one group stay together."""
+    """Divide one sample into rows to fit on and rows to hold out; the rows of one group stay together.
+
+    With timestamps the older rows are fitted on. Otherwise chance decides, in each segment by itself.
+    """
     if not 0 < fraction < 1:
         raise GateError(f"--split: must be a fraction between 0 and 1, got {fraction:g}; write 0.3 to fit on 30 %")
-    rng = np.random.default_rng(seed)
-    if scores.groups is None:
-        fitted = np.zeros(len(scores), dtype=bool)
-        fitted[rng.permutation(len(scores))[: round(fraction * len(scores))]] = True
+    whole = "rows" if scores.groups is None else "groups"
+    cut = None
+    if scores.timestamps is not None:
+        fitted, cut = _older(scores, scores.timestamps, fraction)
+        by = f"{whole} by time"
     else:
-        order = rng.permutation(len(scores.group_sizes))
-        taken = np.cumsum(scores.group_sizes[order]) <= fraction * len(scores)
-        fitted = np.isin(scores.groups, order[taken])
+        fitted = _drawn(scores, fraction, seed)
+        by = whole if scores.segments is None else f"{whole} within segments"
     fit, holdout = (_part(scores, rows) for rows in (fitted, ~fitted))
     if min(len(fit), len(holdout)) < 2:
         raise GateError(
             f"--split: must leave at least 2 benign rows on each side, got {len(fit):,} and {len(holdout):,}; "
             "choose another fraction or give more rows or groups"
         )
-    return fit, holdout, Split(fraction, seed, "rows" if scores.groups is None else "groups")
+    return fit, holdout, Split(fraction, seed, by, cut)
+
+
+def _older(scores: Scores, times: NDArray[np.int64], fraction: float) -> tuple[NDArray[np.bool_], str]:
+    """The rows before a moment that leaves at most the fraction before it; a group is as old as its newest row."""
+    if scores.groups is not None:
+        newest = np.full(len(scores.group_sizes), np.iinfo(np.int64).min)
+        np.maximum.at(newest, scores.groups, times)
+        times = newest[scores.groups]
+    cut = np.partition(times, int(fraction * len(times)))[int(fraction * len(times))]
+    return times < cut, _moment(int(cut))
+
+
+def _moment(microseconds: int) -> str:
+    return str(np.datetime64(microseconds, "us")) + "Z"
+
+
+def _drawn(scores: Scores, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """In each segment, units drawn in random order as long as they stay within its fraction of the rows."""
+    rng = np.random.default_rng(seed)
+    n = len(scores)
+    units = np.arange(n) if scores.groups is None else scores.groups
+    sizes = np.ones(n) if scores.groups is None else scores.group_sizes
+    strata = np.zeros(len(sizes), dtype=np.int64)
+    if scores.segments is not None:  # a group that spans segments is drawn in its first
+        strata = np.full(len(sizes), len(scores.segment_names), dtype=np.int64)
+        np.minimum.at(strata, units, scores.segments)
+    order = rng.permutation(len(sizes))
+    order = order[np.argsort(strata[order], kind="stable")]
+    before = np.concatenate([[0.0], np.cumsum(sizes[order])])
+    starts = np.searchsorted(strata[order], np.arange(strata.max() + 2))
+    rows = np.diff(before[starts])
+    allowed = np.round(fraction * rows) if scores.groups is None else fraction * rows
+    taken = order[before[1:] - before[starts[strata[order]]] <= allowed[strata[order]]]
+    fitted = np.zeros(len(sizes), dtype=bool)
+    fitted[taken] = True
+    return fitted[units]
 
 
 def _part(scores: Scores, rows: NDArray[np.bool_]) -> Scores:
-    groups = None
-    if scores.groups is not None:
-        groups = np.unique(scores.groups[rows], return_inverse=True)[1].astype(np.int64)
-    ids = None if scores.ids is None else scores.ids.filter(pa.array(rows))
-    return Scores(scores.values[rows], scores.sources, groups, ids)
+    groups, group_names = scores.groups, scores.group_names
+    if groups is not None:
+        kept, groups = np.unique(groups[rows], return_inverse=True)
+        groups = groups.astype(np.int64)
+        group_names = None if group_names is None else group_names.take(pa.array(kept))
+    return Scores(
+        scores.values[rows],
+        scores.sources,
+        groups,
+        None if scores.ids is None else scores.ids.filter(pa.array(rows)),
+        group_names,
+        None if scores.segments is None else scores.segments[rows],
+        scores.segment_names,
+        None if scores.timestamps is None else scores.timestamps[rows],
+    )
 
 
 def write_parquet(path: Path, values: Floats) -> None:
@@ -327,7 +408,7 @@ def _opened(file: _File) -> Any:
 
 def _wanted(columns: Columns) -> list[str]:
     """The columns that the policy names, the scores first."""
-    named = [columns.score, columns.label, columns.group, columns.id]
+    named = [columns.score, columns.label, columns.group, columns.id, columns.segment, columns.timestamp]
     return list(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -612,18 +693,64 @@ def _names(column: Any, name: str, path: _File, benign: NDArray[np.bool_] | None
     return text
 
 
-def _number(groups: list[Any]) -> NDArray[np.int64]:
-    """The same small integer for the same group, over all files and whatever the order of the rows."""
-    encoded = _joined(groups).dictionary_encode()
-    ranks = np.empty(len(encoded.dictionary), dtype=np.int64)
-    ranks[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
-    return np.asarray(ranks[encoded.indices.to_numpy()])
+def _numbered(parts: list[Any]) -> tuple[NDArray[np.int64] | None, Any]:
+    """A number for each row's name and the names in rising order, over all files and whatever the order of rows."""
+    if parts[0] is None:
+        return None, None
+    encoded = _joined(parts).dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[encoded.indices.to_numpy()], encoded.dictionary.take(pa.array(order))
+
+
+_UNITS = (("s", 1e11), ("ms", 1e14), ("us", 1e17), ("ns", 1e20))  # of numbers: by size, unambiguous from 1973 to 5138
+
+
+def _times(column: Any, name: str, path: _File, benign: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """When each benign row was seen, in microseconds since 1970; a time without a zone is UTC."""
+    must = f"{path}: column {name!r} must hold times such as 2026-11-01T12:00:00Z or seconds since 1970"
+    try:
+        times = _decoded(column)
+        times = times if benign is None else times.filter(pa.array(benign))
+        missing = times.is_null(nan_is_null=True).to_numpy()
+        if not missing.any():
+            return np.asarray(_microseconds(times).to_numpy(), dtype=np.int64)
+    except (pa.ArrowException, ValueError) as error:
+        raise GateError(f"{must}, got {_kind(column)}: {_reason(error)}") from None
+    raise GateError(f"{must}, got none in {_rows(missing, benign)}; date or remove these rows")
+
+
+def _microseconds(times: Any) -> Any:
+    if pa.types.is_string(times.type):
+        zoned = pc.match_substring_regex(times, r"(Z|[-+]\d\d:?\d\d)$")
+        times = times.cast(pa.timestamp("us", "UTC" if pc.all(zoned).as_py() else None))
+    elif pa.types.is_integer(times.type) or pa.types.is_floating(times.type):
+        largest = float(pc.max(pc.abs(times)).as_py() or 0)
+        unit = next((unit for unit, limit in _UNITS if largest < limit), None)
+        if unit is None:
+            raise ValueError(f"a number as large as {largest:g}")
+        scale = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[unit]
+        return pc.floor(pc.multiply(times.cast(pa.float64(), safe=False), scale)).cast(pa.int64())
+    return times.cast(pa.timestamp("us", getattr(times.type, "tz", None)), safe=False).cast(pa.int64())
 
 
 def _joined(columns: list[Any]) -> Any:
     """The columns of all files as one array of text."""
     together = pa.chunked_array([chunk for part in columns for chunk in part.chunks], type=pa.string())
     return together.cast(pa.large_string()).combine_chunks()
+
+
+def shared_names(some: Any, others: Any) -> NDArray[np.bool_]:
+    """Which of some names (ids or groups) are among the others."""
+    return np.asarray(pc.is_in(some, value_set=others.cast(some.type)), dtype=bool)
+
+
+def number_alike(names: list[Any]) -> list[NDArray[np.int64]]:
+    """For each list of names their numbers, the same for the same name in every list."""
+    texts = [pa.array(part, pa.large_string()) if isinstance(part, tuple) else part for part in names]
+    codes = pa.chunked_array(texts).combine_chunks().dictionary_encode().indices.to_numpy()
+    return np.split(np.asarray(codes, dtype=np.int64), np.cumsum([len(text) for text in texts])[:-1])
 
 
 def _digest(ids: Any) -> str:

@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from gate.evidence import Evidence, Measurement, Use
     from gate.exchangeability import TailScan
     from gate.policy import Policy, Waiver
+    from gate.samples import Ages, Overlap, Resolution
+    from gate.segments import SegmentEvidence, SegmentMeasurement
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 Grade = Literal["proven", "open", "refuted"]
+
+MOST_SEGMENTS = 50  # findings; the record counts the others
+CHANCE = 5  # standard deviations; more shared rows than this are not chance
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Finding:
     message: str
     remedy: str | None
     accepts: tuple[int, int] | None = None
-    measurement: Measurement | None = None
+    measurement: Measurement | SegmentMeasurement | None = None
 
     @property
     def blocks(self) -> bool:
@@ -56,7 +61,6 @@ class Verdict:
     findings: tuple[Finding, ...]
     waivers: tuple[WaiverUse, ...]
     use: Use | None = None
-    scan: TailScan | None = None
 
 
 def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
@@ -64,21 +68,31 @@ def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
     covered = {waiver.check for waiver in policy.waivers if today <= waiver.expires}
     findings = tuple(
         replace(finding, waived=finding.check in covered and finding.outcome != "pass")
-        for finding in _all_findings(policy, evidence)
+        for finding in _all_findings(policy, evidence, covered, today)
     )
     blocking = {finding.outcome for finding in findings if finding.blocks}
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
     uses = tuple(_waiver_use(waiver, findings, today) for waiver in policy.waivers)
-    return Verdict(outcome, _overall_reason(outcome, findings), findings, uses, evidence.use, evidence.tail_scan)
+    return Verdict(outcome, _overall_reason(outcome, findings), findings, uses, evidence.use)
 
 
-def _all_findings(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+def _all_findings(policy: Policy, evidence: Evidence, covered: set[str], today: date) -> Iterator[Finding]:
     for measurement in evidence.measurements:
         yield judge_target(policy, measurement)
+    if evidence.overlap is not None:
+        yield judge_overlap(policy, evidence.overlap)
     if evidence.tail_scan is not None:
         yield judge_exchangeability(policy, evidence.tail_scan)
+    if evidence.resolution is not None:
+        for measurement in evidence.measurements:
+            yield judge_granularity(policy, evidence.resolution, measurement)
+        yield judge_floor(policy, evidence.measurements)
+    if policy.checks.freshness is not None and evidence.holdout_ages is not None:
+        yield judge_freshness(policy, evidence.holdout_ages, evidence.fit_ages, today)
     if evidence.use is not None:
         yield judge_reuse(policy, evidence.use)
+    if evidence.segments is not None:
+        yield from judge_segments(policy, evidence.segments, covered)
 
 
 def judge_target(policy: Policy, measured: Measurement) -> Finding:
@@ -121,6 +135,118 @@ def judge_exchangeability(policy: Policy, scan: TailScan) -> Finding:
         message=message,
         remedy=_DRIFT_REMEDY if differ else None,
     )
+
+
+def judge_overlap(policy: Policy, overlap: Overlap) -> Finding:
+    """Whether more held-out rows than allowed are fit rows too, by id or by what chance would not make alike."""
+    check = policy.checks.overlap
+    chance = overlap.by == "rows" and overlap.shared <= overlap.expected + CHANCE * overlap.deviation
+    in_groups = overlap.rows_in_shared_groups or 0
+    allowed = overlap.benign * check.max_share
+    leaked = 0 if chance else overlap.copied
+    reason = "shared-rows" if leaked > allowed else "shared-groups" if in_groups > allowed else "apart"
+    message = f"{overlap.shared:,} of {overlap.benign:,} held-out rows"
+    if overlap.by == "ids":
+        message += " have the id of a fit row"
+    else:
+        message += " equal a fit row in every column read"
+        if overlap.shared and chance:
+            message += f", no more than chance makes alike (about {overlap.expected:,.0f})"
+        elif overlap.shared:
+            message += f", where chance makes about {overlap.expected:,.0f} alike"
+            message += f": at least {overlap.copied:,} or so are copies"
+    if overlap.shared_groups:
+        message += f"; {plural(overlap.shared_groups, 'group')} with {in_groups:,} held-out rows have fit rows too"
+    remedies = {
+        "shared-rows": "hold out rows that the calibrator is not fitted on: these prove nothing about rows to come",
+        "shared-groups": "keep all rows of a group on one side, as `gate run --benign --split` does",
+    }
+    remedy = remedies.get(reason)
+    return _of_data("overlap", "fail" if remedy else "pass", check.required, reason, message, remedy)
+
+
+def judge_granularity(policy: Policy, resolution: Resolution, measured: Measurement) -> Finding:
+    """Whether the fit scores are fine enough that some threshold has a rate inside the tolerance."""
+    tied = measured.tied
+    message = f"{resolution.n:,} fit rows have {plural(resolution.distinct, 'distinct score')}"
+    message += f", the commonest {plural(resolution.largest_tie, 'row')}"
+    if tied is not None:
+        low, high = (f"{flagged:,} ({100 * flagged / tied.n:.6g} %)" for flagged in (tied.above, tied.through))
+        message += f"; a threshold here flags {low} or {high} of them"
+    coarse = measured.unattainable
+    return _of_data(
+        f"granularity@{measured.check.partition('@')[2]}",
+        "fail" if coarse else "pass",
+        policy.checks.granularity.required,
+        "granularity" if coarse else "fine",
+        f"{message}, neither inside the tolerance" if coarse else message,
+        _FINER_SCORES if coarse else None,
+    )
+
+
+def judge_floor(policy: Policy, measurements: tuple[Measurement, ...]) -> Finding:
+    """Whether the fit sample is large enough to have seen every target's rate."""
+    below = [measured for measured in measurements if measured.extrapolated]
+    required = policy.checks.floor.required
+    if not below:
+        return _of_data("floor", "pass", required, "seen", "the fit sample shows every target's rate", None)
+    names = _listed([measured.check for measured in below])
+    message = f"the fit sample is too small to show the rate of {names}: the threshold is extrapolated"
+    rows = max(measured.fit_rows_to_support for measured in below)
+    remedy = f"fit on at least {rows:,} benign rows whose highest scores are not tied"
+    return _of_data("floor", "inconclusive", required, "extrapolated", message, remedy)
+
+
+def judge_freshness(policy: Policy, holdout: Ages, fit: Ages | None, today: date) -> Finding:
+    """Whether every held-out row was seen within the days that the policy allows, and none is yet to come."""
+    check = policy.checks.freshness
+    assert check is not None
+    age, remedy = (today - holdout.oldest).days, None
+    message = f"held-out rows from {holdout.oldest} to {holdout.newest}"
+    if (holdout.newest - today).days > 1:  # a day of grace for clocks and zones
+        reason = "future"
+        message += f", later than this release of {today}"
+        remedy = f"look at column {policy.data.timestamp!r}: its times or their unit are wrong"
+    else:
+        reason = "stale" if age > check.max_age_days else "recent"
+        message += f", the oldest {plural(max(age, 0), 'day')} old where {check.max_age_days:,} are allowed"
+        remedy = f"hold out rows of the last {plural(check.max_age_days, 'day')}" if reason == "stale" else None
+    message += f"; fit rows from {fit.oldest} to {fit.newest}" if fit is not None else ""
+    return _of_data("freshness", "fail" if remedy else "pass", check.required, reason, message, remedy)
+
+
+def judge_segments(policy: Policy, evidence: SegmentEvidence, covered: set[str]) -> Iterator[Finding]:
+    """How many segments there are, the expected that are absent, and the worst of the others by themselves.
+
+    What a waiver covers comes last: a finding that is not shown blocks only where a shown one does.
+    """
+    check = policy.checks.segments
+    assert check is not None
+    decided = [(*_decide(policy.rule, m, _segment_grade(m)), m) for m in evidence.measurements]
+
+    def badness(entry: tuple[Outcome, str, SegmentMeasurement]) -> tuple[bool, int, float, str]:
+        outcome, _, measured = entry
+        rank = ("fail", "inconclusive", "pass").index(outcome)
+        return outcome != "pass" and measured.check in covered, rank, measured.tail, measured.check
+
+    decided.sort(key=badness)
+    outcomes = [outcome for outcome, _, _ in decided]
+    counted = ", ".join(f"{outcomes.count(outcome):,} {outcome}" for outcome in ("fail", "inconclusive", "pass"))
+    message = f"{plural(len(evidence.names), 'segment')}, {plural(len(decided), 'test')}: {counted}"
+    if len(decided) > MOST_SEGMENTS:
+        message += f"; the worst {MOST_SEGMENTS} are shown"
+    yield _of_data("segments", "pass", check.required, "counted", message, None)
+    for name in evidence.missing:
+        yield _of_data(
+            f"segment/{evidence.column}={name}",
+            "fail",
+            check.required,
+            "missing",
+            "no held-out row belongs to this segment, which the policy expects",
+            "hold out benign rows of this segment, or take it out of checks.segments.expect",
+        )
+    for outcome, reason, measured in decided[:MOST_SEGMENTS]:
+        yield _of_segment(policy, outcome, reason, measured)
 
 
 def judge_reuse(policy: Policy, use: Use) -> Finding:
@@ -176,12 +302,12 @@ def passing_counts(rule: str, critical: CriticalCounts, n: int) -> tuple[int, in
     return (low + 1, high - 1) if low + 1 < high else None
 
 
-def _rule_for(rule: str, measured: Measurement) -> str:
+def _rule_for(rule: str, measured: Measurement | SegmentMeasurement) -> str:
     """An extrapolated threshold is believed only when proven on held-out rows."""
     return "proven" if measured.extrapolated else rule
 
 
-def _decide(rule: str, measured: Measurement, grade: Grade) -> tuple[Outcome, str]:
+def _decide(rule: str, measured: Measurement | SegmentMeasurement, grade: Grade) -> tuple[Outcome, str]:
     if grade == "refuted":
         if measured.threshold is None:
             return "fail", "unreachable"
@@ -196,13 +322,57 @@ def _decide(rule: str, measured: Measurement, grade: Grade) -> tuple[Outcome, st
         return "inconclusive", "min-n"
     if grade == "proven":
         return "pass", "proven"
-    if _inside(accepted_counts(rule, measured), measured.false_positives):
+    believed = _rule_for(rule, measured)
+    if believed == "not-refuted" or (believed == "observed" and measured.inside):
         return "pass", rule
     if measured.unattainable:
         return "inconclusive", "granularity"
     if measured.extrapolated:
         return "inconclusive", "extrapolated"
     return "inconclusive", "open" if rule == "proven" else "outside"
+
+
+def _segment_grade(measured: SegmentMeasurement) -> Grade:
+    return "refuted" if measured.refuted else "proven" if measured.proven else "open"
+
+
+def _of_segment(policy: Policy, outcome: Outcome, reason: str, measured: SegmentMeasurement) -> Finding:
+    counted = f"{plural(measured.false_positives, 'false positive')} in {plural(measured.benign, 'benign row')}"
+    if measured.effective_n < measured.benign:
+        counted += f", in groups worth {int(measured.effective_n):,} independent ones"
+    if reason == "min-n":
+        counted += f", {measured.target.min_n:,} wanted"
+    if reason in ("too-many", "too-few"):
+        counted += f"; disproved even as one of {plural(measured.tests, 'test')}"
+    return Finding(
+        check=measured.check,
+        outcome=outcome,
+        grade=_segment_grade(measured),
+        required=measured.target.required,
+        waived=False,
+        reason=reason,
+        message=counted,
+        remedy=_segment_remedy(policy.rule, measured, outcome, reason),
+        measurement=measured,
+    )
+
+
+def _segment_remedy(rule: str, measured: SegmentMeasurement, outcome: Outcome, reason: str) -> str | None:
+    if outcome == "pass":
+        return None
+    if reason in ("too-many", "too-few"):
+        return "find out how benign rows of this segment differ: the calibrator fits them together with the others"
+    if reason == "unreachable":
+        return _UNREACHABLE
+    proving = _rule_for(rule, measured) == "proven"
+    wanted = measured.rows_to_prove if proving else measured.rows_wanted
+    if wanted is None or wanted <= measured.benign:
+        return "hold out more benign rows of this segment: at the observed rate no number in reach would pass"
+    return f"hold out {wanted - measured.benign:,} more benign rows of this segment ({wanted:,} in all) at this rate"
+
+
+def _of_data(check: str, outcome: Outcome, required: bool, reason: str, message: str, remedy: str | None) -> Finding:
+    return Finding(check, outcome, None, required, False, reason, message, remedy)
 
 
 def _inside(counts: tuple[int, int] | None, k: int) -> bool:
@@ -214,13 +384,13 @@ def _inside(counts: tuple[int, int] | None, k: int) -> bool:
 
 def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
     if outcome == "pass":
-        required = [f for f in findings if f.required and not f.waived and f.measurement is not None]
+        targets = [f for f in findings if f.required and f.measurement is not None and "/" not in f.check]
+        required = [finding for finding in targets if not finding.waived]
         proven = sum(finding.grade == "proven" for finding in required)
         waived = sum(finding.waived for finding in findings)
         aside = f"; {plural(waived, 'finding')} waived" if waived else ""
         if not required:
-            all_waived = any(f.required and f.measurement is not None for f in findings)
-            none = "every required target is waived" if all_waived else "no target is required"
+            none = "every required target is waived" if targets else "no target is required"
             return f"{none}{aside}"
         if proven == len(required):
             return f"{plural(proven, 'required target')} proven on held-out benign rows{aside}"
@@ -231,14 +401,27 @@ def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
     if outcome == "fail":
         disproved = [finding.check for finding in blocking if finding.measurement is not None]
         parts = [f"the held-out benign rows disprove {_listed(disproved)}"] if disproved else []
-        parts += ["held-out and fit benign rows differ"] if len(disproved) < len(blocking) else []
+        reasons = {finding.reason: finding for finding in blocking if finding.measurement is None}
+        parts += [sentence for reason, sentence in _DATA_FAILURES.items() if reason in reasons]
         return "; ".join(parts)
-    undecided = [finding.check for finding in blocking if finding.reason not in ("min-n", "exhausted")]
+    undecided = [f.check for f in blocking if f.measurement is not None and f.reason != "min-n"]
     too_few = [finding.check for finding in blocking if finding.reason == "min-n"]
     parts = [f"the held-out benign rows neither prove nor disprove {_listed(undecided)}"] if undecided else []
     parts += [f"too few held-out benign rows for {_listed(too_few)}"] if too_few else []
     parts += ["the held-out rows have judged too often"] if any(f.reason == "exhausted" for f in blocking) else []
+    parts += ["the fit sample does not reach every target"] if any(f.check == "floor" for f in blocking) else []
     return "; ".join(parts) or "nothing was measured"
+
+
+_DATA_FAILURES = {
+    "shared-rows": "held-out rows are among the fit rows",
+    "shared-groups": "held-out and fit rows share groups",
+    "differ": "held-out and fit benign rows differ",
+    "granularity": "the scores are too coarse for a target",
+    "stale": "held-out rows are too old",
+    "future": "held-out rows lie in the future",
+    "missing": "expected segments have no held-out row",
+}
 
 
 def _listed(names: list[str]) -> str:
@@ -254,6 +437,11 @@ _READINGS: dict[str | None, str] = {
     "drift": "held-out benign rows differ from fit benign rows: drift, leakage, duplicates or other preprocessing",
     "look": "within tolerance, but the two samples differ: look before relying on it",
 }
+_FINER_SCORES = "more rows cannot help: give the detector finer scores or drop this target"
+_UNREACHABLE = (
+    "more held-out rows cannot help: too many benign rows share the highest scores; "
+    "give the detector finer scores or drop this target"
+)
 _DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
 
 
@@ -311,12 +499,9 @@ def _remedy(rule: str, measured: Measurement, reason: str) -> str | None:
     if reason in ("proven", "observed", "not-refuted"):
         return None
     if reason == "unreachable":
-        return (
-            "more held-out rows cannot help: too many benign rows share the highest scores; "
-            "give the detector finer scores or drop this target"
-        )
+        return _UNREACHABLE
     if reason == "granularity":
-        return "more rows cannot help: give the detector finer scores or drop this target"
+        return _FINER_SCORES
     if reason == "too-many":
         return "refit on more, or more recent, benign rows: at this threshold the true rate exceeds the tolerance"
     if reason == "too-few":

@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from importlib.metadata import version
@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gate import policy as policies
+from gate import segments
 from gate.api import libraries, rendered, warnings_of
 from gate.calibrator import Calibrator, count_flagged, fit_sorted, from_json
 from gate.contract import Contract
 from gate.curve import curve_of, grid
 from gate.errors import GateError, plural
-from gate.evidence import Evidence, Measurement, TieBlock, Use, measure, measure_target, predicted_counts
+from gate.evidence import Evidence, Measurement, Use, measure, measure_target, predicted_counts
 from gate.exchangeability import TailScan, compare_counts, scan_counts
 from gate.policy import Document, Policy, Target
 from gate.release import (
@@ -39,7 +40,9 @@ from gate.release import (
     reuse_entry,
     waiver_entry,
 )
+from gate.samples import Ages, Overlap, Resolution, TieBlock
 from gate.scores import Scores, read, split
+from gate.segments import SegmentEvidence, TargetCounts
 from gate.verdict import judge
 
 MAX_FILES = 100
@@ -100,7 +103,7 @@ def verify(directory: str | Path, data: Data = Data()) -> tuple[Check, ...]:  # 
         Check("policy", "holds", f"{policy.name!r} is the text with the recorded digest {document.sha256[:12]}")
     )
     checks.append(_checked("calibrator", lambda: _check_calibrator(files, record, policy)))
-    checks.append(_checked("verdict", lambda: _check_verdict(record, policy)))
+    checks.append(_checked("verdict", lambda: _check_verdict(files, record, policy)))
     checks.append(_checked("reports", lambda: _check_reports(files, record)))
     fit, holdout = _read(record, policy, data)
     if fit is not None:
@@ -283,8 +286,8 @@ def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy
 # --- the verdict --------------------------------------------------------------------------------------------
 
 
-def _check_verdict(record: Record, policy: Policy) -> str:
-    evidence = evidence_of(policy, record)
+def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
+    evidence = evidence_of(policy, _calibrator(files), record)
     verdict = judge(policy, evidence, _day(record))
     again = [finding_entry(finding) for finding in verdict.findings]
     unknown = [finding.check for finding in record.findings if finding.check not in {f.check for f in again}]
@@ -325,15 +328,26 @@ def _check_verdict(record: Record, policy: Policy) -> str:
     return judged
 
 
-def evidence_of(policy: Policy, record: Record) -> Evidence:
-    """What was measured, from the counts that the record has of it: the inverse of `release.compose`."""
+def evidence_of(policy: Policy, calibrator: Calibrator, record: Record) -> Evidence:
+    """What was measured, from the counts that the record has of it: the inverse of `release.compose`.
+
+    Each part of the evidence has its own function here; a check is judged again only from what one of them gives.
+    """
     _refuse_impossible(record)
     use = _use(record)
     alpha = policy.alpha(use.number if use else 1)
     if policy.reuse and use is None:
         raise _CheckError("the record does not say which use of its held-out rows it is, as the policy's `reuse` needs")
-    measurements = tuple(_measurement(policy, target, record, alpha) for target in policy.targets)
-    return Evidence(measurements, _scan(record), use)
+    return Evidence(
+        measurements=tuple(_measurement(policy, target, record, alpha) for target in policy.targets),
+        tail_scan=_scan(record),
+        use=use,
+        overlap=_overlap(record),
+        resolution=_resolution(record),
+        fit_ages=_ages(record.fit.oldest, record.fit.newest),
+        holdout_ages=_ages(record.holdout.oldest, record.holdout.newest),
+        segments=_segments(policy, calibrator, record, alpha),
+    )
 
 
 def _use(record: Record) -> Use | None:
@@ -383,6 +397,66 @@ def _scan(record: Record) -> TailScan:
         _require(possible, "exchangeability.counts are no counts of these samples")
         before = (pooled, held_out)
     return scan_counts(section.counts, n, total)
+
+
+def _overlap(record: Record) -> Overlap:
+    section = record.overlap
+    if section is None:
+        raise _CheckError("the record lacks the counts of overlap", "cannot be checked")
+    _require(section.benign == record.holdout.n, "overlap.benign is not the number of held-out rows")
+    most = max(section.shared, section.copied, section.rows_in_shared_groups or 0)
+    _require(most <= section.benign, "overlap has more rows than were held out")
+    return Overlap(**section.model_dump())
+
+
+def _resolution(record: Record) -> Resolution:
+    fit = record.fit
+    if fit.largest_tie is None:
+        raise _CheckError("the record lacks the counts of granularity", "cannot be checked")
+    possible = 1 <= fit.distinct <= fit.n and 1 <= fit.largest_tie <= fit.n - fit.distinct + 1
+    _require(possible, "fit.distinct and fit.largest_tie are no counts of one sample")
+    return Resolution(fit.n, fit.distinct, fit.largest_tie)
+
+
+def _ages(oldest: str | None, newest: str | None) -> Ages | None:
+    if oldest is None or newest is None:
+        return None
+    try:
+        ages = Ages(date.fromisoformat(oldest), date.fromisoformat(newest))
+    except ValueError:
+        raise _CheckError("oldest and newest must be days such as 2026-03-01") from None
+    _require(ages.oldest <= ages.newest, "oldest must not be later than newest")
+    return ages
+
+
+def _segments(policy: Policy, calibrator: Calibrator, record: Record, alpha: Fraction) -> SegmentEvidence | None:
+    section, check = record.segments, policy.checks.segments
+    _require(
+        (section is None) == (check is None), "segments must be recorded where the policy asks for them, only there"
+    )
+    if section is None or check is None:
+        return None
+    rates = sorted(check.targets, reverse=True)
+    _require(
+        [float(rate) for rate in rates] == [counted.fpr for counted in section.targets], "segments have other rates"
+    )
+    rows = len(section.names)
+    _require(len({*section.names}) == rows == len(section.benign), "segments must have a name and a size each")
+    _require(sum(section.benign) == record.holdout.n and min(section.benign) > 0, "segments are not the held-out rows")
+    counts = []
+    for fpr, counted in zip(rates, section.targets, strict=True):
+        _require(rows == len(counted.false_positives) == len(counted.effective_n), "segments must have a count each")
+        parts = zip(counted.false_positives, section.benign, counted.effective_n, strict=True)
+        grouped = record.holdout.groups is not None
+        possible = all(k <= n and (0 < worth <= n if grouped else worth == n) for k, n, worth in parts)
+        _require(possible, "segments have counts that no sample has")
+        whole = next((f.false_positives for f in record.findings if f.check == policies.fpr_check(fpr)), None)
+        _require(
+            whole in (None, sum(counted.false_positives)), f"segments count otherwise than {policies.fpr_check(fpr)}"
+        )
+        counts.append(TargetCounts(fpr, counted.false_positives, counted.effective_n))
+    thresholds, label = calibrator.thresholds, record.fit.lowest_label
+    return segments.evidence_of(policy, thresholds, label, section.names, section.benign, counts, alpha)
 
 
 def _curve(record: Record, policy: Policy) -> dict[str, Any] | None:
@@ -513,11 +587,13 @@ def _check_holdout(holdout: Scores, files: Mapping[str, bytes], record: Record, 
 def _check_samples(fit: Scores, holdout: Scores, record: Record, policy: Policy) -> str:
     """What only both samples together show: the tests for drift, tied scores, and what groups are worth."""
     calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
-    recorded = evidence_of(policy, record)
+    recorded = evidence_of(policy, calibrator, record)
     measured = measure(policy, calibrator, fit, holdout, recorded.use)
     for one, other in zip(recorded.measurements, measured.measurements, strict=True):
         _require(one == other, f"{one.check} measured again gives other numbers than the record has")
-    _require(recorded == measured, "exchangeability measured again gives other numbers than the record has")
+    for part in fields(Evidence):
+        same = getattr(recorded, part.name) == getattr(measured, part.name)
+        _require(same, f"{part.name.replace('_', ' ')} measured again gives other numbers than the record has")
     return "every finding's numbers, measured again on both samples, are the recorded ones"
 
 

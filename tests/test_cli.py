@@ -162,8 +162,8 @@ def test_the_exit_code_is_the_verdict_and_the_reports_are_there(runs: dict[str, 
 def test_results_go_to_stdout_and_logs_to_stderr(runs: dict[str, Run]) -> None:
     run = runs["pass"]
     assert log_lines(run.result) == [
-        "fit: 20,000 benign of 20,000 rows from fit.npy",
-        "holdout: 20,000 benign of 20,000 rows from pass.npy",
+        "fit: 20,000 rows from fit.npy: 20,000 benign, none refused",
+        "holdout: 20,000 rows from pass.npy: 20,000 benign, none refused",
         f"report: {Path('releases', 'pass', 'report.html')}",
     ]
     assert "gate: " not in run.result.stdout
@@ -226,7 +226,8 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
     result = gate("run", *args, *columns, "--dry-run", cwd=here)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
-    assert record["data"] == {"score": "risk", "label": "kind", "benign": "ok", "group": None, "id": None}
+    none = dict.fromkeys(("segment", "group", "id", "timestamp"))
+    assert record["data"] == {"score": "risk", "label": "kind", "benign": "ok", **none}
     assert record["holdout"]["sources"] == [{"path": "pass.csv", "rows": 40_000, "benign": 20_000}]
     ordered = np.sort(np.load(here / "pass.npy")).astype("<f8")
     assert record["holdout"]["sha256"] == hashlib.sha256(ordered.tobytes()).hexdigest()

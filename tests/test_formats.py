@@ -185,7 +185,7 @@ class TestOtherFilesystems:
 @pytest.mark.parametrize(
     ("content", "code", "sentence"),
     [
-        ("0.5\n0.25\n0.125\n", 3, "3 benign of 3 rows from -"),
+        ("0.5\n0.25\n0.125\n", 3, "3 rows from -: 3 benign, none refused"),
         ("0.5\nabc\n", 2, "stdin.csv: column 'score' must hold numbers, got 'abc' in row 2"),
         ("", 2, "-: must hold at least 2 benign scores, got 0"),
     ],

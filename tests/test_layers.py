@@ -14,6 +14,8 @@ import gate
 PACKAGE = Path(gate.__file__).parent
 ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "calibrator", "exchangeability"]
 ORDER += [
+    "samples",
+    "segments",
     "evidence",
     "curve",
     "verdict",

@@ -77,7 +77,7 @@ targets:
     required: yes
   - {fpr: 10%, min_n: 100, max_relative_error: x}
 data: {score: "", label: 3, benign: [0]}
-checks: {overlap: {}}
+checks: {overlapp: {}}
 waivers:
   - {check: fpr@0.1, reason: known, owner: us, expires: tomorrow}
 tragets: []
@@ -112,7 +112,7 @@ def test_all_errors_are_listed_at_once() -> None:
         "p.yaml:17: data.benign: must be one number or one word, as it stands in the label column, got [0]",
         "p.yaml:17: data.label: must be text, got 3; put it in quotes",
         "p.yaml:17: data.score: must be one line of 1 to 200 printable characters, got ''",
-        "p.yaml:18: checks.overlap: must be a known key; known here: exchangeability",
+        "p.yaml:18: checks.overlapp: must be a known key; did you mean `overlap`?",
         "p.yaml:20: waivers[0].expires: must be a date written as 2026-12-31, got 'tomorrow'",
         "p.yaml:21: tragets: must be a known key; did you mean `targets`?",
         "p.yaml:22: name: must be given once, got it again (first on line 2); delete one",
@@ -136,7 +136,7 @@ def test_a_misspelt_key_is_answered_with_the_nearest_one(written: str, meant: st
 
 def test_a_key_like_no_other_is_answered_with_all_that_are_known() -> None:
     assert errors(policy_text("data: {zzz: 1}")) == [
-        "p.yaml:5: data.zzz: must be a known key; known here: score, label, benign, group, id"
+        "p.yaml:5: data.zzz: must be a known key; known here: score, label, benign, segment, group, id, timestamp"
     ]
 
 
@@ -501,7 +501,8 @@ def test_what_a_policy_leaves_out_has_its_documented_default() -> None:
         "ties": "conservative",
         "domain": (0.0, 1.0),
     }
-    assert policy.data.model_dump() == {"score": "score", "label": None, "benign": "0", "group": None, "id": None}
+    none = dict.fromkeys(("label", "segment", "group", "id", "timestamp"))
+    assert policy.data.model_dump() == {"score": "score", "benign": "0", **none}
     assert policy.targets[0].required is True
     assert policy.anchors == Contract()
 
@@ -517,7 +518,10 @@ def test_nothing_in_a_policy_can_be_changed() -> None:
     assert {type(model).__name__ for model in found} == {
         "Policy",
         "Checks",
+        "Overlap",
         "Exchangeability",
+        "Granularity",
+        "Floor",
         "Calibration",
         "Columns",
         "ContractPoint",
@@ -601,7 +605,8 @@ def test_columns_named_elsewhere_replace_the_policys() -> None:
     same = document.with_columns({"score": None, "label": None, "benign": None})
     assert same.policy == document.policy
     changed = document.with_columns({"score": "raw", "label": None, "benign": "0"})
-    assert changed.policy.data.model_dump() == {"score": "raw", "label": "l", "benign": "0", "group": None, "id": None}
+    none = dict.fromkeys(("segment", "group", "id", "timestamp"))
+    assert changed.policy.data.model_dump() == {"score": "raw", "label": "l", "benign": "0", **none}
     assert (changed.text, changed.policy.targets) == (document.text, document.policy.targets)
 
 
@@ -781,7 +786,7 @@ def test_the_schema_accepts_what_the_loader_accepts(text: str) -> None:
         policy_text(error="{above: 1, below: 1, x: 1}"),
         policy_text(error="0.5, requires: true"),
         waiver(until="2026-12-31"),
-        policy_text("checks: {overlap: {}}\n"),
+        policy_text("checks: {overlapp: {}}\n"),
         policy_text("rule: porven\n"),
         policy_text("contract: []\n"),
         policy_text(error="half"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gate.errors import GateError
@@ -53,6 +54,50 @@ def test_the_rows_of_a_group_stay_together(groups: int, fraction: float, seed: i
     assert fit.group_sizes.min() > 0
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(20, 500), st.floats(0.2, 0.8), st.integers(0, 2**32))
+def test_every_segment_is_divided_alike(n: int, fraction: float, seed: int) -> None:
+    segments = np.sort(np.random.default_rng(n).integers(0, 4, n)).astype(np.int32)
+    scores = replace(sample(n), segments=segments, segment_names=("a", "b", "c", "d"))
+    fit, holdout, how = split(scores, fraction, seed)
+    assert how.by == "rows within segments"
+    for segment in range(4):
+        assert fit.segments is not None
+        assert np.count_nonzero(fit.segments == segment) == round(fraction * np.count_nonzero(segments == segment))
+    assert len(fit) + len(holdout) == n
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(20, 500), st.floats(0.2, 0.8), st.integers(1, 60), st.booleans())
+def test_the_older_rows_are_fitted_on(n: int, fraction: float, moments: int, grouped: bool) -> None:
+    """Rows of one moment, and all rows of a group that is not over by then, are held out together."""
+    rng = np.random.default_rng(n)
+    times = rng.integers(0, moments + 1, n) * 10**6
+    times[0], times[1:4] = 10**6 * (moments + 1), 0
+    groups = np.unique(rng.integers(0, n, n), return_inverse=True)[1].astype(np.int64) if grouped else None
+    scores = replace(sample(n, groups), timestamps=times)
+    try:
+        fit, holdout, how = split(scores, fraction, 0)
+    except GateError:  # one moment or group alone can hold more than the fraction
+        assume(False)
+    assert how.by == ("groups by time" if grouped else "rows by time")
+    assert how.cut is not None
+    cut = np.datetime64(how.cut.removesuffix("Z"), "us").astype(np.int64)
+    assert len(fit) <= fraction * n
+    assert fit.timestamps is not None
+    assert holdout.timestamps is not None
+    assert fit.timestamps.max() < cut
+    if not grouped:
+        assert holdout.timestamps.min() == cut
+        nearly = np.count_nonzero(times <= cut)
+        assert nearly > fraction * n - 1, "another moment would have been too many"
+    shuffled = rng.permutation(n)
+    again = Scores(
+        scores.values[shuffled], (), None if groups is None else groups[shuffled], timestamps=times[shuffled]
+    )
+    assert split(again, fraction, 1)[0].sha256 == fit.sha256, "time decides, not the order of rows"
+
+
 def test_another_seed_divides_otherwise() -> None:
     assert not np.array_equal(split(sample(100), 0.5, 0)[0].values, split(sample(100), 0.5, 1)[0].values)
 
@@ -89,15 +134,17 @@ def test_one_file_is_gated_and_the_record_says_how_it_was_divided(here: Path) ->
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
     assert (record["fit"]["n"], record["holdout"]["n"]) == (18_000, 42_000)
-    assert record["split"] == {"fraction": 0.3, "seed": 7, "by": "rows"}
-    assert "60,000 benign of 60,000 rows from benign.parquet; 18,000 to fit, 42,000 held out" in result.stderr
+    assert record["split"] == {"fraction": 0.3, "seed": 7, "by": "rows", "cut": None}
+    assert (
+        "60,000 rows from benign.parquet: 60,000 benign, none refused; 18,000 to fit, 42,000 held out" in result.stderr
+    )
 
 
 def test_groups_named_on_the_command_line_are_kept_whole(here: Path) -> None:
     result = gate(*RUN, "--split", "0.3", "--group-column", "tenant", "--json", "--dry-run", cwd=here)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
-    assert record["split"] == {"fraction": 0.3, "seed": 0, "by": "groups"}
+    assert record["split"] == {"fraction": 0.3, "seed": 0, "by": "groups", "cut": None}
     assert record["holdout"]["groups"] < 500
     finding = record["findings"][0]
     assert finding["effective_n"] <= finding["benign"] == record["holdout"]["n"]

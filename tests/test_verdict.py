@@ -501,7 +501,7 @@ def test_evidence_counts_scores_at_or_above_each_threshold() -> None:
 def test_evidence_counts_nothing_where_no_score_reaches_the_anchor() -> None:
     policy = make("proven", target("0.1"), target("0.001"))
     scores = np.concatenate([np.random.default_rng(12).uniform(0, 0.99, 950), np.ones(50)])
-    evidence = measure(policy, fit(scores, policy.calibration, policy.anchors), Scores(scores), Scores(scores))
+    evidence = measure(policy, fit(scores, policy.calibration, policy.anchors), Scores(scores), Scores(scores[1:]))
     assert evidence.measurements[1].threshold is None
     assert [m.false_positives for m in evidence.measurements][1] == 0
     assert evidence.measurements[0].false_positives > 50
@@ -603,7 +603,7 @@ def test_a_block_of_tied_scores_is_named_as_what_stands_in_the_way(tied_rows: in
     scores = np.concatenate([rng.uniform(0, 0.5, 10_000 - tied_rows - 200), np.full(tied_rows, 0.6)])
     scores = np.concatenate([scores, rng.uniform(0.7, 1, 200)])
     calibrator = fit(scores, policy.calibration, policy.anchors)
-    held_out = scores if reason == "granularity" else rng.uniform(0, 0.3, 5000)
+    held_out = scores[1:] if reason == "granularity" else rng.uniform(0, 0.3, 5000)
     finding = judge(policy, measure(policy, calibrator, Scores(scores), Scores(held_out)), date(2026, 1, 1)).findings[0]
     assert (finding.outcome, finding.grade, finding.reason) == ("fail", "refuted", reason)
     if reason == "granularity":

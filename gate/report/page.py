@@ -82,6 +82,9 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         content[name] = entries[:shown]
         content[f"{name}_more"] = max(0, len(entries) - shown)
     content["remedied"] = by_remedy(content["remedied"])
+    if record.segments is not None:  # all of which it counts, where its findings name the worst
+        tests = len(record.segments.names) * len(record.segments.targets)
+        content["segments_more"] = tests - len(content["segments"])
     return content
 
 
@@ -102,10 +105,10 @@ def command(record: Record, limit: Limit) -> list[str]:
     lines.append(_option("--score-column", record.data.score))
     if record.data.label is not None:
         lines += [_option("--label-column", record.data.label), _option("--benign-label", record.data.benign)]
-    if record.data.group is not None:
-        lines.append(_option("--group-column", record.data.group))
-    if record.data.id is not None:
-        lines.append(_option("--id-column", record.data.id))
+    for name in ("segment", "group", "id", "timestamp"):
+        column = getattr(record.data, name)
+        if column is not None:
+            lines.append(_option(f"--{name}-column", column))
     if record.reuse is not None:
         lines.append(_option("--ledger", record.reuse.ledger))
     epoch = _epoch(record.created)

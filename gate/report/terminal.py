@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +17,7 @@ from gate.report.rows import HEADLINES, Row, by_remedy, clean, other_rows, rows,
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 SEGMENTS = 10
+TOLD = ("reused", "counted")  # reasons of passing data checks that say more than their name
 NAME = 20
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 
@@ -21,6 +25,21 @@ _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 def inert(text: str) -> str:
     """Text from outside that no line break can turn into a command of the CI system (`::error::`, `##[error]`)."""
     return _COMMAND.sub(lambda match: f"{match[0]} ", clean(text))
+
+
+@contextmanager
+def working(what: str, after: float = 2.0) -> Iterator[None]:
+    """A moving line on stderr that says what is being done, from the time when a person begins to wonder."""
+    status = Console(stderr=True).status(Text(inert(what)))
+    timer = Timer(after, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
 
 
 def render(record: Record, width: int = 80, color: bool = False) -> str:
@@ -53,12 +72,19 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         shown = segments[:SEGMENTS]
         console.print()
         _print_numbers(console, shown, "segment", [_segment(row) for row in shown])
-        if len(segments) > len(shown):
-            console.print(Text(f"and {len(segments) - len(shown):,} more segments, which verdict.json lists"))
-    for row in others:
-        if not row.remedy:
-            console.print()
-            console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
+        counted = record.segments
+        tests = len(counted.names) * len(counted.targets) if counted else len(segments)
+        if tests > len(shown):
+            console.print(Text(f"and {tests - len(shown):,} more segments, which verdict.json lists"))
+    settled = [row for row in others if not row.remedy]
+    told = [row for row in settled if row.outcome != "pass" or row.reason in TOLD]
+    for row in told:
+        console.print()
+        console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
+    names = ", ".join(dict.fromkeys(inert(row.check).partition("@")[0] for row in settled if row not in told))
+    if names:
+        console.print()
+        console.print(Text.assemble("data checks: ", ("pass", STYLES["pass"]), f" ({names})"))
     for remedy, findings in by_remedy([row for row in [*targets, *others, *segments[:3]] if row.remedy]):
         console.print()
         for row in findings:

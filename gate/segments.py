@@ -1,0 +1,231 @@
+"""The targets in every segment of the held-out rows: counts, and what they prove of so many at once. No judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gate.binomial import TIE, Band, clopper_pearson, effective_rows, rows_to_prove
+from gate.calibrator import Calibrator
+from gate.policy import Policy, Target
+from gate.scores import Scores
+
+
+@dataclass(frozen=True)
+class SegmentMeasurement:
+    """One target in one segment. `refuted` holds among all `tests` at once, by Holm's procedure (Holm 1979)."""
+
+    segment: str
+    target: Target
+    score: Decimal
+    threshold: float | None
+    false_positives: int
+    benign: int
+    effective_n: float
+    extrapolated: bool
+    refuted: bool
+    tests: int
+    tail: float  # the chance of so extreme a count at the edge of the tolerance
+    band: Band = field(repr=False)
+
+    # What only the measurement of a whole sample has.
+    predicted = drift = tied = None
+    unattainable = False
+
+    @property
+    def check(self) -> str:
+        return f"{self.target.check}/{self.segment}"
+
+    @property
+    def observed_fpr(self) -> float:
+        return self.false_positives / self.benign
+
+    @property
+    def relative_error(self) -> float:
+        return float(Fraction(self.false_positives, self.benign) / Fraction(self.target.fpr) - 1)
+
+    @property
+    def tolerance(self) -> tuple[Decimal, Decimal]:
+        return self.target.tolerance
+
+    @property
+    def inside(self) -> bool:
+        """Whether the observed rate lies in the tolerance."""
+        return self.benign * self.band.low <= self.false_positives <= self.benign * self.band.high
+
+    @property
+    def proven(self) -> bool:
+        k, n = self.false_positives * self._worth, self.effective_n
+        return self.band.proves_low(k, n) and self.band.proves_high(k, n)
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        return clopper_pearson(self.false_positives * self._worth, self.effective_n, float(self.band.alpha))
+
+    @cached_property
+    def plain_interval(self) -> tuple[float, float]:
+        return clopper_pearson(self.false_positives, self.benign, float(self.band.alpha))
+
+    @cached_property
+    def rows_wanted(self) -> int:
+        return -int(-self.target.min_n // self._worth)
+
+    @cached_property
+    def rows_to_prove(self) -> int | None:
+        return rows_to_prove(
+            self.false_positives, self.benign, self.band, at_least=self.rows_wanted, worth=self._worth, limit=10**9
+        )
+
+    @property
+    def _worth(self) -> float:
+        return self.effective_n / self.benign
+
+
+@dataclass(frozen=True)
+class SegmentEvidence:
+    """Every target in all segments of one column, and the expected segments that are absent."""
+
+    column: str
+    names: tuple[str, ...]
+    benign: tuple[int, ...]
+    counts: tuple[TargetCounts, ...]
+    measurements: tuple[SegmentMeasurement, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TargetCounts:
+    """One target's false positives in every segment, and the independent rows that each segment is worth."""
+
+    fpr: Decimal
+    false_positives: tuple[int, ...]
+    effective_n: tuple[float, ...]
+
+
+def measure(policy: Policy, calibrator: Calibrator, holdout: Scores, alpha: Fraction) -> SegmentEvidence | None:
+    """Count every target's false positives in every segment; None where the policy does not ask for it."""
+    check, codes = policy.checks.segments, holdout.segments
+    if check is None or codes is None:
+        return None
+    sizes = np.bincount(codes, minlength=len(holdout.segment_names))
+    present = np.flatnonzero(sizes)
+    rates = sorted(check.targets, reverse=True)
+    counts = []
+    for fpr, flagged in zip(rates, _flagged(calibrator, holdout, rates), strict=True):
+        found = np.bincount(codes[flagged], minlength=len(sizes))
+        worth = sizes.astype(np.float64)
+        if holdout.groups is not None:
+            worth = _worth(holdout, holdout.groups, codes, flagged, float(alpha))
+        counts.append(TargetCounts(fpr, tuple(found[present].tolist()), tuple(worth[present].tolist())))
+    names = tuple(holdout.segment_names[i] for i in present)
+    return evidence_of(
+        policy, calibrator.thresholds, calibrator.facts.lowest_label, names, sizes[present], counts, alpha
+    )
+
+
+def evidence_of(
+    policy: Policy,
+    thresholds: dict[Decimal, float | None],
+    lowest_label: float,
+    names: tuple[str, ...],
+    benign: Sequence[int] | NDArray[np.int64],
+    counts: list[TargetCounts],
+    alpha: Fraction,
+) -> SegmentEvidence:
+    """What the counts in all segments say together: a function of counts alone."""
+    check, column = policy.checks.segments, policy.data.segment
+    assert check is not None
+    assert column is not None
+    bands, tails = {}, []
+    for counted in counts:
+        error, fpr = check.max_relative_error, Fraction(counted.fpr)
+        band = bands[counted.fpr] = Band.around(fpr, Fraction(error.above), Fraction(error.below), alpha)
+        parts = zip(counted.false_positives, benign, counted.effective_n, strict=True)
+        tails += [band.refuting_tail(k * (worth / n), worth) for k, n, worth in parts]
+    refuted = holm(np.array(tails), float(alpha / 2))
+    scores = {point.fpr: point.score for point in policy.contract}
+    measurements: list[SegmentMeasurement] = []
+    for counted in counts:
+        target = Target(
+            fpr=counted.fpr,
+            min_n=check.min_n,
+            max_relative_error=check.max_relative_error,
+            required=check.required,
+        )
+        for name, k, n, worth in zip(names, counted.false_positives, benign, counted.effective_n, strict=True):
+            i = len(measurements)
+            measurements.append(
+                SegmentMeasurement(
+                    segment=f"{column}={name}",
+                    target=target,
+                    score=scores[counted.fpr],
+                    threshold=thresholds[counted.fpr],
+                    false_positives=k,
+                    benign=int(n),
+                    effective_n=worth,
+                    extrapolated=float(counted.fpr) < lowest_label,
+                    refuted=bool(refuted[i]),
+                    tests=len(tails),
+                    tail=tails[i],
+                    band=bands[counted.fpr],
+                )
+            )
+    missing = tuple(name for name in check.expect if name not in set(names))
+    rows = tuple(int(n) for n in benign)
+    return SegmentEvidence(column, names, rows, tuple(counts), tuple(measurements), missing)
+
+
+def holm(tails: NDArray[np.float64], limit: float) -> NDArray[np.bool_]:
+    """Which of many tests to reject so that a true one is rejected at most `limit` of the time (Holm 1979).
+
+    The i-th smallest of m tail probabilities must stay below limit / (m - i + 1), and so must all smaller ones.
+    """
+    m = len(tails)
+    order = np.argsort(tails, kind="stable")
+    below = tails[order] < limit * (1 - TIE) / (m - np.arange(m))
+    rejected = np.zeros(m, dtype=bool)
+    rejected[order[: m if below.all() else int(np.argmin(below))]] = True
+    return rejected
+
+
+def _flagged(calibrator: Calibrator, holdout: Scores, rates: list[Decimal]) -> Iterator[NDArray[np.int64]]:
+    """For each rate, from the highest down, the places of the rows that its threshold flags."""
+    places = None
+    for fpr in rates:
+        threshold = calibrator.thresholds[fpr]
+        if threshold is None:
+            yield np.empty(0, dtype=np.int64)
+        elif places is None:  # only the first looks at all rows: a row flagged at a rare rate is flagged at this one
+            places = np.flatnonzero(holdout.values >= threshold)
+            yield places
+        else:
+            places = places[holdout.values[places] >= threshold]
+            yield places
+
+
+def _worth(
+    holdout: Scores, groups: NDArray[np.int64], codes: NDArray[np.int32], flagged: NDArray[np.int64], alpha: float
+) -> NDArray[np.float64]:
+    """How many independent rows each segment is worth, with at least the design effect of the whole sample."""
+    groups_n = len(holdout.group_sizes)
+    whole, _ = effective_rows(
+        holdout.group_sizes, np.bincount(groups[flagged], minlength=groups_n).astype(np.float64), alpha
+    )
+    pairs = codes.astype(np.int64) * groups_n + groups
+    known, sizes = np.unique(pairs, return_counts=True)
+    counts = np.zeros(len(known))
+    hit, hits = np.unique(pairs[flagged], return_counts=True)
+    counts[np.searchsorted(known, hit)] = hits
+    worth = np.zeros(len(holdout.segment_names))
+    starts = np.searchsorted(known, np.arange(len(worth) + 1) * groups_n)
+    for i, (start, stop) in enumerate(pairwise(starts)):
+        if start < stop:
+            _, worth[i] = effective_rows(sizes[start:stop].astype(np.float64), counts[start:stop], alpha, whole)
+    return worth
