@@ -40,7 +40,7 @@ from gate.release import (
     reuse_entry,
     waiver_entry,
 )
-from gate.samples import Ages, Overlap, Resolution, TieBlock
+from gate.samples import Ages, Overlap, Resolution, TieBlock, copied_rows
 from gate.scores import Scores, read, split
 from gate.segments import SegmentEvidence, TargetCounts
 from gate.verdict import judge
@@ -404,8 +404,12 @@ def _overlap(record: Record) -> Overlap:
     if section is None:
         raise _CheckError("the record lacks the counts of overlap", "cannot be checked")
     _require(section.benign == record.holdout.n, "overlap.benign is not the number of held-out rows")
-    most = max(section.shared, section.copied, section.rows_in_shared_groups or 0)
+    most = max(section.shared, section.rows_in_shared_groups or 0)
     _require(most <= section.benign, "overlap has more rows than were held out")
+    copied = section.shared
+    if section.by == "rows":
+        copied = copied_rows(section.shared, section.expected, section.benign, record.fit.n)
+    _require(section.copied == copied, f"overlap.copied is {section.copied} in the record, but {copied} follows")
     return Overlap(**section.model_dump())
 
 
