@@ -129,7 +129,8 @@ def warnings_of(
     policy: Policy, fit_n: int, evidence: Evidence, rows_sha256: str | None, duplicates: int | None
 ) -> tuple[str, ...]:
     """What a reader should know and no finding says."""
-    repeated = f"{plural(duplicates or 0, 'held-out row')} repeat the id of another, and each is counted"
+    verbs = ("repeats", "counts") if duplicates == 1 else ("repeat", "count")
+    repeated = f"{plural(duplicates or 0, 'held-out row')} {verbs[0]} the id of another, and {verbs[1]} again"
     return (
         *warnings(policy, fit_n, evidence.effective_n),
         *ledgers.warnings(evidence.use, rows_sha256, policy),
