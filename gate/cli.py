@@ -482,14 +482,14 @@ def main(args: list[str] | None = None) -> NoReturn:
         received.append(number)
         for known in _STOPS:
             signal.signal(known, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise _StoppedError
 
     for number in _STOPS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # not where the caller ignores it
             signal.signal(number, stop)
     try:
         code = _exit_code(args, received)
-    except KeyboardInterrupt:
+    except _StoppedError:
         code = INTERRUPTED
     if received:
         _log(f"stopped by {signal.Signals(received[0]).name}")
@@ -498,6 +498,10 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _StoppedError(BaseException):
+    """No KeyboardInterrupt: after one of those in the wrong place Python ends itself by SIGINT, whatever the exit code."""
 
 
 def _exit_code(args: list[str] | None, received: list[int]) -> int:
