@@ -469,9 +469,27 @@ def _read_arrow(path: _File, names: list[str]) -> Mapping[str, Any]:
 
 
 def _read_jsonl(path: _File, names: list[str]) -> Mapping[str, Any]:
-    table = pyarrow.json.read_json(os.fspath(path))
+    """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
+    table = None
+    with contextlib.suppress(pa.ArrowException):
+        kinds = _first_kinds(path)
+        if {*names} <= {*kinds}:
+            wanted = pa.schema([(name, kinds[name]) for name in names])
+            alone = pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
+            table = pyarrow.json.read_json(os.fspath(path), parse_options=alone)
+    if table is None:
+        table = pyarrow.json.read_json(os.fspath(path))
     _require(names, table.column_names, path)
     return _columns(table, names)
+
+
+def _first_kinds(path: _File) -> dict[str, Any]:
+    """The kind of each column in the first lines; whole numbers may turn out to be floats further down."""
+    with open(path, "rb") as file:
+        lines = file.read(1 << 20).rpartition(b"\n")[0]
+    schema = pyarrow.json.read_json(pa.BufferReader(lines)).schema if lines else pa.schema([])
+    kinds = {field.name: field.type for field in schema if not pa.types.is_null(field.type)}
+    return {name: pa.float64() if pa.types.is_integer(kind) else kind for name, kind in kinds.items()}
 
 
 def _read_csv(path: _File, names: list[str]) -> Mapping[str, Any]:

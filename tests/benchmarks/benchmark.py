@@ -110,7 +110,7 @@ def measure_imports() -> list[Ratio]:
         run_python("-c", "pass"),
         run_python("-c", "import click"),
         run_python("-m", "gate", "--help"),
-        run_python("-c", "import gate.calibrator, gate.evidence, gate.release, gate.scores, gate.report.html"),
+        run_python("-c", IMPORTS),
         repeats=7,
     )
     return [
@@ -121,9 +121,8 @@ def measure_imports() -> list[Ratio]:
 
 def import_shares() -> list[tuple[str, float]]:
     """Which library the imports of `gate run` wait for, as shares of their time."""
-    statement = "import gate.calibrator, gate.evidence, gate.release, gate.scores, gate.report.html"
     process = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", statement], check=True, capture_output=True, text=True
+        [sys.executable, "-X", "importtime", "-c", IMPORTS], check=True, capture_output=True, text=True
     )
     shares: dict[str, float] = {}
     for line in process.stderr.splitlines()[1:]:
@@ -143,7 +142,7 @@ def measure_reading(rows: int) -> list[Ratio]:
         parquet, csv = f"{directory}/scores.parquet", f"{directory}/scores.csv"
         pa.parquet.write_table(table, parquet)
         pa.csv.write_csv(table, csv)
-        for path, reader, bound in [(parquet, pa.parquet.read_table, 1.3), (csv, pa.csv.read_csv, None)]:
+        for path, reader, bound in [(parquet, pa.parquet.read_table, 1.3), (csv, pa.csv.read_csv, 1.3)]:
             ours, theirs = best(
                 lambda path=path: read([path], Columns(), (0.0, 1.0)),  # type: ignore[misc]
                 lambda path=path, reader=reader: reader(path),  # type: ignore[misc]
@@ -151,6 +150,46 @@ def measure_reading(rows: int) -> list[Ratio]:
             what = f"read {rows:,} scores from .{path.rpartition('.')[2]}"
             ratios.append(Ratio(what, "Arrow's reader", ours, theirs, bound))
     return ratios
+
+
+IMPORTS = "import gate.api, gate.cli, gate.report.html"
+RAW = """
+import sys, numpy as np, pyarrow.parquet
+for path in sys.argv[1:]:
+    np.sort(pyarrow.parquet.read_table(path, columns=["score"])["score"].to_numpy())
+"""
+
+
+def measure_runs(rows: int) -> list[Ratio]:
+    """A whole `gate run` as a process, against one that imports the same, reads the same and sorts twice.
+
+    And with the targets judged again in 1,000 segments, against the run without them.
+    """
+    rng = np.random.default_rng(6)
+    names = pa.array([f"segment-{i:03}" for i in range(1_000)])
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [f"{directory}/{name}.parquet" for name in ("fit", "holdout")]
+        for path in paths:
+            codes = pa.array(rng.integers(0, 1_000, rows), pa.int32())
+            segments = pa.DictionaryArray.from_arrays(codes, names).cast(pa.string())
+            pa.parquet.write_table(pa.table({"score": rng.beta(0.5, 8, rows), "segment": segments}), path)
+        policy = f"{directory}/segments.yaml"
+        checks = (
+            "data: {segment: segment}\nchecks: {segments: {targets: [1%, 0.1%], min_n: 5000, max_relative_error: 1}}\n"
+        )
+        Path(policy).write_text(load_default().text.partition("data:")[0] + checks)
+        run = ["-m", "gate", "run", "--release", "r", "--fit", paths[0], "--holdout", paths[1], "--force"]
+        raw, plain, segmented = best(
+            run_python("-c", IMPORTS + RAW, *paths),
+            run_python(*run, "--out", f"{directory}/plain"),
+            run_python(*run, "--out", f"{directory}/segmented", "--policy", policy),
+            repeats=3,
+        )
+    size = f"{rows:,} + {rows:,} rows"
+    return [
+        Ratio(f"gate run, {size}", "imports + raw read + two sorts", plain, raw, 2.0),
+        Ratio(f"gate run, {size} in 1,000 segments", "the same without segments", segmented, plain, 2.0),
+    ]
 
 
 def measure_artifact(rows: int) -> Ratio:
@@ -190,6 +229,7 @@ def main() -> int:
     ratios = [
         measure_memory(options.rows),
         *measure_reading(options.rows),
+        *measure_runs(options.rows),
         *measure_fit(options.rows),
         measure_artifact(options.rows),
         measure_whole(options.rows),
