@@ -501,7 +501,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _StoppedError(BaseException):
-    """No KeyboardInterrupt: after one of those in the wrong place Python ends itself by SIGINT, whatever the exit code."""
+    """No KeyboardInterrupt: after one in the wrong place Python ends itself by SIGINT, whatever the exit code."""
 
 
 def _exit_code(args: list[str] | None, received: list[int]) -> int:

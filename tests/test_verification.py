@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -24,6 +25,7 @@ import pytest
 from gate import api, verification
 from gate import policy as policies
 from gate.api import gate_release, libraries, rendered
+from gate.calibrator import Calibrator
 from gate.errors import GateError
 from gate.release import Record, manifest_of, parse_record
 from gate.scores import read, split
@@ -379,13 +381,33 @@ BOUND_BY_DATA = ["fit.sha256", "holdout.sha256", "data.score"]
 RAW_COUNT = re.compile(r"exchangeability\.counts|findings\.\d+\.tied|overlap\.(expected|deviation)")
 
 
+def remember_what_stays(monkeypatch: pytest.MonkeyPatch, calibrator: Calibrator) -> None:
+    """The calibrator, its thresholds and the planning of a policy take their time, and the same is asked each time."""
+    traced: dict[Any, Calibrator] = {}
+    planned: dict[str, tuple[str, ...]] = {}
+    real = verification.warnings_of
+
+    def replace(calibrator: Calibrator, contract: Any) -> Calibrator:
+        return traced.setdefault(contract, dataclasses.replace(calibrator, contract=contract))
+
+    def warnings_of(policy: Any, fit_n: int, evidence: Any, *rest: Any) -> tuple[str, ...]:
+        key = repr((policy, fit_n, evidence.effective_n, evidence.use, rest))
+        if key not in planned:
+            planned[key] = real(policy, fit_n, evidence, *rest)
+        return planned[key]
+
+    monkeypatch.setattr(verification, "from_json", lambda text: calibrator)
+    monkeypatch.setattr(verification, "replace", replace)
+    monkeypatch.setattr(verification, "warnings_of", warnings_of)
+
+
 @pytest.mark.usefixtures("record_alone")
 def test_every_value_of_the_record_is_bound_by_another(
     made: Path, release: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Change one, render and seal again: verify notices, but for a few that are listed here. With data, fewer."""
     calibrator = verification.from_json((release / "calibrator.json").read_text())
-    monkeypatch.setattr(verification, "from_json", lambda text: calibrator)  # it stays the same, and takes its time
+    remember_what_stays(monkeypatch, calibrator)
     assert state_of(verify(release)) == "holds"
     original = json.loads((release / "verdict.json").read_bytes())
     unnoticed, unnoticed_with_data, tried = [], [], 0
