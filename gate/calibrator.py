@@ -28,7 +28,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from gate.binomial import beta_cdf, beta_quantiles, first
 from gate.contract import FLAG_ALL, LOWEST, Anchor, Contract, Floats
-from gate.errors import GateError
+from gate.errors import GateError, visible
 from gate.policy import Calibration
 
 TOP = 0.99  # the highest rescaled and calibrated score: a threshold of 1.0 flags nothing
@@ -442,7 +442,7 @@ def from_json(text: str, where: str = "calibrator.json") -> Calibrator:
         plain = type(facts.n) is int and type(facts.distinct) is int and type(facts.lowest_label) is float
         possible = plain and facts.n >= 2 and 1 <= facts.distinct <= facts.n and 0 < facts.lowest_label <= 1
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
-        said = " ".join(str(error).split())[:200]
+        said = visible(" ".join(str(error).split())[:200])
         raise GateError(f"{where}: must be a calibrator written by gate, got {type(error).__name__}: {said}") from None
     if not (ordered and possible):
         raise GateError(f"{where}: must be a calibrator written by gate, got an impossible contract or fit sample")

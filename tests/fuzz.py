@@ -343,18 +343,18 @@ def kinds() -> list[Kind]:
     formats = score_files()
     default = policies.load_default().text.encode()
     found = [
-        Kind("policy", [POLICY, SMALL, POLICY, SMALL, default], 230, take_policy),
-        Kind("record", [json.dumps(short).encode()] * 4 + [files["verdict.json"]], 130, take_record),
-        Kind("calibrator.json", [files["calibrator.json"]], 90, take_calibrator),
-        Kind("manifest.json", [files["manifest.json"]], 78, take_manifest(files)),
-        Kind("ledger", [line * 3], 20, take_ledger),
+        Kind("policy", [POLICY, SMALL, POLICY, SMALL, default], 130, take_policy),
+        Kind("record", [json.dumps(short).encode()] * 4 + [files["verdict.json"]], 100, take_record),
+        Kind("calibrator.json", [files["calibrator.json"]], 80, take_calibrator),
+        Kind("manifest.json", [files["manifest.json"]], 140, take_manifest(files)),
+        Kind("ledger", [line * 3], 41, take_ledger),
     ]
     for name, content in formats.items():
         inside = [gzip.decompress(content)] if name.endswith(".gz") else []
-        found.append(Kind(name, [content, *inside], 40, take_scores(name)))
+        found.append(Kind(name, [content, *inside], 46, take_scores(name)))
     own = {name: content for name, content in files.items() if name != "manifest.json"}
     alone = {name: own[name] for name in ("verdict.json", "calibrator.json", "calibrator.joblib")}
-    found += [Kind(f"release: {name}", [alone[name]], 4, take_release(alone, name)) for name in alone]
+    found += [Kind(f"release: {name}", [alone[name]], 1, take_release(alone, name)) for name in alone]
     return found
 
 
