@@ -489,6 +489,8 @@ def main(args: list[str] | None = None) -> NoReturn:
             signal.signal(number, stop)
     try:
         code = _exit_code(args, received)
+        for number in _STOPS:  # all is said and done: what comes while Python shuts down changes no exit code
+            signal.signal(number, signal.SIG_IGN)
     except _StoppedError:
         code = INTERRUPTED
     if received:
