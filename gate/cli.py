@@ -484,10 +484,10 @@ def main(args: list[str] | None = None) -> NoReturn:
             signal.signal(known, signal.SIG_IGN)
         raise _StoppedError
 
-    for number in _STOPS:
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # not where the caller ignores it
-            signal.signal(number, stop)
     try:
+        for number in _STOPS:
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # the caller may ignore it
+                signal.signal(number, stop)
         code = _exit_code(args, received)
         for number in _STOPS:  # all is said and done: what comes while Python shuts down changes no exit code
             signal.signal(number, signal.SIG_IGN)
