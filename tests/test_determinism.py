@@ -39,7 +39,7 @@ def write_inputs(place: Path, seed: int | None = None) -> None:
         rows = pa.table(
             {
                 "score": scores[order],
-                "tenant": [f"t{i % 500}" for i in order],
+                "tenant": [f"{name}-t{i % 500}" for i in order],
                 "row": [f"{name}-{i}" for i in order],
             }
         )

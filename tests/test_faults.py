@@ -105,7 +105,7 @@ main()
 @pytest.mark.parametrize("force", [False, True])
 def test_of_two_runs_at_once_one_wins_whole_and_the_other_says_so(here: Path, force: bool) -> None:
     if force:
-        assert gate(*RUN, "--holdout", "fit.npy", cwd=here).returncode in (0, 1, 3)
+        assert gate(*RUN, "--holdout", "two.npy", cwd=here).returncode in (0, 1, 3)
     extra = ["--force"] if force else []
     runs = {
         name: subprocess.Popen(
