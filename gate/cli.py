@@ -17,6 +17,8 @@ import click
 from gate.errors import GateError, visible
 
 if TYPE_CHECKING:
+    from gate.contract import Floats
+    from gate.history import History
     from gate.policy import Document
     from gate.release import Record
     from gate.scores import Scores, Split
@@ -168,35 +170,34 @@ def run(
 @click.option(
     "--out", type=_name, default="gate-demo", show_default=True, metavar="DIR", help="Where to put scores and release."
 )
+@click.option("--releases", type=click.IntRange(2, 99), metavar="N", help="Retrain the detector instead: N releases.")
 @click.option("--force", is_flag=True, help="Replace an earlier demo.")
-def demo(out: str, force: bool) -> int:
+def demo(out: str, releases: int | None, force: bool) -> int:
     """The whole job on simulated scores; no input needed.
 
     Writes benign scores to fit on, to hold out, and after a drift, and gates a release with the built-in policy.
+    With --releases, it simulates a detector that is retrained every month while benign traffic stays the same, gates
+    each release, and writes their history as history.html and history.svg.
 
     \b
     Example:
       gate demo
       gate run --release drifted --fit gate-demo/benign-fit.parquet --holdout gate-demo/benign-drifted.parquet
+      gate demo --releases 6
     """
+    if releases is not None:
+        return _demo_releases(Path(out), releases, force)
     from gate.demo import simulate
     from gate.policy import load_default
     from gate.release import refuse_existing
-    from gate.scores import read, write_parquet
+    from gate.scores import read
 
     directory, document, created = Path(out), load_default(), _now()
     release_directory = directory / "releases" / "demo"
     refuse_existing(release_directory, force)
     _make_directory(directory)
     for name, values in simulate():
-        path = directory / f"{name}.parquet"
-        if path.exists() and not force:
-            raise GateError(f"{path}: must not exist yet; choose another --out, or --force to replace it")
-        try:
-            write_parquet(path, values)
-        except OSError as error:
-            raise GateError(f"{path}: must be writable, got {error.strerror or error}") from None
-        _log(f"simulated {path}: {len(values):,} benign scores")
+        _write_scores(directory / f"{name}.parquet", values, force)
     columns, domain = document.policy.data, document.policy.calibration.domain
     fit, holdout = (
         read([str(directory / f"{name}.parquet")], columns, domain) for name in ("benign-fit", "benign-holdout")
@@ -305,6 +306,49 @@ def verify(
 
 
 @cli.command()
+@click.argument("directories", type=_name, nargs=-1, required=True, metavar="DIR...")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "md", "html", "json"]),
+    help="[default: by the ending of FILE, else text]",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("-o", "--output", type=_name, default="-", metavar="FILE", help="Write here instead of to stdout.")
+def history(directories: tuple[str, ...], format_: str | None, as_json: bool, output: str) -> int:
+    """The contract across releases, over time, from their records.
+
+    A DIR is a release directory, or a directory that holds some. Where a record cannot be read, the others are shown
+    all the same, the page names it, and the exit code is 2.
+
+    \b
+    Example:
+      gate history releases/
+      gate history releases/v2.* -o history.html
+    """
+    from gate.history import collect
+    from gate.release import write_file
+
+    if as_json and format_ not in (None, "json"):
+        raise click.UsageError(f"give either --json or --format {format_}")
+    endings = {".html": "html", ".md": "md", ".json": "json"}
+    format_ = "json" if as_json else format_ or endings.get(Path(output).suffix, "text")
+    with _working("reading records"):
+        collected = collect(directories)
+    for unread in collected.unread:
+        _log(unread.problem)
+    if not collected.releases:
+        raise GateError("no record could be read, so there is no history")
+    with _working("drawing the history"):
+        text = _render_history(collected, format_, to_terminal=output == "-")
+    if output == "-":
+        _print(text)
+    else:
+        write_file(Path(output), text.encode())
+    return NO_JUDGEMENT if collected.unread else 0
+
+
+@cli.command()
 @click.argument("file", type=click.Choice(["policy", "record"]))
 def schema(file: str) -> None:
     """Print the JSON Schema of a policy or of a record (verdict.json).
@@ -350,6 +394,53 @@ def _gate(
     return EXIT_CODES[judged.outcome]
 
 
+def _demo_releases(directory: Path, releases: int, force: bool) -> int:
+    """Gate every retraining, then show what the records say together; the exit code is that of the worst."""
+    from gate.api import gate_release
+    from gate.demo import retrain
+    from gate.history import collect
+    from gate.policy import load_default
+    from gate.release import refuse_existing, write_file
+    from gate.report import history as histories
+    from gate.scores import read
+
+    document, outcomes, written = load_default(), set(), []
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    for retrained in retrain(releases):
+        release_directory = directory / "releases" / retrained.name
+        refuse_existing(release_directory, force)
+        _make_directory(directory / "scores")
+        samples = {"fit": retrained.fit, "holdout": retrained.holdout}
+        paths = {kind: directory / "scores" / f"{retrained.name}-{kind}.parquet" for kind in samples}
+        for kind, values in samples.items():
+            _write_scores(paths[kind], values, force)
+        fit, holdout = (read([str(path)], columns, domain) for path in paths.values())
+        with _working(f"gating {retrained.name}"):
+            release = gate_release(document, retrained.name, retrained.created, fit, holdout)
+            release.write(release_directory, force)
+        _log(f"{retrained.name}: {release.outcome}: {release.record.reason}")
+        outcomes.add(release.outcome)
+        written.append(str(release_directory))
+    history = collect(written)
+    write_file(directory / "history.html", histories.render_html(history).encode())
+    write_file(directory / "history.svg", histories.figure(history).encode())
+    _print(_render_history(history, "text", to_terminal=True))
+    _log(f"history: {directory / 'history.html'}")
+    return next(EXIT_CODES[outcome] for outcome in ("fail", "inconclusive", "pass") if outcome in outcomes)
+
+
+def _write_scores(path: Path, values: Floats, force: bool) -> None:
+    from gate.scores import write_parquet
+
+    if path.exists() and not force:
+        raise GateError(f"{path}: must not exist yet; choose another --out, or --force to replace it")
+    try:
+        write_parquet(path, values)
+    except OSError as error:
+        raise GateError(f"{path}: must be writable, got {error.strerror or error}") from None
+    _log(f"simulated {path}: {len(values):,} benign scores")
+
+
 def _require_samples(
     fit: tuple[str, ...], holdout: tuple[str, ...], benign: tuple[str, ...], split: float | None
 ) -> None:
@@ -376,6 +467,16 @@ def _render(record: Record, format_: str, to_terminal: bool = False) -> str:
     from gate.report import html, junit, markdown
 
     return {"html": html.render, "md": markdown.render, "junit": junit.render}[format_](record)
+
+
+def _render_history(history: History, format_: str, to_terminal: bool = False) -> str:
+    from gate.report import history as histories
+
+    if format_ == "text":
+        to_terminal = to_terminal and _is_terminal()
+        return histories.render(history, width=_width() if to_terminal else 80, color=to_terminal and _color_wanted())
+    renderers = {"html": histories.render_html, "md": histories.render_markdown, "json": histories.to_json}
+    return renderers[format_](history)
 
 
 # --- the clock, the environment and the terminal ------------------------------------------------------------

@@ -40,6 +40,7 @@ Outcome = Literal["pass", "fail", "inconclusive"]
 # What no sample has is refused on reading, so that a report need not fear it.
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Rate = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=-1, le=1)]
 Size = Annotated[float, Field(ge=0, le=1e15)]
 Promise = Annotated[float, Field(ge=1e-11, le=1)]  # a contract ends at 1e-10
 
@@ -174,10 +175,11 @@ class CalibratorSection(_Section):
 
 
 class FindingEntry(_Section):
-    """One check; the numbers from `target_fpr` on belong to FPR checks.
+    """One check; the numbers from `target_fpr` on belong to FPR checks, those from `true_positives` on to detection.
 
     `drift_counts` are the rows of both samples that reach one score and the held-out ones among them; a threshold
-    near the target flags the first or the second number of `tied` fit rows.
+    near the target flags the first or the second number of `tied` fit rows. Of a drop in detection, `interval` is that
+    of `difference`, which is new less old.
     """
 
     check: str
@@ -197,7 +199,7 @@ class FindingEntry(_Section):
     effective_n: Size | None = None
     min_n: Count | None = None
     observed_fpr: Rate | None = None
-    interval: tuple[Rate, Rate] | None = None
+    interval: tuple[Share, Share] | None = None
     plain_interval: tuple[Rate, Rate] | None = None
     relative_error: float | None = None
     tolerance: tuple[Rate, Rate] | None = None
@@ -206,6 +208,14 @@ class FindingEntry(_Section):
     drift_p_value: Rate | None = None
     drift_counts: tuple[Count, Count] | None = None
     tied: tuple[Count, Count] | None = None
+    true_positives: Count | None = None
+    malicious: Count | None = None
+    observed_tpr: Rate | None = None
+    min_tpr: Rate | None = None
+    old_true_positives: Count | None = None
+    old_malicious: Count | None = None
+    difference: Share | None = None
+    max_drop: Rate | None = None
 
 
 class CurvePoint(_Section):
@@ -255,9 +265,13 @@ class WaiverEntry(_Section):
 
 
 class Record(_Section):
-    """Everything a report needs, without the data."""
+    """Everything a report needs, without the data.
+
+    Of a check, in which nothing was fitted, `fit` and `calibrator` are those of the release that was checked.
+    """
 
     schema_version: Literal[1]
+    kind: Literal["run", "check"] = "run"
     tool: ToolSection
     release: str
     created: str

@@ -470,6 +470,7 @@ def _read_arrow(path: _File, names: list[str]) -> Mapping[str, Any]:
 
 def _read_jsonl(path: _File, names: list[str]) -> Mapping[str, Any]:
     """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
+    _refuse_null_lines(path)
     table = None
     with contextlib.suppress(pa.ArrowException):
         kinds = _first_kinds(path)
@@ -481,6 +482,18 @@ def _read_jsonl(path: _File, names: list[str]) -> Mapping[str, Any]:
         table = pyarrow.json.read_json(os.fspath(path))
     _require(names, table.column_names, path)
     return _columns(table, names)
+
+
+_NULL_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)[ \t\r\n]*null")
+
+
+def _refuse_null_lines(path: _File) -> None:
+    """Arrow crashes on a block of lines that begins with `null` (apache/arrow#47409), and no such line has a score."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        found = _NULL_LINE.search(text) if text.find(b"null") >= 0 else None
+        if found:
+            row = text[: found.end()].count(b"\n") + 1
+            raise GateError(f"{path}: must have one JSON object to a line, got null in line {row:,}; remove it")
 
 
 def _first_kinds(path: _File) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def with_text(record: Record, text: str) -> Record:
             return {name: replaced(part, name) for name, part in value.items()}
         if isinstance(value, list):
             return [replaced(part) for part in value]
-        fixed = key in ("outcome", "grade", "status")
+        fixed = key in ("outcome", "grade", "status", "kind")
         return text if isinstance(value, str) and not fixed else value
 
     return Record.model_validate(replaced(record.model_dump(mode="json")))
@@ -178,3 +178,46 @@ def check(name: str, outcome: Any, reason: str, message: str, remedy: str | None
 
 
 RECORDS["segments"] = segmented()
+
+
+def retrained(record: Record, name: str, created: str, factor: float, **changes: Any) -> Record:
+    """The record as another release of the same detector: its raw scores, and so every threshold, scaled."""
+    content = record.model_dump(mode="json") | {"release": name, "created": created} | changes
+    for part in (*content["findings"], *content["curve"]["points"]):
+        if part["threshold"] is not None:
+            part["threshold"] *= factor
+    content["calibrator"]["sha256"] = f"{name:c>64}"[-64:]
+    return Record.model_validate(content)
+
+
+def with_detection(record: Record, true_positives: int, malicious: int) -> Record:
+    """The record with what was detected at 0.1 %; the interval is a stand-in of fixed width."""
+    rate = true_positives / malicious
+    finding = check("tpr@0.001", "pass", "proven", "most malicious rows are detected", None).model_copy(
+        update={
+            "target_fpr": 0.001,
+            "true_positives": true_positives,
+            "malicious": malicious,
+            "observed_tpr": rate,
+            "min_tpr": 0.8,
+            "interval": (rate - 0.01, rate + 0.01),
+        }
+    )
+    return record.model_copy(update={"findings": (*record.findings, finding)})
+
+
+def releases() -> list[Record]:
+    """A history: releases with waivers, re-used rows and malicious scores, a check, and a policy that changed."""
+    reuse = {"ledger": "ledger.jsonl", "use": 3, "earlier": ["v0", "v1"], "confidence": 0.99}
+    other = record_of(POLICY.replace("0.1%, min_n: 98000, max_relative_error: 0.5", "0.1%, min_n: 98000, "
+                                     "max_relative_error: 0.6").replace("  - {fpr: 10%", "  - {fpr: 20%")
+                      .replace("name: production", "name: production\ncontract: [{fpr: 20%, score: 0.05}, {fpr: 1%, "
+                               "score: 0.3}, {fpr: 0.1%, score: 0.5}, {fpr: 0.01%, score: 0.7}]"),
+                      {"fpr@0.2": 40_100, **{k: v for k, v in PASSING.items() if k != "fpr@0.1"}}, 200_000)  # fmt: skip
+    return [
+        retrained(RECORDS["pass"], "v1", "2026-01-05T09:00:00Z", 1.0),
+        retrained(RECORDS["waived"], "v2", "2026-02-02T09:00:00Z", 1.1, reuse=reuse),
+        retrained(with_detection(RECORDS["inconclusive"], 36_480, 40_000), "v3", "2026-03-02T09:00:00Z", 0.8),
+        retrained(RECORDS["fail"], "v3", "2026-03-09T09:00:00Z", 0.8, kind="check"),
+        retrained(with_detection(other, 35_001, 40_000), ATTACKS["html"], "2026-04-06T09:00:00Z", 1.05),
+    ]

@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import ATTACKS, RECORDS, with_text
+from records import ATTACKS, RECORDS, releases, retrained, with_text
 
-from gate.report import html
+from gate.history import History, collect
+from gate.release import Record
+from gate.report import history, html
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
 CASES = sorted(RECORDS)
+PAGES = [*CASES, "history", "history-of-many"]
 COLORS = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
 # What a page gets from Jenkins: no scripts, no inline style sheet or style attribute, no data images.
 JENKINS = "sandbox allow-same-origin; default-src 'none'; img-src 'self'; style-src 'self'"
@@ -47,7 +50,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {case: directory / f"{case}.html" for case in CASES}
     for case, path in paths.items():
         path.write_text(html.render(RECORDS[case]), encoding="utf-8")
+    many = [retrained(RECORDS["fail"], f"r{i:03}", f"2026-01-01T{i:010}", 1 + 0.1 * (i % 7)) for i in range(120)]
+    for case, records in {"history": releases(), "history-of-many": many}.items():
+        paths[case] = directory / f"{case}.html"
+        paths[case].write_text(history.render_html(history_of(directory / case, records)), encoding="utf-8")
     return paths
+
+
+def history_of(directory: Path, records: list[Record]) -> History:
+    """With one release that cannot be read."""
+    for i, record in enumerate(records):
+        (directory / str(i)).mkdir(parents=True)
+        (directory / str(i) / "verdict.json").write_text(record.to_json(), encoding="utf-8")
+    return collect([str(directory), "missing/<b>&"])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -68,8 +83,29 @@ def test_the_page_opens_without_scripts_errors_or_requests(case: str, browser: A
     context.close()
 
 
+def test_a_history_opens_without_scripts_errors_or_requests(browser: Any, pages: dict[str, Path]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    happened: list[str] = []
+    page.on("request", lambda request: happened.append(request.url))
+    page.on("console", lambda message: happened.append(message.text))
+    page.on("pageerror", lambda error: happened.append(str(error)))
+    page.goto(pages["history"].as_uri())
+    assert page.get_by_role("heading", level=1).inner_text() == "The contract over 4 releases and 1 check"
+    assert page.get_by_role("banner").count() == page.get_by_role("main").count() == 1
+    assert page.get_by_role("img").count() == page.locator("figure svg").count() == 5
+    assert page.get_by_role("table").first.get_by_role("row").count() == 6
+    assert "missing/<b>&: must be a release directory" in page.get_by_role("banner").inner_text()
+    assert happened == [pages["history"].as_uri()]
+    page.set_viewport_size({"width": 690, "height": 1000})  # a sheet of A4 without its margins
+    page.emulate_media(media="print")
+    for cell in page.locator("td.standing").all():
+        assert cell.bounding_box()["width"] >= 70
+    context.close()
+
+
 @pytest.mark.parametrize("width", [320, 360, 700, 1190, 2560])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PAGES)
 def test_no_page_scrolls_sideways(case: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": width, "height": 800})
     page.goto(pages[case].as_uri())
@@ -128,7 +164,7 @@ def test_the_page_and_its_figures_follow_the_colour_scheme(scheme: str, browser:
     page.close()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PAGES)
 def test_every_id_is_unique_and_every_reference_has_its_own(case: str, browser: Any, pages: dict[str, Path]) -> None:
     page = browser.new_page()
     page.goto(pages[case].as_uri())
@@ -140,7 +176,7 @@ def test_every_id_is_unique_and_every_reference_has_its_own(case: str, browser: 
     page.close()
 
 
-@pytest.mark.parametrize("case", ["pass", "fail", "inconclusive", "waived"])
+@pytest.mark.parametrize("case", ["pass", "fail", "inconclusive", "waived", "history"])
 def test_the_page_prints_on_two_or_three_sheets(case: str, browser: Any, pages: dict[str, Path]) -> None:
     page = browser.new_page(color_scheme="dark")
     page.goto(pages[case].as_uri())
@@ -173,7 +209,7 @@ def test_axe_finds_nothing(width: int, scheme: str, browser: Any, pages: dict[st
         pytest.skip("GATE_AXE does not name axe-core's axe.min.js")
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     page = context.new_page()
-    for case in CASES:
+    for case in PAGES:
         page.goto(pages[case].as_uri())
         page.add_script_tag(path=script)
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")

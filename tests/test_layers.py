@@ -22,6 +22,7 @@ ORDER += [
     "planning",
     "ledger",
     "release",
+    "history",
     "report",
     "api",
     "verification",

@@ -884,3 +884,16 @@ def test_one_bad_row_refuses_its_file_so_that_n_counts_good_rows_only(tmp_path: 
         (tmp_path / "scores.csv").write_text("score,row\n" + "0.1,a\n" * 50 + f"{bad},b\n" + "0.2,c\n")
         with pytest.raises(GateError, match="row 51"):
             read([str(tmp_path / "scores.csv")], Columns(), (0.0, 1.0))
+
+
+@pytest.mark.parametrize("text", ["null", "null\n", ' \nnull{"score": 1}', "\ufeffnull", '{"score": 0.1}\r\n null\n'])
+def test_a_line_of_json_that_is_null_is_refused(tmp_path: Path, text: str) -> None:
+    """Arrow's reader would end the process where such a line begins a block."""
+    (tmp_path / "scores.jsonl").write_text(text)
+    with pytest.raises(GateError, match="must have one JSON object to a line, got null in line"):
+        read([str(tmp_path / "scores.jsonl")], Columns(), (0.0, 1.0))
+
+
+def test_a_null_within_a_line_is_a_value(tmp_path: Path) -> None:
+    (tmp_path / "scores.jsonl").write_text('{"score": 0.1, "note": null}\n{"score": 0.2, "note": "null"}\n')
+    assert read([str(tmp_path / "scores.jsonl")], Columns(), (0.0, 1.0)).values.tolist() == [0.1, 0.2]

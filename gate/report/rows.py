@@ -145,6 +145,11 @@ def segment_rows(record: Record, separator: str = ",") -> list[Row]:
     return [_fpr_row(found, separator) for found in fpr_findings(record.findings) if is_segment(found.entry)]
 
 
+def numbered_rows(findings: Iterable[FindingEntry], separator: str = ",") -> list[Row]:
+    """Those of the findings that have the numbers of an FPR check."""
+    return [_fpr_row(found, separator) for found in fpr_findings(findings)]
+
+
 def other_rows(record: Record, separator: str = ",") -> list[Row]:
     """Everything else that was checked: the data, mostly."""
     numbered = {id(found.entry) for found in fpr_findings(record.findings)}
@@ -256,11 +261,12 @@ def _interval_one_in(found: FprFinding, separator: str) -> str:
 
 
 def _relative_error(found: FprFinding) -> Decimal:
+    """From the counts: the float of the record may lie on the wrong side of an edge that the rate is on."""
     target = _exact(found.target_fpr)
-    edges = [_WIDE.divide(_exact(edge), target) - 1 for edge in found.tolerance]
-    near = Context(prec=15)  # as many digits as the float of the record keeps
-    error = near.create_decimal(_exact(found.relative_error))
-    return beside(error, [near.create_decimal(edge) for edge in edges], 3, ROUND_HALF_EVEN)
+    observed = _WIDE.divide(Decimal(found.false_positives), Decimal(max(found.benign, 1)))
+    ratios = [_WIDE.divide(rate, target) for rate in (observed, *map(_exact, found.tolerance))]
+    error, *edges = (Context(prec=40).create_decimal(ratio) - 1 for ratio in ratios)
+    return beside(error, edges, 3, ROUND_HALF_EVEN)
 
 
 def _signed(error: Decimal) -> str:

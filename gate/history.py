@@ -1,0 +1,249 @@
+"""The history: how the contract held across recorded releases, from their records alone. It judges nothing anew."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gate.errors import GateError, visible
+from gate.release import FindingEntry, Outcome, Record, WaiverEntry, read_record
+
+RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
+
+
+@dataclass(frozen=True)
+class Flagged:
+    """How many held-out rows the raw threshold of an earlier release flags, as near as the record's curve tells."""
+
+    release: str
+    threshold: float
+    least: int
+    most: int
+    benign: int
+
+
+@dataclass(frozen=True)
+class Detected:
+    """The malicious rows that one anchor's threshold flags; `outcome` is null where no minimum was set."""
+
+    true_positives: int
+    malicious: int
+    interval: tuple[float, float]
+    min_tpr: float | None
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One anchor in one release. `kept` is what the first raw threshold of the history, which is that of the release
+    where `origin` is true, would have done here.
+    """
+
+    fpr: FindingEntry
+    tpr: Detected | None
+    origin: bool = False
+    kept: Flagged | None = None
+
+
+@dataclass(frozen=True)
+class Release:
+    """One record. `blocking` names the checks that keep it from passing besides the anchors' own.
+
+    `use` counts the uses of its held-out rows up to this one among the releases read, where asking the same calibrator
+    and policy again is none, and `last_use` names the one before; `ledger_use` is the ledger's.
+    """
+
+    directory: str
+    name: str
+    kind: str
+    created: str
+    outcome: Outcome
+    reason: str
+    policy: str
+    rule: str
+    policy_sha256: str
+    fit_n: int
+    holdout_n: int
+    readings: dict[str, Reading]
+    blocking: tuple[str, ...]
+    waivers: tuple[WaiverEntry, ...]
+    ledger_use: int | None
+    use: int = 1
+    last_use: str | None = None
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A directory that was named and gave no record, with the sentence that says why."""
+
+    directory: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class History:
+    """The releases in the order in which they were made, and what could not be read."""
+
+    releases: tuple[Release, ...]
+    unread: tuple[Unread, ...]
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Every anchor that any of the releases was judged at, the most frequent rate first."""
+        found = {check: reading.fpr for release in self.releases for check, reading in release.readings.items()}
+        return tuple(sorted(found, key=lambda check: (-(found[check].target_fpr or 0.0), check)))
+
+
+def collect(paths: Iterable[str]) -> History:
+    """Read every release named, or held by a directory named, once each; what cannot be read is kept as such."""
+    read: list[tuple[Release, _Seen]] = []
+    unread: list[Unread] = []
+    known: set[str] = set()
+    for path in paths:
+        try:
+            directories = _releases_in(path)
+        except GateError as error:
+            directories, problem = [], Unread(visible(path), visible(str(error)))
+            unread += [] if problem in unread else [problem]
+        for directory in directories:
+            place = os.path.realpath(directory)
+            if place in known:
+                continue
+            known.add(place)
+            try:
+                read.append(_release(directory, read_record(directory)))
+            except GateError as error:
+                unread.append(Unread(visible(directory), visible(str(error))))
+    read.sort(key=lambda pair: (pair[0].created, pair[0].name, pair[0].directory))
+    return History(_with_the_past(read), tuple(unread))
+
+
+def _releases_in(path: str) -> list[str]:
+    """The directory itself, or the releases directly in it; others in it are no releases and do not count."""
+    try:
+        if _has_release_files(path):
+            return [path]
+        inside = sorted(entry.path for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise GateError(
+            f"{path}: must be a release directory, or hold some, got {error.strerror}; name what `gate run` wrote"
+        ) from None
+    found = [directory for directory in inside if _has_release_files(directory)]
+    if not found:
+        raise GateError(f"{path}: must be a release directory, or hold some, got neither; name what `gate run` wrote")
+    return found
+
+
+def _has_release_files(path: str) -> bool:
+    """Also without its record: a release that lost it is broken, not absent."""
+    return any(os.path.lexists(Path(path) / name) for name in RELEASE_FILES)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What only the comparison with other releases needs: held-out rows, what they were asked, and the curve."""
+
+    rows: str
+    question: str
+    benign: int
+    thresholds: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
+    tprs = _detected(record)
+    fprs = {anchor: finding for anchor, finding in _anchors(record, "fpr@").items() if _is_measured(finding)}
+    for finding in fprs.values():
+        if finding.target_fpr is None or not 0 < finding.target_fpr <= 1:
+            raise GateError(
+                f"{Path(directory, 'verdict.json')}: {finding.check}: target_fpr must be a rate above 0 and at most 1, "
+                f"got {finding.target_fpr}; write it again with `gate run`"
+            )
+    readings = {finding.check: Reading(finding, tprs.get(anchor)) for anchor, finding in fprs.items()}
+    release = Release(
+        directory=visible(directory),
+        name=record.release,
+        kind=record.kind,
+        created=record.created,
+        outcome=record.outcome,
+        reason=record.reason,
+        policy=record.policy.name,
+        rule=record.policy.rule,
+        policy_sha256=record.policy.sha256,
+        fit_n=record.fit.n,
+        holdout_n=record.holdout.n,
+        readings=readings,
+        blocking=tuple(f.check for f in record.findings if f.blocks and f.check not in readings),
+        waivers=record.waivers,
+        ledger_use=record.reuse.use if record.reuse else None,
+    )
+    points = record.curve.points if record.curve else ()
+    counted = sorted((p.threshold, p.false_positives) for p in points if p.threshold is not None)
+    seen = _Seen(
+        rows=record.holdout.rows_sha256 or record.holdout.sha256,
+        question=f"{record.calibrator.sha256} {record.policy.sha256}",
+        benign=record.curve.benign if record.curve else 0,
+        thresholds=tuple(threshold for threshold, _ in counted),
+        counts=tuple(count for _, count in counted),
+    )
+    return release, seen
+
+
+def _anchors(record: Record, prefix: str) -> dict[str, FindingEntry]:
+    """The findings by anchor: `fpr@0.001` and `tpr@0.001` are about all rows, `fpr@0.001/language=de` about some."""
+    return {
+        finding.check.removeprefix(prefix): finding
+        for finding in record.findings
+        if finding.check.startswith(prefix) and "/" not in finding.check
+    }
+
+
+def _detected(record: Record) -> dict[str, Detected]:
+    """What was detected, by anchor: the one place where a record is asked for it."""
+    return {
+        anchor: Detected(f.true_positives, f.malicious, f.interval, f.min_tpr, f.outcome)
+        for anchor, f in _anchors(record, "tpr@").items()
+        if f.true_positives is not None and f.malicious is not None and f.interval is not None
+    }
+
+
+def _is_measured(f: FindingEntry) -> bool:
+    numbers = (f.target_fpr, f.score, f.false_positives, f.benign, f.observed_fpr, f.interval, f.relative_error)
+    return None not in numbers and f.tolerance is not None
+
+
+def _with_the_past(read: list[tuple[Release, _Seen]]) -> tuple[Release, ...]:
+    """Each release with what it shares with those before it: held-out rows, and the first raw thresholds."""
+    first: dict[str, tuple[str, float]] = {}
+    asked: dict[str, dict[str, str]] = {}
+    releases = []
+    for release, seen in read:
+        readings = {}
+        for check, reading in release.readings.items():
+            if check in first:
+                readings[check] = replace(reading, kept=_flagged(seen, *first[check]))
+            elif reading.fpr.threshold is not None:
+                readings[check] = replace(reading, origin=True)
+                first[check] = (release.name, reading.fpr.threshold)
+            else:
+                readings[check] = reading
+        uses = asked.setdefault(seen.rows, {})
+        others = [name for question, name in uses.items() if question != seen.question]
+        uses.setdefault(seen.question, release.name)
+        last = others[-1] if others else None
+        releases.append(replace(release, readings=readings, use=len(others) + 1, last_use=last))
+    return tuple(releases)
+
+
+def _flagged(seen: _Seen, name: str, threshold: float) -> Flagged | None:
+    """The counts at the two points of the curve between which the threshold lies; exact where it is one of them."""
+    if not seen.thresholds:
+        return None
+    below = bisect_right(seen.thresholds, threshold)
+    above = bisect_left(seen.thresholds, threshold)
+    most = seen.counts[below - 1] if below else seen.benign
+    least = seen.counts[above] if above < len(seen.counts) else 0
+    return Flagged(name, threshold, min(least, most), max(least, most), seen.benign)

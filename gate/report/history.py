@@ -1,0 +1,471 @@
+"""The history for people and scripts: a table per terminal, one page with figures, Markdown, and JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gate.errors import plural
+from gate.history import Detected, Flagged, History, Reading, Release
+from gate.report import figures
+from gate.report.html import FigurePart
+from gate.report.markdown import escape, verbatim
+from gate.report.page import Limit, fitting
+from gate.report.rows import (
+    THIN_SPACE,
+    FprFinding,
+    bare_percent,
+    beside,
+    bounds,
+    clean,
+    fpr_findings,
+    grouped,
+    numbered_rows,
+    percent,
+    regrouped,
+)
+from gate.report.templates import shortened, template
+from gate.report.terminal import NAME, STYLES, inert
+
+MAX_BYTES = {"html": 1_000_000, "md": 60_000}
+MOST = {"html": 50, "md": 30, "text": 20}  # releases in the table: the latest
+MOST_ANCHORS = 12
+MOST_DRAWN = 300  # releases in a figure: about one for each point of its width
+WIDEST = 10_000  # a table wider than the terminal wraps there: better than numbers cut short
+DRAWN_NAME = 9
+NAMED = 3  # checks in a note
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One anchor in one release, ready to print; `tolerance` is empty where it is that of the latest release."""
+
+    outcome: str
+    standing: str
+    observed: str
+    counted: str
+    interval: str
+    tolerance: str
+    threshold: str
+    kept: str
+    tpr: str
+    tpr_counted: str
+    tpr_interval: str
+    tpr_outcome: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One release, ready to print; a cell is null where the release was not judged at that anchor."""
+
+    number: int
+    name: str
+    created: str
+    kind: str
+    outcome: str
+    fit: str
+    holdout: str
+    notes: list[str]
+    cells: list[Cell | None]
+
+    @property
+    def shown_name(self) -> str:
+        """A name may be cut, a number never."""
+        return shortened(inert(self.name), NAME)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One anchor: what the latest release that was judged there was held to."""
+
+    check: str
+    target: str
+    score: str
+    tolerance: str
+    required: bool
+    first: str
+
+
+# --- the parts that every format shows ----------------------------------------------------------------------
+
+
+def columns(history: History) -> list[Column]:
+    """The anchors as the releases' reports write them."""
+    found = []
+    for check in history.checks[:MOST_ANCHORS]:
+        readings = [(r.name, r.readings[check]) for r in history.releases if check in r.readings]
+        latest = readings[-1][1].fpr
+        row = numbered_rows([latest])[0]
+        first = next((name for name, reading in readings if reading.origin), "")
+        found.append(Column(check, row.target, row.score, row.tolerance, latest.required, clean(first)))
+    return found
+
+
+def lines(history: History, shown: list[Column], most: int, separator: str) -> list[Line]:
+    """The latest releases, in the order in which they were made."""
+    start = max(0, len(history.releases) - most)
+    return [
+        Line(
+            number=number,
+            name=clean(release.name),
+            created=clean(release.created)[:16].replace("T", " "),
+            kind=release.kind,
+            outcome=release.outcome,
+            fit=grouped(release.fit_n, separator),
+            holdout=grouped(release.holdout_n, separator),
+            notes=_notes(release),
+            cells=[_cell(release.readings.get(column.check), column, separator) for column in shown],
+        )
+        for number, release in enumerate(history.releases[start:], start=start + 1)
+    ]
+
+
+def _notes(release: Release) -> list[str]:
+    """What the cells do not say: other checks that block, waivers, and held-out rows that have judged before."""
+    notes = []
+    if release.blocking:
+        more = len(release.blocking) - NAMED
+        named = ", ".join(clean(check) for check in release.blocking[:NAMED])
+        notes.append(f"blocked by {named}{f' and {more:,} more' if more > 0 else ''}")
+    for waiver in release.waivers:
+        if waiver.status != "unused":
+            until = f"until {clean(waiver.expires)}, {clean(waiver.owner)}: {clean(waiver.reason)}"
+            notes.append(
+                f"{'waived' if waiver.status == 'active' else 'waiver expired:'} {clean(waiver.check)} ({until})"
+            )
+    use = max(release.use, release.ledger_use or 1)
+    if use > 1:
+        last = f", last by {clean(release.last_use)}" if release.last_use is not None else ""
+        notes.append(f"use {use} of the same held-out rows{last}")
+    return notes
+
+
+def _cell(reading: Reading | None, column: Column, separator: str) -> Cell | None:
+    if reading is None:
+        return None
+    row = numbered_rows([reading.fpr], separator)[0]
+    tpr, counted, interval = _detected(reading.tpr, separator)
+    return Cell(
+        outcome=row.outcome,
+        standing=row.standing,
+        observed=row.observed,
+        counted=row.counted,
+        interval=row.interval,
+        tolerance="" if row.tolerance == column.tolerance else row.tolerance,
+        threshold=row.threshold,
+        kept=_flagged(reading.kept) if reading.kept else "",
+        tpr=tpr,
+        tpr_counted=counted,
+        tpr_interval=interval,
+        tpr_outcome=reading.tpr.outcome or "" if reading.tpr else "",
+    )
+
+
+def _detected(found: Detected | None, separator: str) -> tuple[str, str, str]:
+    """The detection rate, its counts and its interval."""
+    if found is None:
+        return "", "", ""
+    least = found.min_tpr or 0.0
+    rate = Decimal(found.true_positives) / max(found.malicious, 1)
+    low, high = bounds(found.interval, (least, least))
+    return (
+        percent(beside(rate, [Decimal(repr(least))], 3, ROUND_HALF_EVEN)),
+        f"{grouped(found.true_positives, separator)} / {grouped(found.malicious, separator)}",
+        f"{low.removesuffix(' %')} to {high}",
+    )
+
+
+def _flagged(flagged: Flagged) -> str:
+    """The share of held-out rows, rounded outward where only its two ends are known."""
+    low, high = (
+        Context(prec=3, rounding=rounding).divide(Decimal(count), Decimal(max(flagged.benign, 1)))
+        for count, rounding in ((flagged.least, ROUND_FLOOR), (flagged.most, ROUND_CEILING))
+    )
+    if flagged.least == flagged.most:
+        return percent(Context(prec=3).divide(Decimal(flagged.most), Decimal(max(flagged.benign, 1))))
+    return f"{percent(low).removesuffix(' %')} to {percent(high)}"
+
+
+def counted(history: History) -> str:
+    """`6 releases and 2 checks`."""
+    kinds = Counter(release.kind for release in history.releases)
+    nouns = (("run", "release"), ("check", "check"))
+    return " and ".join(plural(kinds[kind], noun) for kind, noun in nouns if kinds[kind])
+
+
+def summary(history: History) -> str:
+    """How many records there are, from when to when, and how they came out."""
+    days = [clean(release.created)[:10] for release in (history.releases[0], history.releases[-1])]
+    when = f"of {days[0]}" if days[0] == days[1] else f"from {days[0]} to {days[1]}"
+    outcomes = Counter(release.outcome for release in history.releases)
+    came_out = ", ".join(f"{outcomes[o]:,} {o}" for o in ("pass", "fail", "inconclusive") if outcomes[o])
+    return f"{counted(history)} {when}: {came_out}"
+
+
+# --- the figures --------------------------------------------------------------------------------------------
+
+
+def display(history: History, check: str) -> figures.HistoryDisplay:
+    """One anchor over the releases that were judged there, the latest of them."""
+    judged = [
+        (_drawn_name(number, release.name), reading, fpr_findings([reading.fpr])[0])
+        for number, release in enumerate(history.releases, start=1)
+        if (reading := release.readings.get(check))
+    ]
+    drawn = judged[-MOST_DRAWN:]
+    return figures.HistoryDisplay(
+        drawn[-1][2].target_fpr,
+        [name for name, _, _ in drawn],
+        [found.observed_fpr for _, _, found in drawn],
+        [found.interval for _, _, found in drawn],
+        [found.tolerance for _, _, found in drawn],
+        [found.outcome for _, _, found in drawn],
+        [found.threshold for _, _, found in drawn],
+        [_kept_rates(reading, found) for _, reading, found in drawn],
+        next((reading.fpr.threshold for _, reading, _ in judged if reading.origin), None),
+    )
+
+
+def _drawn_name(number: int, name: str) -> str:
+    """The release's name where the figure's font has it and there is room, else its number in the table."""
+    return name if len(name) <= DRAWN_NAME and name.isascii() and name.isprintable() else f"no. {number}"
+
+
+def _kept_rates(reading: Reading, found: FprFinding) -> tuple[float, float] | None:
+    """What the first threshold flags; in the release that it comes from, what was observed."""
+    if reading.origin:
+        return found.observed_fpr, found.observed_fpr
+    return _rates(reading.kept) if reading.kept else None
+
+
+def _rates(flagged: Flagged) -> tuple[float, float]:
+    n = max(flagged.benign, 1)
+    return flagged.least / n, flagged.most / n
+
+
+def in_words(history: History, column: Column) -> str:
+    """What the figure of an anchor shows, for those who do not see it."""
+    judged = [release.readings[column.check] for release in history.releases if column.check in release.readings]
+    numbers = [found for reading in judged for found in fpr_findings([reading.fpr])]
+    ratios = [f"{found.observed_fpr / found.target_fpr:.3g}" for found in numbers]
+    observed = f"between {min(ratios, key=float)} and {max(ratios, key=float)} times the target"
+    sentences = [f"{plural(len(numbers), 'release')} judged at {column.target}. The observed rate was {observed}."]
+    thresholds = [f"{found.threshold:.4g}" for found in numbers if found.threshold is not None]
+    if thresholds:
+        low, high = min(thresholds, key=float), max(thresholds, key=float)
+        sentences.append(f"The raw threshold was between {low} and {high}, and is {thresholds[-1]} in the latest.")
+    rates = [_rates(reading.kept) for reading in judged if reading.kept]
+    if rates:
+        low, high = (bare_percent(float(f"{rate:.3g}")) for rate in (min(rates)[0], max(most for _, most in rates)))
+        sentences.append(
+            f"Kept from {column.first} on, its raw threshold would have flagged between {low} and {high} of the "
+            "held-out rows."
+        )
+    return " ".join(sentences)
+
+
+def figure(history: History) -> str:
+    """The figure by itself, at the rarest target that the latest releases must meet (or the rarest at all)."""
+    shown = columns(history)
+    column = [*(c for c in shown if not c.required), *(c for c in shown if c.required)][-1]
+    return display(history, column.check).to_svg(_title(column), in_words(history, column))
+
+
+def _title(column: Column) -> str:
+    return f"False-positive rate and raw threshold at {column.target} over releases"
+
+
+# --- the pages ----------------------------------------------------------------------------------------------
+
+
+def render_html(history: History) -> str:
+    shown = columns(history)
+    drawn = [
+        FigurePart(
+            f"anchor-{i}",
+            figures.to_svg(display(history, column.check), f"anchor-{i}", _title(column), in_words(history, column)),
+            f"{column.target}: calibrated score {column.score}, tolerance {column.tolerance}"
+            + ("" if column.required else " (advisory)"),
+        )
+        for i, column in enumerate(shown)
+    ]
+    return fitting(
+        lambda limit: template("history.html", clean, clean, limit.characters).render(
+            _parts(history, shown, limit, "html"), figures=drawn
+        ),
+        MAX_BYTES["html"],
+    )
+
+
+def render_markdown(history: History) -> str:
+    shown = columns(history)
+    return fitting(
+        lambda limit: template("history.md", escape, verbatim, limit.characters).render(
+            _parts(history, shown, limit, "md")
+        ),
+        MAX_BYTES["md"],
+    )
+
+
+def _parts(history: History, shown: list[Column], limit: Limit, format_: str) -> dict[str, Any]:
+    """What the templates fill in. Names ending in `_more` say how many entries were left out."""
+    made = lines(history, shown, min(limit.entries, MOST[format_]), THIN_SPACE)
+    cells = [cell for line in made for cell in line.cells if cell]
+    return {
+        "counted": regrouped(counted(history), THIN_SPACE),
+        "total": len(history.releases),
+        "latest": history.releases[-1],
+        "reason": regrouped(clean(history.releases[-1].reason), THIN_SPACE),
+        "summary": regrouped(summary(history), THIN_SPACE),
+        "columns": shown,
+        "columns_more": len(history.checks) - len(shown),
+        "lines": made,
+        "lines_more": len(history.releases) - len(made),
+        "unread": history.unread[: limit.entries],
+        "unread_more": max(0, len(history.unread) - limit.entries),
+        "kept": any(cell.kept for cell in cells),
+        "detected": any(cell.tpr for cell in cells),
+        "drawn": MOST_DRAWN,
+        "undrawn": len(history.releases) > MOST_DRAWN,
+    }
+
+
+def to_json(history: History) -> str:
+    """Every release in order of time, with the numbers of its record at each anchor."""
+    document = {
+        "schema_version": 1,
+        "releases": [_as_json(release) for release in history.releases],
+        "unread": [{"directory": unread.directory, "problem": unread.problem} for unread in history.unread],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _as_json(release: Release) -> dict[str, Any]:
+    return {
+        "release": release.name,
+        "kind": release.kind,
+        "created": release.created,
+        "directory": release.directory,
+        "outcome": release.outcome,
+        "reason": release.reason,
+        "policy": {"name": release.policy, "rule": release.rule, "sha256": release.policy_sha256},
+        "fit_n": release.fit_n,
+        "holdout_n": release.holdout_n,
+        "holdout_use": {"history": release.use, "ledger": release.ledger_use, "last": release.last_use},
+        "blocking": release.blocking,
+        "waivers": [waiver.model_dump(mode="json") for waiver in release.waivers],
+        "targets": [
+            {
+                **reading.fpr.model_dump(mode="json"),
+                "tpr": asdict(reading.tpr) if reading.tpr else None,
+                "if_kept": asdict(reading.kept) if reading.kept else None,
+            }
+            for reading in release.readings.values()
+        ],
+    }
+
+
+# --- the terminal -------------------------------------------------------------------------------------------
+
+
+def render(history: History, width: int = 80, color: bool = False) -> str:
+    buffer = io.StringIO()
+    console, tables = (
+        Console(
+            file=buffer,
+            width=columns_wide,
+            height=25,
+            force_terminal=color,
+            color_system="standard" if color else None,
+            no_color=not color,
+            highlight=False,
+            emoji=False,
+            markup=False,
+            legacy_windows=False,
+        )
+        for columns_wide in (width, WIDEST)
+    )
+    shown = columns(history)
+    made, latest = lines(history, shown, MOST["text"], ","), history.releases[-1]
+    console.print(Text(f"{summary(history)}."))
+    console.print(
+        Text.assemble(
+            f"Latest{' that could be read' if history.unread else ''}, {inert(latest.name)}: ",
+            (latest.outcome, STYLES[latest.outcome]),
+            f": {inert(latest.reason)}.",
+        )
+    )
+    if len(history.releases) > len(made):
+        console.print(Text(f"The latest {len(made)} are shown; --format json has all.", style="dim"))
+    console.print()
+    tables.print(_overview(made))
+    for i, column in enumerate(shown):
+        console.print()
+        tolerance = column.tolerance.replace(" to ", "–")
+        heading = f"{column.target}: calibrated score {column.score}, tolerance {tolerance}"
+        console.print(Text(heading if column.required else f"{heading}, advisory", style="bold"))
+        tables.print(_anchor_table(made, i))
+    if len(history.checks) > len(shown):
+        console.print()
+        console.print(Text(f"And {len(history.checks) - len(shown):,} more targets, which --format json lists."))
+    if any(cell and cell.kept for line in made for cell in line.cells):
+        console.print()
+        console.print(
+            Text("if kept: what the first release's raw threshold, kept since then, would flag of the held-out rows.")
+        )
+    notes = [f"{line.shown_name}: {note}" for line in made for note in line.notes]
+    notes += [f"not read: {unread.problem}" for unread in history.unread]
+    if notes:
+        console.print()
+    for note in notes:
+        console.print(Text(inert(note)))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def _overview(made: list[Line]) -> Table:
+    table = _table(("release", "left"), ("created", "left"), ("to fit", "right"), ("held out", "right"))
+    table.add_column("outcome", no_wrap=True)
+    for line in made:
+        kind = " (check)" if line.kind == "check" else ""
+        outcome = Text.assemble((line.outcome, STYLES[line.outcome]), kind)
+        table.add_row(line.shown_name, inert(line.created), line.fit, line.holdout, outcome)
+    return table
+
+
+def _anchor_table(made: list[Line], i: int) -> Table:
+    """One anchor over the releases; a column that no release has anything for is left out."""
+    measured = [(line, cell) for line in made if (cell := line.cells[i])]
+    table = _table(("release", "left"), ("FP / benign", "right"), ("interval", "right"))
+    optional = {
+        "tolerance": [cell.tolerance for _, cell in measured],
+        "threshold": [cell.threshold for _, cell in measured],
+        "if kept": [cell.kept for _, cell in measured],
+        "TP / malicious": [cell.tpr_counted for _, cell in measured],
+        "TPR interval": [cell.tpr_interval for _, cell in measured],
+        "TPR": [cell.tpr_outcome for _, cell in measured],
+    }
+    present = {name: cells for name, cells in optional.items() if any(cells)}
+    for name in present:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    for j, (line, cell) in enumerate(measured):
+        numbers = [cell.counted, cell.interval, *(cells[j] for cells in present.values())]
+        waived = " (waived)" if cell.standing == "waived" else ""
+        outcome = Text.assemble((cell.outcome, STYLES[cell.outcome]), waived)
+        table.add_row(line.shown_name, *(number.replace(" to ", "–") for number in numbers), outcome)
+    return table
+
+
+def _table(*headings: tuple[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name, justify in headings:
+        table.add_column(name, justify=justify, no_wrap=True)
+    return table
