@@ -98,7 +98,7 @@ def test_only_releases_are_taken_from_a_directory_that_holds_some(tmp_path: Path
         (lambda path: path.write_text('{"schema_version": 2}'), "upgrade gate"),
         (lambda path: path.write_text("{"), "must be JSON"),
         (lambda path: path.unlink(), "No such file"),
-        (lambda path: path.write_text(path.read_text().replace('"target_fpr": 0.001', '"target_fpr": 0')), "target_fpr"),
+        (lambda path: path.write_text(path.read_text().replace('"target_fpr": 0.001', '"target_fpr": 0')), "_fpr"),
     ],
     ids=["newer", "torn", "lost", "impossible"],
 )
