@@ -19,7 +19,7 @@ EPOCH = date(1970, 1, 1)
 DAY = 86_400_000_000  # in microseconds
 PIECE = 1 << 20
 
-Keys = NDArray[np.float64] | NDArray[np.uint64]
+Keys = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def overlap(fit: Scores, holdout: Scores) -> Overlap:
     if fit.ids is not None and holdout.ids is not None:
         shared = int(shared_names(holdout.ids, fit.ids).sum())
         return Overlap("ids", shared, n, 0.0, 0.0, shared, groups, rows_in_groups)
-    shared, expected, deviation = shared_rows(*row_keys(fit, holdout))
+    shared, expected, deviation = shared_rows(fit, holdout)
     copied = copied_rows(shared, expected, n, len(fit))
     return Overlap("rows", shared, n, expected, deviation, copied, groups, rows_in_groups)
 
@@ -104,14 +104,22 @@ def copied_rows(shared: int, expected: float, n: int, fit_n: int) -> int:
     return round(max(0.0, shared - expected) / (1 - 2 * q * (1 - q)))
 
 
-def shared_rows(fit: Keys, holdout: Keys) -> tuple[int, float, float]:
+def shared_rows(fit: Scores, holdout: Scores) -> tuple[int, float, float]:
     """How many held-out rows equal a fit row, and what a random division of the same rows shows: mean and deviation.
 
-    Both in rising order. A value that c of all N rows have is shared unless all c fall on one side; the held-out ones
-    among them are hypergeometric.
+    A value that c of all N rows have is shared unless all c fall on one side. Other columns are looked at only where
+    scores are equal, which among fine scores is nowhere.
     """
-    alike = np.unique(np.concatenate([_tied(fit), _tied(holdout), _common(fit, holdout)]))
-    fitted, held = _count(fit, alike), _count(holdout, alike)
+    fitted_keys: Keys = fit.ordered
+    held_keys: Keys = holdout.ordered
+    alike = _alike(fitted_keys, held_keys)
+    others = _other_columns(fit, holdout) if len(alike) else None
+    if others:
+        fitted_keys, held_keys = (
+            _row_keys(sample.values, columns, alike) for sample, columns in zip((fit, holdout), others, strict=True)
+        )
+        alike = _alike(fitted_keys, held_keys)
+    fitted, held = _count(fitted_keys, alike), _count(held_keys, alike)
     sizes, values = np.unique(fitted + held, return_counts=True)
     return int(held[fitted > 0].sum()), *_by_chance(sizes, values, len(holdout), len(holdout) + len(fit))
 
@@ -134,26 +142,28 @@ def _by_chance(sizes: NDArray[np.int64], values: NDArray[np.int64], n: int, tota
     return n - float(np.sum(m * c * alone)), math.sqrt(max(0.0, float(variance)))
 
 
-def row_keys(fit: Scores, holdout: Scores) -> tuple[Keys, Keys]:
-    """Something to compare rows by, in rising order: the scores, mixed with whatever other columns were read."""
-    others: list[list[NDArray[np.uint64]]] = []
+def _other_columns(fit: Scores, holdout: Scores) -> tuple[list[NDArray[Any]], list[NDArray[Any]]] | None:
+    """What rows of both samples have beside their scores, numbered alike."""
+    pairs = []
     if fit.groups is not None and holdout.groups is not None:
-        others.append(_common_codes([fit.group_names, holdout.group_names], [fit.groups, holdout.groups]))
+        pairs.append(_numbered_alike([fit.group_names, holdout.group_names], [fit.groups, holdout.groups]))
     if fit.segments is not None and holdout.segments is not None:
-        others.append(_common_codes([fit.segment_names, holdout.segment_names], [fit.segments, holdout.segments]))
+        pairs.append(_numbered_alike([fit.segment_names, holdout.segment_names], [fit.segments, holdout.segments]))
     if fit.timestamps is not None and holdout.timestamps is not None:
-        others.append([fit.timestamps.view(np.uint64), holdout.timestamps.view(np.uint64)])
-    if not others:
-        return fit.ordered, holdout.ordered
-    keys = []
-    for side, sample in enumerate((fit, holdout)):
-        key = (sample.values + 0.0).view(np.uint64)
-        for column in others:
-            key = _mixed(key) + column[side]
-        key = _mixed(key)
-        key.sort()
-        keys.append(key)
-    return keys[0], keys[1]
+        pairs.append([fit.timestamps, holdout.timestamps])
+    return ([pair[0] for pair in pairs], [pair[1] for pair in pairs]) if pairs else None
+
+
+def _row_keys(values: Floats, columns: list[NDArray[Any]], alike: Keys) -> Keys:
+    """The rows whose score is among the alike, as one number each for all of their columns, in rising order."""
+    places = np.minimum(np.searchsorted(alike, values), len(alike) - 1)
+    rows = np.flatnonzero(alike[places] == values)
+    key = (values[rows] + 0.0).view(np.uint64)
+    for column in columns:
+        key = _mixed(key) + column[rows].astype(np.uint64)
+    key = _mixed(key)
+    key.sort()
+    return key
 
 
 def resolution(fit: Scores, distinct: int) -> Resolution:
@@ -187,6 +197,11 @@ def _sources(scores: Scores) -> str:
     return ", ".join(source.path for source in scores.sources) or "the sample"
 
 
+def _alike(fit: Keys, holdout: Keys) -> Keys:
+    """The values that more than one row has, in either sample or across them."""
+    return np.unique(np.concatenate([_tied(fit), _tied(holdout), _common(fit, holdout)]))
+
+
 def _tied(ordered: Keys) -> Keys:
     """The values that occur more than once, at least once each."""
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
@@ -194,8 +209,8 @@ def _tied(ordered: Keys) -> Keys:
 
 def _common(fit: Keys, holdout: Keys) -> Keys:
     """The held-out values that the fit sample has too."""
-    found = []
-    for start in range(0, len(holdout), PIECE):
+    found = [holdout[:0]]
+    for start in range(0, len(holdout) if len(fit) else 0, PIECE):
         piece = holdout[start : start + PIECE]
         places = np.minimum(np.searchsorted(fit, piece), len(fit) - 1)
         found.append(np.unique(piece[fit[places] == piece]))
@@ -206,10 +221,8 @@ def _count(ordered: Keys, values: Keys) -> NDArray[np.int64]:
     return np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values)
 
 
-def _common_codes(names: list[Any], codes: list[NDArray[Any]]) -> list[NDArray[np.uint64]]:
-    """The codes of both samples, numbered alike."""
-    numbers = number_alike(names)
-    return [number[code].astype(np.uint64) for number, code in zip(numbers, codes, strict=True)]
+def _numbered_alike(names: list[Any], codes: list[NDArray[Any]]) -> list[NDArray[np.int64]]:
+    return [number[code] for number, code in zip(number_alike(names), codes, strict=True)]
 
 
 def _mixed(key: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -183,8 +183,9 @@ def _sample(
     benign = None if columns.label is None else _benign_rows(table[columns.label], columns, file, alone)
     values = _to_float64(table[columns.score], columns.score, file, benign)
     _refuse_outside(values, columns.score, domain, file, benign)
-    named = (columns.group, columns.id, columns.segment)
-    groups, ids, segments = (name and _names(table[name], name, file, benign) for name in named)
+    ids = columns.id and _names(table[columns.id], columns.id, file, benign)
+    named = (columns.group, columns.segment)
+    groups, segments = (name and _coded(table[name], name, file, benign) for name in named)
     times = None
     if columns.timestamp is not None:
         times = _times(table[columns.timestamp], columns.timestamp, file, benign)
@@ -320,6 +321,7 @@ class _File:
     path: str
     keys: Mapping[str, str] = field(default_factory=dict)
     remote: Any = None  # the filesystem of `path`, where that is not this machine's
+    segment: str | None = None  # the column of segments, which has few distinct values
 
     def __str__(self) -> str:
         return self.name
@@ -422,7 +424,7 @@ def _read_file(file: _File, columns: Columns) -> Mapping[str, Any]:
     reader, remedy = _READERS[file.suffix]
     names = [name for name in _wanted(columns) if name not in file.keys]
     try:
-        with _fetched(file, columns) as local:
+        with _fetched(replace(file, segment=columns.segment), columns) as local:
             if local.remote is None and os.stat(local).st_size == 0:
                 raise GateError(f"{file}: must hold scores, got an empty file; write it again")
             table = dict(reader(local, names))
@@ -452,7 +454,8 @@ def _read_file(file: _File, columns: Columns) -> Mapping[str, Any]:
 
 def _read_parquet(path: _File, names: list[str]) -> Mapping[str, Any]:
     source = os.fspath(path) if path.remote is None else path.remote.open_input_file(path.path)
-    with pyarrow.parquet.ParquetFile(source, memory_map=path.remote is None) as file:
+    few = [path.segment] if path.segment in names else None  # kept as Parquet has it: each name once
+    with pyarrow.parquet.ParquetFile(source, memory_map=path.remote is None, read_dictionary=few) as file:
         _require(names, file.schema_arrow.names, path)
         return _columns(file.read(columns=names), names)
 
@@ -710,13 +713,32 @@ def _is_text(kind: Any) -> bool:
 
 
 def _names(column: Any, name: str, path: _File, benign: NDArray[np.bool_] | None) -> Any:
-    """Groups or ids as text, one for every benign row."""
+    """Ids as text, one for every benign row."""
+    return _of_benign(_as_text(column, name, path), name, path, benign)
+
+
+def _coded(column: Any, name: str, path: _File, benign: NDArray[np.bool_] | None) -> Any:
+    """Groups or segments of every benign row, as numbers beside the names that they stand for."""
+    if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
+        kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, path).combine_chunks() for chunk in column.chunks]
+        parts = zip(column.chunks, kinds, strict=True)
+        coded = [pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), kind) for chunk, kind in parts]
+    else:
+        coded = _as_text(column, name, path).dictionary_encode().chunks
+    kind = pa.dictionary(pa.int32(), pa.string())
+    return _of_benign(pa.chunked_array(coded, kind), name, path, benign)
+
+
+def _as_text(column: Any, name: str, path: _File) -> Any:
     try:
-        text = _decoded(column).cast(pa.string())
+        return _decoded(column).cast(pa.string())
     except pa.ArrowException:
         raise GateError(f"{path}: column {name!r} must hold words or numbers, got {_kind(column)}") from None
+
+
+def _of_benign(text: Any, name: str, path: _File, benign: NDArray[np.bool_] | None) -> Any:
     text = text if benign is None else text.filter(pa.array(benign))
-    missing = text.is_null().to_numpy()
+    missing = text.is_null().to_numpy() if text.null_count else np.zeros(1, dtype=bool)
     if missing.any():
         raise GateError(
             f"{path}: column {name!r} must name every row, got none in {_rows(missing, benign)}; name or remove them"
@@ -728,11 +750,16 @@ def _numbered(parts: list[Any]) -> tuple[NDArray[np.int64] | None, Any]:
     """A number for each row's name and the names in rising order, over all files and whatever the order of rows."""
     if parts[0] is None:
         return None, None
-    encoded = _joined(parts).dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[encoded.indices.to_numpy()], encoded.dictionary.take(pa.array(order))
+    together = pa.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type)
+    encoded = together.unify_dictionaries().combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # as older Arrow gives it
+        encoded = pa.concat_arrays(encoded.chunks)
+    used = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary)) > 0
+    names = encoded.dictionary.filter(pa.array(used))  # a dictionary may name what no row has
+    order = pc.sort_indices(names).to_numpy()
+    rank = np.empty(len(used), dtype=np.int64)
+    rank[np.flatnonzero(used)[order]] = np.arange(len(order))
+    return rank[encoded.indices.to_numpy()], names.take(pa.array(order)).cast(pa.large_string())
 
 
 _UNITS = (("s", 1e11), ("ms", 1e14), ("us", 1e17), ("ns", 1e20))  # of numbers: by size, unambiguous from 1973 to 5138
