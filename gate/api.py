@@ -25,6 +25,7 @@ by the names in the policy's `data:`.
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -39,10 +40,10 @@ from gate.calibrator import Calibrator, fit_sorted
 from gate.comparison import Baseline, compare, scored
 from gate.curve import trace
 from gate.detection import detect
-from gate.errors import GateError
-from gate.evidence import measure
+from gate.errors import GateError, plural
+from gate.evidence import Evidence, measure
 from gate.planning import warnings
-from gate.policy import Document
+from gate.policy import Document, Policy
 from gate.release import Record, StoredRelease, as_baseline, compose, read_calibrator, read_release, write
 from gate.scores import Scores, Split, from_object
 from gate.verdict import Outcome, Verdict, judge
@@ -116,12 +117,15 @@ class Release:
             }
         return fitted | rendered(self.record)
 
-    def write(self, directory: str | Path, force: bool = False) -> None:
-        """Write the release directory, whole or not at all, and count the use of its held-out rows first."""
+    def write(self, directory: str | Path, force: bool = False, replaces: str | None = None) -> None:
+        """Write the release directory, whole or not at all, and count the use of its held-out rows first.
+
+        `replaces` is what `release.refuse_existing` found there before the work began.
+        """
         files = self.files
         if self.ledger is not None and self.ledger_entry is not None:
             ledgers.append(self.ledger, self.ledger_entry)
-        write(directory, files, force)
+        write(directory, files, force, replaces)
 
 
 def rendered(record: Record) -> dict[str, bytes]:
@@ -135,6 +139,31 @@ def rendered(record: Record) -> dict[str, bytes]:
         "junit.xml": junit.render(record).encode(),
         "predicate.json": predicate.render(record).encode(),
     }
+
+
+def warnings_of(
+    policy: Policy,
+    fit_n: int,
+    evidence: Evidence,
+    scores_sha256: str,
+    rows_sha256: str | None,
+    duplicates: int | None,
+) -> tuple[str, ...]:
+    """What a reader should know and no finding says."""
+    verbs = ("repeats", "counts") if duplicates == 1 else ("repeat", "count")
+    repeated = f"{plural(duplicates or 0, 'held-out row')} {verbs[0]} the id of another, and {verbs[1]} again"
+    return (
+        *warnings(policy, fit_n, evidence.effective_n),
+        *ledgers.warnings(evidence.use, rows_sha256, policy),
+        *comparisons.warnings(policy, evidence.comparison, scores_sha256, rows_sha256),
+        *([repeated] if duplicates else []),
+    )
+
+
+def libraries() -> dict[str, str]:
+    """The versions on which the bytes of a release depend, besides gate's own."""
+    names = ("numpy", "scipy", "scikit-learn", "joblib", "matplotlib")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
 def gate_release(
@@ -212,16 +241,15 @@ def _judged(
         release=release,
         created=created,
         version=version("fpr-gate"),
+        libraries=libraries(),
         document=document,
         fit=fit,
         holdout=holdout,
         calibrator=calibrator,
         verdict=verdict,
         evidence=evidence,
-        warnings=(
-            *warnings(policy, calibrator.facts.n, evidence.effective_n),
-            *ledgers.warnings(use, holdout.rows_sha256, policy),
-            *comparisons.warnings(policy, comparison, holdout),
+        warnings=warnings_of(
+            policy, calibrator.facts.n, evidence, holdout.sha256, holdout.rows_sha256, holdout.duplicates
         ),
         ledger=ledger,
         split=split,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import joblib
@@ -26,8 +27,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from gate.binomial import beta_cdf, beta_quantiles, first
-from gate.contract import Anchor, Contract, Floats
-from gate.errors import GateError
+from gate.contract import FLAG_ALL, LOWEST, Anchor, Contract, Floats
+from gate.errors import GateError, visible
 from gate.policy import Calibration
 
 TOP = 0.99  # the highest rescaled and calibrated score: a threshold of 1.0 flags nothing
@@ -421,6 +422,8 @@ def from_json(text: str, where: str = "calibrator.json") -> Calibrator:
     """Rebuild a calibrator from its JSON, bit-equal; a pickle is never loaded."""
     try:
         document = json.loads(text)
+        if document["schema_version"] != 1 or document["feature_range"] != [0.0, TOP]:
+            raise GateError(f"{where}: must be a calibrator of schema_version 1, got another; upgrade gate")
         low, high = (float(end) for end in document["domain"])
         settings = Calibration(
             knots=document["knots"],
@@ -428,16 +431,21 @@ def from_json(text: str, where: str = "calibrator.json") -> Calibrator:
             ties=document["ties"],
             domain=(low, high),
         )
-        contract = Contract(
-            tuple(Anchor(Decimal(repr(p["fpr"])), Decimal(repr(p["score"]))) for p in document["contract"])
-        )
+        anchors = tuple(Anchor(Decimal(repr(p["fpr"])), Decimal(repr(p["score"]))) for p in document["contract"])
         facts = FitFacts(**document["fit"])
         x = np.array(document["rescaled"], dtype=np.float64)
         y = np.array(document["calibrated"], dtype=np.float64)
         scaler = MinMaxScaler(feature_range=(0, TOP), clip=True).fit([[low], [high]])
         spline = IsotonicRegression(increasing=True, out_of_bounds="clip").fit(x, y)
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-        raise GateError(f"{where}: must be a calibrator written by gate, got {type(error).__name__}: {error}") from None
+        points = (FLAG_ALL, *anchors, LOWEST)
+        ordered = all(one.fpr > other.fpr and one.score < other.score for one, other in pairwise(points))
+        plain = type(facts.n) is int and type(facts.distinct) is int and type(facts.lowest_label) is float
+        possible = plain and facts.n >= 2 and 1 <= facts.distinct <= facts.n and 0 < facts.lowest_label <= 1
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        said = visible(" ".join(str(error).split())[:200])
+        raise GateError(f"{where}: must be a calibrator written by gate, got {type(error).__name__}: {said}") from None
+    if not (ordered and possible):
+        raise GateError(f"{where}: must be a calibrator written by gate, got an impossible contract or fit sample")
     if not (np.array_equal(spline.X_thresholds_, x) and np.array_equal(spline.y_thresholds_, y)):
         raise GateError(f"{where}: its knots must rise; this file was not written by gate")
-    return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), contract, settings, facts)
+    return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), Contract(anchors), settings, facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -165,7 +166,7 @@ def run(
     document = document.with_columns(columns)
     document.require_columns()
     _require_ledger(document, ledger)
-    refuse_existing(directory, force)
+    replaces = refuse_existing(directory, force)
     from gate.api import gate_release
     from gate.scores import read
     from gate.scores import split as divide
@@ -194,7 +195,7 @@ def run(
             malicious=malicious,
             baseline=reference,
         )
-    return _conclude(judged, None if dry_run else directory, force, as_json)
+    return _conclude(judged, None if dry_run else directory, force, as_json, replaces)
 
 
 @cli.command()
@@ -235,14 +236,14 @@ def check(
     document.require_columns()
     _require_ledger(document, ledger)
     target = Path(out) if out else Path("checks", f"{_as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
-    refuse_existing(target, force)
+    replaces = refuse_existing(target, force)
     from gate.api import check_release
 
     holdout = _read("holdout", holdout_paths, document.policy)
     malicious = _read("malicious", malicious_paths, document.policy) if malicious_paths else None
     with _working("counting and judging"):
         judged = check_release(stored, document, created, holdout, ledger=ledger, malicious=malicious)
-    return _conclude(judged, None if dry_run else target, force, as_json)
+    return _conclude(judged, None if dry_run else target, force, as_json, replaces)
 
 
 @cli.command()
@@ -442,6 +443,40 @@ def init(targets: str | None, rule: str | None, holdout_n: int | None, action: s
 
 
 @cli.command()
+@click.argument("directory", type=_name, metavar="RELEASE_DIR")
+@click.option("--fit", "fit_paths", type=_name, multiple=True, metavar="FILE", help="The scores it was fitted on.")
+@click.option(
+    "--holdout", "holdout_paths", type=_name, multiple=True, metavar="FILE", help="The scores it was judged on."
+)
+@click.option("--benign", "benign_paths", type=_name, multiple=True, metavar="FILE", help="The scores that it split.")
+def verify(
+    directory: str, fit_paths: tuple[str, ...], holdout_paths: tuple[str, ...], benign_paths: tuple[str, ...]
+) -> int:
+    """Check that a release is what its counts, its policy and its data give.
+
+    One line says of each check whether it holds. Without the data, the digests, the policy, the calibrator, the
+    verdict and the reports are checked; with them, the counts and the fit are repeated. The pickle is never loaded.
+
+    \b
+    Exit codes of this command:
+      0  everything holds
+      1  something does not hold
+      2  no judgement possible, or something cannot be checked by this version
+
+    \b
+    Example:
+      gate verify releases/v2.4.0
+      gate verify releases/v2.4.0 --fit benign-fit.parquet --holdout benign-holdout.parquet
+    """
+    from gate.verification import Data, state_of
+    from gate.verification import verify as check
+
+    checks = check(directory, Data(fit_paths, holdout_paths, benign_paths))
+    _print("".join(f"{_inert(found.line)}\n" for found in checks))
+    return {"holds": 0, "does not hold": 1, "cannot be checked": NO_JUDGEMENT}[state_of(checks)]
+
+
+@cli.command()
 @click.argument("directories", type=_name, nargs=-1, required=True, metavar="DIR...")
 @click.option(
     "--format",
@@ -529,11 +564,11 @@ def _baseline(directory: str, document: Document, holdout: tuple[str, ...], mali
     )
 
 
-def _conclude(judged: Release, out: Path | None, force: bool, as_json: bool) -> int:
+def _conclude(judged: Release, out: Path | None, force: bool, as_json: bool, replaces: str | None = None) -> int:
     """From a judged release to an exit code; every report is written before the code is given."""
     if out is not None:
         with _working(f"writing {out}"):
-            judged.write(out, force)
+            judged.write(out, force, replaces)
     _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
     _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
     if _on_github():
@@ -811,14 +846,45 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run the command and turn whatever happens into the documented exit codes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as the files are, whatever the locale
-    sys.exit(_exit_code(args))
+    received: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        """Take back what was begun; a second signal must not stop that."""
+        received.append(number)
+        for known in _STOPS:
+            signal.signal(known, signal.SIG_IGN)
+        raise _StoppedError
+
+    try:
+        for number in _STOPS:
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # the caller may ignore it
+                signal.signal(number, stop)
+        code = _exit_code(args, received)
+        for number in _STOPS:  # all is said and done: what comes while Python shuts down changes no exit code
+            signal.signal(number, signal.SIG_IGN)
+    except _StoppedError:
+        code = INTERRUPTED
+    if received:
+        _log(f"stopped by {signal.Signals(received[0]).name}")
+        code = 128 + received[0]
+    sys.exit(code)
 
 
-def _exit_code(args: list[str] | None) -> int:
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _StoppedError(BaseException):
+    """No KeyboardInterrupt: after one in the wrong place Python ends itself by SIGINT, whatever the exit code."""
+
+
+def _exit_code(args: list[str] | None, received: list[int]) -> int:
     try:
         return cli.main(args, prog_name="gate", standalone_mode=False) or 0
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except MemoryError:
+        _log("memory: must hold all scores at once, got too little; give fewer rows or use a larger machine")
+        return NO_JUDGEMENT
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "gate"
@@ -829,6 +895,8 @@ def _exit_code(args: list[str] | None) -> int:
     except SystemExit:  # click's way out when the reader of a help text has gone away; its code would read as a fail
         return NO_JUDGEMENT
     except Exception as error:
+        if received:  # libraries turn an interruption into errors of their own
+            return INTERRUPTED
         import traceback
 
         for line in traceback.format_exc().splitlines():

@@ -141,18 +141,20 @@ def compare(
     )
 
 
-def warnings(policy: Policy, comparison: Comparison | None, holdout: Scores) -> tuple[str, ...]:
+def warnings(
+    policy: Policy, comparison: Comparison | None, scores_sha256: str, rows_sha256: str | None
+) -> tuple[str, ...]:
     """What was not compared, or could be compared better."""
     check = policy.checks.detection
     if comparison is None:
         unjudged = check is not None and check.max_drop is not None
         return ("checks.detection.max_drop was not judged: no --baseline was given",) if unjudged else ()
     old, sentences = comparison.baseline, []
-    if holdout.sha256 == old.scores_sha256:
+    if scores_sha256 == old.scores_sha256:
         sentences.append(
             f"these are the very scores that {old.release} was judged on, so nothing new is learnt of them"
         )
-    elif holdout.rows_sha256 is not None and holdout.rows_sha256 == old.rows_sha256 and old.benign.scores is None:
+    elif rows_sha256 is not None and rows_sha256 == old.rows_sha256 and not any(c.pairs for c in comparison.benign):
         sentences.append(
             f"{old.release} was judged on the same benign rows (by their ids), which the test of change takes for "
             "different ones; --baseline-holdout compares them row by row"
@@ -180,6 +182,11 @@ def _unpaired(anchor: Anchor, old: Counted, new: Counted, scores: Scores | None,
         stale = count_flagged(scores.ordered, old.threshold)
         worth = effective_n(scores, old.threshold, alpha)
         stale_interval = clopper_pearson(stale * worth / len(scores), worth, alpha)
+    return replace(unpaired(anchor, old, new, alpha), stale=stale, stale_interval=stale_interval)
+
+
+def unpaired(anchor: Anchor, old: Counted, new: Counted, alpha: float) -> Change:
+    """What two counts of different rows say about one anchor."""
     interval = None
     if new.effective_n is not None and old.effective_n is not None:
         sides = [(c.flagged * n / c.rows, n) for c, n in ((new, new.effective_n), (old, old.effective_n))]
@@ -192,8 +199,8 @@ def _unpaired(anchor: Anchor, old: Counted, new: Counted, scores: Scores | None,
         pairs=None,
         p_value=fisher(new.flagged, new.rows, old.flagged, old.rows) if exact else None,
         interval=interval,
-        stale=stale,
-        stale_interval=stale_interval,
+        stale=None,
+        stale_interval=None,
     )
 
 

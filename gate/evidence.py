@@ -156,7 +156,7 @@ def measure(
             calibrator.facts.lowest_label,
             alpha=alpha,
             effective_n=worth,
-            predicted=_predicted(policy, p, calibrator.facts.n, n),
+            predicted=predicted_counts(policy, p, calibrator.facts.n, n),
             drift=pooled_test(fit.ordered, holdout.ordered, p) if fit is not None else None,
             tied=tie_block(fit.ordered, p) if fit is not None else None,
         )
@@ -220,7 +220,7 @@ def band_of(target: Target, alpha: Fraction) -> Band:
     return Band.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
 
 
-def _predicted(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:
+def predicted_counts(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:
     """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
     rank = float(fractional_rank(fpr, fit_n, policy.calibration.plotting_position))
     return beta_binomial(n, rank, fit_n - rank + 1).quantiles(0.05) if rank >= 1 else None

@@ -36,10 +36,14 @@ class PooledTest:
 
 @dataclass(frozen=True)
 class TailScan:
-    """The whole upper half of the curve in one p-value, and the rank at which the two samples differ most."""
+    """The whole upper half of the curve in one p-value, and the rank at which the two samples differ most.
+
+    `counts` has the pooled rows that reach each rank's score and the held-out ones among them: all it follows from.
+    """
 
     p_value: float
     worst: PooledTest | None
+    counts: tuple[tuple[int, int], ...] = ()
 
 
 def pooled_test(fit: Floats, holdout: Floats, fpr: Fraction) -> PooledTest:
@@ -47,15 +51,11 @@ def pooled_test(fit: Floats, holdout: Floats, fpr: Fraction) -> PooledTest:
     total = len(fit) + len(holdout)
     rank = min(max(round(fpr * total), 1), total)
     pooled, held_out = _reach(fit, holdout, np.array([rank]))
-    return _test(int(pooled[0]), int(held_out[0]), len(holdout), total)
+    return compare_counts(int(pooled[0]), int(held_out[0]), len(holdout), total)
 
 
 def tail_scan(fit: Floats, holdout: Floats) -> TailScan:
-    """The smallest p-value over log-spaced pooled ranks, four to the decade from 5 to half, against its own law.
-
-    The law of that minimum is simulated from the multivariate hypergeometric, which is exact with ties; the seed
-    is fixed, so the same samples give the same answer.
-    """
+    """The smallest p-value over log-spaced pooled ranks, four to the decade from 5 to half, against its own law."""
     n, total = len(holdout), len(fit) + len(holdout)
     ranks = [round(5 * 10 ** (i / 4)) for i in range(60)]
     ranks = [rank for rank in ranks if rank <= total // 2]
@@ -63,21 +63,33 @@ def tail_scan(fit: Floats, holdout: Floats) -> TailScan:
         return TailScan(1.0, None)
     pooled, held_out = _reach(fit, holdout, np.array(ranks))
     pooled, places = np.unique(pooled, return_index=True)
-    tests = [_test(int(m), int(k), n, total) for m, k in zip(pooled, held_out[places], strict=True)]
+    return scan_counts(tuple(zip(pooled.tolist(), held_out[places].tolist(), strict=True)), n, total)
+
+
+def scan_counts(counts: tuple[tuple[int, int], ...], n: int, total: int) -> TailScan:
+    """The scan as a function of counts alone: pooled rows, rising, and the held-out ones among them.
+
+    The law of the smallest p-value is simulated from the multivariate hypergeometric, which is exact with ties; the
+    seed is fixed, so the same counts give the same answer.
+    """
+    if not counts:
+        return TailScan(1.0, None)
+    tests = [compare_counts(pooled, held_out, n, total) for pooled, held_out in counts]
     worst = min(tests, key=lambda test: test.p_value)
     if total >= LARGEST_DRAW:  # Bonferroni's bound, which is safe
-        return TailScan(min(1.0, worst.p_value * len(tests)), worst)
-    colors = np.diff(pooled, prepend=0, append=total)
+        return TailScan(min(1.0, worst.p_value * len(tests)), worst, counts)
+    colors = np.diff([pooled for pooled, _ in counts], prepend=0, append=total)
     draws = np.random.default_rng(SEED).multivariate_hypergeometric(colors, n, size=DRAWS, method="marginals")
-    counts = np.cumsum(draws, axis=1)[:, :-1]
+    drawn = np.cumsum(draws, axis=1)[:, :-1]
     smallest = np.ones(DRAWS)
-    for column, test in zip(counts.T, tests, strict=True):
+    for column, test in zip(drawn.T, tests, strict=True):
         np.minimum(smallest, hypergeometric(total, test.pooled, n).two_sided(column), out=smallest)
     as_small = int(np.count_nonzero(smallest <= worst.p_value * (1 + 1e-9)))
-    return TailScan((1 + as_small) / (DRAWS + 1), worst)
+    return TailScan((1 + as_small) / (DRAWS + 1), worst, counts)
 
 
-def _test(pooled: int, held_out: int, n: int, total: int) -> PooledTest:
+def compare_counts(pooled: int, held_out: int, n: int, total: int) -> PooledTest:
+    """The test as a function of counts alone: of `total` rows, n of them held out, `pooled` reach a score."""
     law: CountLaw = hypergeometric(total, pooled, n)
     return PooledTest(
         pooled=pooled,

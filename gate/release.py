@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -28,15 +33,20 @@ if TYPE_CHECKING:
     from gate.samples import Ages
     from gate.scores import Scores, Split
     from gate.segments import SegmentEvidence
-    from gate.verdict import Finding, Verdict
+    from gate.verdict import Finding, Verdict, WaiverUse
 
 SCHEMA_VERSION = 1
 MAX_RECORD_BYTES = 50_000_000
 MAX_CURVE_POINTS = 200
 
 Outcome = Literal["pass", "fail", "inconclusive"]
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(gt=0, le=1)]
+# What no sample has is refused on reading, so that a report need not fear it.
+Positive = Annotated[int, Field(gt=0, le=10**15)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
+Rate = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=-1, le=1)]
+Size = Annotated[float, Field(ge=0, le=1e15)]
+Promise = Annotated[float, Field(ge=1e-11, le=1)]  # a contract ends at 1e-10
 
 
 class _Section(BaseModel):
@@ -45,8 +55,11 @@ class _Section(BaseModel):
 
 
 class ToolSection(_Section):
+    """`libraries` are the versions on which the bytes of the calibrator and of the reports depend."""
+
     name: str
     version: str
+    libraries: dict[str, str] | None = None
 
 
 class PolicySection(_Section):
@@ -54,7 +67,7 @@ class PolicySection(_Section):
 
     name: str
     rule: str
-    confidence: float
+    confidence: Rate
     path: str
     sha256: str
     content: str
@@ -74,8 +87,8 @@ class ColumnsSection(_Section):
 
 class SourceEntry(_Section):
     path: str
-    rows: int
-    benign: int
+    rows: Count
+    benign: Count
 
 
 class FitSection(_Section):
@@ -83,22 +96,24 @@ class FitSection(_Section):
 
     sources: tuple[SourceEntry, ...]
     sha256: str
-    n: int
-    distinct: int
-    lowest_label: float
-    largest_tie: int | None = None
+    n: Count
+    distinct: Count
+    lowest_label: Rate
+    largest_tie: Count | None = None
     oldest: str | None = None
     newest: str | None = None
 
 
 class HoldoutSection(_Section):
-    """`rows_sha256` is over the sorted ids of the rows, where the policy names a column of them."""
+    """`rows_sha256` is over the sorted ids of the rows, where the policy names a column of them; `duplicates` counts
+    the rows that repeat the id of another."""
 
     sources: tuple[SourceEntry, ...]
     sha256: str
-    n: int
+    n: Count
     rows_sha256: str | None = None
-    groups: int | None = None
+    groups: Count | None = None
+    duplicates: Count | None = None
     oldest: str | None = None
     newest: str | None = None
 
@@ -107,19 +122,19 @@ class OverlapSection(_Section):
     """Held-out rows that are among the fit rows; `expected` of them by chance where rows have no ids."""
 
     by: Literal["ids", "rows"]
-    shared: int
-    benign: int
-    expected: float
-    deviation: float
-    copied: int
-    shared_groups: int | None
-    rows_in_shared_groups: int | None
+    shared: Count
+    benign: Count
+    expected: Size
+    deviation: Size
+    copied: Count
+    shared_groups: Count | None
+    rows_in_shared_groups: Count | None
 
 
 class SegmentTargetEntry(_Section):
-    fpr: float
-    false_positives: tuple[int, ...]
-    effective_n: tuple[float, ...]
+    fpr: Promise
+    false_positives: tuple[Count, ...]
+    effective_n: tuple[Size, ...]
 
 
 class SegmentsSection(_Section):
@@ -127,20 +142,20 @@ class SegmentsSection(_Section):
 
     column: str
     names: tuple[str, ...]
-    benign: tuple[int, ...]
+    benign: tuple[Count, ...]
     targets: tuple[SegmentTargetEntry, ...]
 
 
 class DetectionEntry(_Section):
     """The malicious rows at one anchor; `interval` is of the share detected."""
 
-    fpr: Rate
-    score: float
+    fpr: Promise
+    score: Rate
     threshold: float | None
-    true_positives: int
+    true_positives: Count
     malicious: Positive
-    effective_n: float
-    interval: tuple[float, float]
+    effective_n: Size
+    interval: tuple[Rate, Rate]
 
 
 class MaliciousSection(_Section):
@@ -148,9 +163,9 @@ class MaliciousSection(_Section):
 
     sources: tuple[SourceEntry, ...]
     sha256: str
-    n: int
+    n: Count
     rows_sha256: str | None = None
-    groups: int | None = None
+    groups: Count | None = None
     anchors: tuple[DetectionEntry, ...] = ()
 
 
@@ -161,40 +176,40 @@ class ChangeEntry(_Section):
     Where both releases scored the same rows all counts are of these.
     """
 
-    fpr: Rate
-    score: float
+    fpr: Promise
+    score: Rate
     old_threshold: float | None
     new_threshold: float | None
-    old_false_positives: int
+    old_false_positives: Count
     old_benign: Positive
-    false_positives: int
+    false_positives: Count
     benign: Positive
-    stale_false_positives: int | None
-    stale_interval: tuple[float, float] | None
+    stale_false_positives: Count | None
+    stale_interval: tuple[Rate, Rate] | None
     paired: bool
-    p_value: float | None
-    difference: float
-    difference_interval: tuple[float, float] | None
-    newly_flagged: int | None = None
-    no_longer_flagged: int | None = None
+    p_value: Rate | None
+    difference: Share
+    difference_interval: tuple[Share, Share] | None
+    newly_flagged: Count | None = None
+    no_longer_flagged: Count | None = None
     rows: Positive | None = None
 
 
 class DetectionChangeEntry(_Section):
     """The same on malicious rows."""
 
-    fpr: Rate
-    score: float
-    old_true_positives: int
+    fpr: Promise
+    score: Rate
+    old_true_positives: Count
     old_malicious: Positive
-    true_positives: int
+    true_positives: Count
     malicious: Positive
     paired: bool
-    p_value: float | None
-    difference: float
-    difference_interval: tuple[float, float] | None
-    newly_detected: int | None = None
-    no_longer_detected: int | None = None
+    p_value: Rate | None
+    difference: Share
+    difference_interval: tuple[Share, Share] | None
+    newly_detected: Count | None = None
+    no_longer_detected: Count | None = None
     rows: Positive | None = None
 
 
@@ -210,6 +225,8 @@ class BaselineSection(_Section):
     outcome: Outcome
     verdict_sha256: str
     policy_sha256: str
+    holdout_sha256: str | None = None
+    rows_sha256: str | None = None
     policy_changes: tuple[str, ...] = ()
     anchors: tuple[ChangeEntry, ...] = ()
     detection: tuple[DetectionChangeEntry, ...] = ()
@@ -230,20 +247,20 @@ class ReuseSection(_Section):
     """The held-out rows' history in the ledger; `confidence` is what this use of them was judged at."""
 
     ledger: str
-    use: int
+    use: Count
     earlier: tuple[str, ...]
-    confidence: float
+    confidence: Rate
 
 
 class AnchorEntry(_Section):
-    fpr: float
-    score: float
+    fpr: Rate
+    score: Rate
 
 
 class CalibratorSection(_Section):
     sha256: str
-    bytes: int
-    knots: int
+    bytes: Count
+    knots: Count
     plotting_position: str
     ties: str
     contract: tuple[AnchorEntry, ...]
@@ -252,7 +269,9 @@ class CalibratorSection(_Section):
 class FindingEntry(_Section):
     """One check; the numbers from `target_fpr` on belong to FPR checks, those from `true_positives` on to detection.
 
-    Of a drop in detection, `interval` is that of `difference`, which is new less old.
+    `drift_counts` are the rows of both samples that reach one score and the held-out ones among them; a threshold
+    near the target flags the first or the second number of `tied` fit rows. Of a drop in detection, `interval` is that
+    of `difference`, which is new less old.
     """
 
     check: str
@@ -264,61 +283,69 @@ class FindingEntry(_Section):
     reason: str
     message: str
     remedy: str | None
-    target_fpr: float | None = None
-    score: float | None = None
+    target_fpr: Promise | None = None
+    score: Rate | None = None
     threshold: float | None = None
-    false_positives: int | None = None
-    benign: int | None = None
-    effective_n: float | None = None
-    min_n: int | None = None
-    observed_fpr: float | None = None
-    interval: tuple[float, float] | None = None
-    plain_interval: tuple[float, float] | None = None
+    false_positives: Count | None = None
+    benign: Count | None = None
+    effective_n: Size | None = None
+    min_n: Count | None = None
+    observed_fpr: Rate | None = None
+    interval: tuple[Share, Share] | None = None
+    plain_interval: tuple[Rate, Rate] | None = None
     relative_error: float | None = None
-    tolerance: tuple[float, float] | None = None
-    accepts: tuple[int, int] | None = None
-    predicted: tuple[int, int] | None = None
-    drift_p_value: float | None = None
-    true_positives: int | None = None
-    malicious: int | None = None
-    observed_tpr: float | None = None
-    min_tpr: float | None = None
-    old_true_positives: int | None = None
-    old_malicious: int | None = None
-    difference: float | None = None
-    max_drop: float | None = None
+    tolerance: tuple[Rate, Rate] | None = None
+    accepts: tuple[Count, Count] | None = None
+    predicted: tuple[Count, Count] | None = None
+    drift_p_value: Rate | None = None
+    drift_counts: tuple[Count, Count] | None = None
+    tied: tuple[Count, Count] | None = None
+    true_positives: Count | None = None
+    malicious: Count | None = None
+    observed_tpr: Rate | None = None
+    min_tpr: Rate | None = None
+    old_true_positives: Count | None = None
+    old_malicious: Count | None = None
+    difference: Share | None = None
+    max_drop: Rate | None = None
 
 
 class CurvePoint(_Section):
     """The held-out rows at one calibrated score; `threshold` is the smallest raw score that reaches it."""
 
-    score: float
-    expected_fpr: float
+    score: Rate
+    expected_fpr: Promise
     threshold: float | None
-    false_positives: int
-    interval: tuple[float, float]
+    false_positives: Count
+    interval: tuple[Rate, Rate]
 
 
 class RocPoint(_Section):
-    fpr: float
+    fpr: Promise
     threshold: float | None
-    true_positives: int
+    true_positives: Count
 
 
 class RocSection(_Section):
     """What the malicious scores reach at each promised FPR."""
 
-    malicious: int
+    malicious: Count
     points: tuple[RocPoint, ...] = Field(max_length=MAX_CURVE_POINTS)
 
 
 class CurveSection(_Section):
     """The whole contract at a bounded number of points, for figures without data; beyond `floor` it is extrapolated."""
 
-    benign: int
+    benign: Count
     floor: AnchorEntry
     points: tuple[CurvePoint, ...] = Field(max_length=MAX_CURVE_POINTS)
     roc: RocSection | None = None
+
+
+class ExchangeabilitySection(_Section):
+    """Rows of both samples that reach each of a list of scores, and the held-out ones among them."""
+
+    counts: tuple[tuple[Count, Count], ...] = Field(max_length=MAX_CURVE_POINTS)
 
 
 class WaiverEntry(_Section):
@@ -357,6 +384,7 @@ class Record(_Section):
     curve: CurveSection | None = None
     malicious: MaliciousSection | None = None
     baseline: BaselineSection | None = None
+    exchangeability: ExchangeabilitySection | None = None
 
     def to_json(self) -> str:
         """One `#` of `##[` is written as its number: in a log, `##[error]` would be a command to the CI system."""
@@ -369,6 +397,7 @@ def compose(
     release: str,
     created: datetime,
     version: str,
+    libraries: dict[str, str] | None = None,
     document: Document,
     fit: Scores | Record,
     holdout: Scores,
@@ -385,11 +414,11 @@ def compose(
 
     Where nothing was fitted, the record of the release that was checked stands in the place of the fit sample.
     """
-    policy = document.policy
+    policy, scan = document.policy, evidence.tail_scan if evidence else None
     return Record(
         schema_version=SCHEMA_VERSION,
         kind="check" if isinstance(fit, Record) else "run",
-        tool=ToolSection(name="fpr-gate", version=version),
+        tool=ToolSection(name="fpr-gate", version=version, libraries=libraries),
         release=release,
         created=created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         outcome=verdict.outcome,
@@ -410,28 +439,21 @@ def compose(
             n=len(holdout),
             rows_sha256=holdout.rows_sha256,
             groups=None if holdout.groups is None else len(holdout.group_sizes),
+            duplicates=holdout.duplicates,
             **_days(evidence.holdout_ages if evidence else None),
         ),
         calibrator=fit.calibrator if isinstance(fit, Record) else _calibrator(policy, calibrator),
-        findings=tuple(_entry(policy, finding) for finding in verdict.findings),
-        waivers=tuple(
-            WaiverEntry(
-                check=use.waiver.check,
-                reason=use.waiver.reason,
-                owner=use.waiver.owner,
-                expires=use.waiver.expires.isoformat(),
-                status=use.status,
-            )
-            for use in verdict.waivers
-        ),
+        findings=tuple(finding_entry(policy, finding) for finding in verdict.findings),
+        waivers=tuple(waiver_entry(use) for use in verdict.waivers),
         warnings=warnings,
-        reuse=_reuse(document.policy, ledger, verdict.use),
+        reuse=reuse_entry(document.policy, ledger, verdict.use),
         split=None if split is None else SplitSection(**asdict(split)),
         overlap=OverlapSection(**asdict(evidence.overlap)) if evidence and evidence.overlap else None,
         segments=_segments(evidence.segments) if evidence and evidence.segments else None,
-        curve=_curve(curve) if curve else None,
+        curve=curve_entry(curve) if curve else None,
         malicious=None if malicious is None else _malicious(malicious, (evidence and evidence.detection) or ()),
         baseline=baseline_section(evidence.comparison) if evidence and evidence.comparison else None,
+        exchangeability=ExchangeabilitySection(counts=scan.counts) if scan else None,
     )
 
 
@@ -465,18 +487,19 @@ def _malicious(malicious: Scores, detection: tuple[Detected, ...]) -> MaliciousS
         n=len(malicious),
         rows_sha256=malicious.rows_sha256,
         groups=None if malicious.groups is None else len(malicious.group_sizes),
-        anchors=tuple(
-            DetectionEntry(
-                fpr=float(found.anchor.fpr),
-                score=float(found.anchor.score),
-                threshold=found.threshold,
-                true_positives=found.true_positives,
-                malicious=found.malicious,
-                effective_n=found.effective_n,
-                interval=found.interval,
-            )
-            for found in detection
-        ),
+        anchors=tuple(detection_entry(found) for found in detection),
+    )
+
+
+def detection_entry(found: Detected) -> DetectionEntry:
+    return DetectionEntry(
+        fpr=float(found.anchor.fpr),
+        score=float(found.anchor.score),
+        threshold=found.threshold,
+        true_positives=found.true_positives,
+        malicious=found.malicious,
+        effective_n=found.effective_n,
+        interval=found.interval,
     )
 
 
@@ -492,15 +515,17 @@ def baseline_section(comparison: Comparison) -> BaselineSection:
         outcome=old.outcome,
         verdict_sha256=old.verdict_sha256,
         policy_sha256=old.policy_sha256,
+        holdout_sha256=old.scores_sha256,
+        rows_sha256=old.rows_sha256,
         policy_changes=comparison.policy_changes,
-        anchors=tuple(_change(change) for change in comparison.benign),
-        detection=tuple(_detection_change(change) for change in comparison.malicious),
+        anchors=tuple(change_entry(change) for change in comparison.benign),
+        detection=tuple(detection_change_entry(change) for change in comparison.malicious),
         sources=sources,
         malicious_sources=malicious_sources,
     )
 
 
-def _change(change: Change) -> ChangeEntry:
+def change_entry(change: Change) -> ChangeEntry:
     pairs = change.pairs
     return ChangeEntry(
         fpr=float(change.anchor.fpr),
@@ -523,7 +548,7 @@ def _change(change: Change) -> ChangeEntry:
     )
 
 
-def _detection_change(change: Change) -> DetectionChangeEntry:
+def detection_change_entry(change: Change) -> DetectionChangeEntry:
     pairs = change.pairs
     return DetectionChangeEntry(
         fpr=float(change.anchor.fpr),
@@ -542,7 +567,17 @@ def _detection_change(change: Change) -> DetectionChangeEntry:
     )
 
 
-def _reuse(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSection | None:
+def waiver_entry(use: WaiverUse) -> WaiverEntry:
+    return WaiverEntry(
+        check=use.waiver.check,
+        reason=use.waiver.reason,
+        owner=use.waiver.owner,
+        expires=use.waiver.expires.isoformat(),
+        status=use.status,
+    )
+
+
+def reuse_entry(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSection | None:
     if ledger is None or use is None:
         return None
     confidence = float(1 - policy.alpha(use.number))
@@ -571,7 +606,7 @@ def _segments(evidence: SegmentEvidence) -> SegmentsSection:
     )
 
 
-def _curve(curve: Curve) -> CurveSection:
+def curve_entry(curve: Curve) -> CurveSection:
     return CurveSection(
         benign=curve.benign,
         floor=AnchorEntry(fpr=float(curve.floor.fpr), score=float(curve.floor.score)),
@@ -605,7 +640,7 @@ def _storable(path: str) -> str:
     return path.encode(errors="backslashreplace").decode()
 
 
-def _entry(policy: Policy, finding: Finding) -> FindingEntry:
+def finding_entry(policy: Policy, finding: Finding) -> FindingEntry:
     entry = FindingEntry(
         check=finding.check,
         outcome=finding.outcome,
@@ -641,6 +676,8 @@ def _entry(policy: Policy, finding: Finding) -> FindingEntry:
         "accepts": finding.accepts,
         "predicted": measured.predicted,
         "drift_p_value": None if measured.drift is None else measured.drift.p_value,
+        "drift_counts": None if measured.drift is None else (measured.drift.pooled, measured.drift.held_out),
+        "tied": None if measured.tied is None else (measured.tied.above, measured.tied.through),
     }
     return entry.model_copy(update=numbers)
 
@@ -687,7 +724,7 @@ def schema() -> dict[str, Any]:
 def read_record(directory: str | Path) -> Record:
     """Read `verdict.json` back, or say what is wrong with it."""
     path = Path(directory) / "verdict.json"
-    return _parse_record(_read_bytes(path, "the record of a release"), path)
+    return parse_record(_read_bytes(path, "the record of a release"), path)
 
 
 @dataclass(frozen=True)
@@ -715,7 +752,7 @@ def read_release(directory: str | Path) -> StoredRelease:
         found[name] = _read_bytes(place / name, "a file of a release")
         if hashlib.sha256(found[name]).hexdigest() != digests.get(name):
             raise GateError(f"{place / name}: must be as manifest.json says, got other bytes; restore the release")
-    record = _parse_record(found["verdict.json"], place / "verdict.json")
+    record = parse_record(found["verdict.json"], place / "verdict.json")
     return StoredRelease(str(directory), record, str(digests["verdict.json"]), found.get("calibrator.json"))
 
 
@@ -801,8 +838,7 @@ def _decimal(fpr: float) -> Decimal:
 
 def _read_bytes(path: Path, what: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_RECORD_BYTES + 1)
+        raw = read_regular(path, MAX_RECORD_BYTES)
     except OSError as error:
         raise GateError(
             f"{path}: must be {what}, got {error.strerror}; name a directory that `gate run` wrote"
@@ -812,7 +848,18 @@ def _read_bytes(path: Path, what: str) -> bytes:
     return raw
 
 
-def _parse_record(raw: bytes, path: Path) -> Record:
+def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
+    """The bytes of a file, at most one more than `most`; a pipe would be waited for, a device may never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "something that is no file")
+        return file.read(min(most, status.st_size) + 1)  # which asks for as much memory at once
+
+
+def parse_record(raw: bytes, path: str | Path) -> Record:
+    """The record in the bytes of a `verdict.json`; `path` only names it in messages."""
     try:
         content = json.loads(raw)
         json.dumps(content, ensure_ascii=False).encode()  # JSON can name half a character, which no report could show
@@ -830,8 +877,8 @@ def _parse_record(raw: bytes, path: Path) -> Record:
         raise GateError(f"{message}; write it again with `gate run`") from None
 
 
-def refuse_existing(directory: str | Path, force: bool) -> None:
-    """Stop before any work is done where the result could not be put."""
+def refuse_existing(directory: str | Path, force: bool) -> str:
+    """Stop before any work is done where the result could not be put; what `write` may replace there, by its digest."""
     target = Path(directory)
     try:
         if target.is_symlink() or (target.exists() and not target.is_dir()):
@@ -840,7 +887,7 @@ def refuse_existing(directory: str | Path, force: bool) -> None:
         if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
             raise GateError(f"{target}: must be in a directory that can be written, which {parent} is not")
         if not target.exists() or not any(target.iterdir()):
-            return
+            return NOTHING
         if not force:
             raise GateError(f"{target}: must not exist yet; choose another --out, or --force to replace this release")
         if not _is_release(target):
@@ -848,36 +895,104 @@ def refuse_existing(directory: str | Path, force: bool) -> None:
                 f"{target}: must be a release for --force to replace it, got a directory without a release's "
                 "manifest.json; choose another --out"
             )
+        return _identity(target)
     except OSError as error:
         raise GateError(f"{target}: must be a directory that can be written, got {error.strerror}") from None
+
+
+NOTHING = "nothing"  # what is there to replace where no release is
+
+
+def _identity(directory: Path) -> str:
+    """A release by its manifest: another run that has written there since shows in it."""
+    try:
+        return hashlib.sha256(read_regular(directory / "manifest.json", MAX_RECORD_BYTES)).hexdigest()
+    except FileNotFoundError:
+        return NOTHING
 
 
 def _is_release(directory: Path) -> bool:
     """Whether its manifest is one that `write` wrote: other programs have a manifest.json too."""
     try:
-        return "verdict.json" in json.loads((directory / "manifest.json").read_bytes())["sha256"]
+        return "verdict.json" in json.loads(read_regular(directory / "manifest.json", MAX_RECORD_BYTES))["sha256"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return False
 
 
-def write(directory: str | Path, files: Mapping[str, bytes], force: bool) -> None:
-    """Write the files and their manifest beside the target, then rename: the directory appears whole."""
+def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replaces: str | None = None) -> None:
+    """Write the files and their manifest beside the target, then rename: the directory appears whole.
+
+    `replaces` is what `refuse_existing` found when the run began. Where another run has written there since, that
+    one has won, and this one says so.
+    """
     target = Path(os.path.abspath(directory))
-    manifest = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
-    content = json.dumps({"schema_version": SCHEMA_VERSION, "sha256": manifest}, indent=2) + "\n"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        refuse_existing(target, force)
-        staging = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".partial", dir=target.parent))
-        try:
-            for name, data in {**files, "manifest.json": content.encode()}.items():
+        if replaces is None:
+            replaces = refuse_existing(target, force)
+        with _staging(target.parent) as staging:
+            for name, data in {**files, "manifest.json": manifest_of(files)}.items():
                 _write_durably(staging / name, data)
             staging.chmod(0o777 & ~_umask())
-            _put_in_place(staging, target)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            with _locked(target.parent):
+                if _identity(target) != replaces:
+                    raise GateError(
+                        f"{target}: must be written by one run at a time, got a release that another run has written "
+                        "meanwhile; that one stays, nothing else was written"
+                    )
+                refuse_existing(target, force)
+                _put_in_place(staging, target)
     except OSError as error:
         raise GateError(f"{target}: must be writable, got {error.strerror or error}; nothing was written") from None
+
+
+def manifest_of(files: Mapping[str, bytes]) -> bytes:
+    """The content of `manifest.json`: the digest of every other file."""
+    digests = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    return (json.dumps({"schema_version": SCHEMA_VERSION, "sha256": digests}, indent=2) + "\n").encode()
+
+
+@contextlib.contextmanager
+def _staging(parent: Path) -> Iterator[Path]:
+    """A new directory to write in, locked while this process lives, and gone at the end.
+
+    A process that is killed leaves its directory behind, unlocked: the next run here removes it.
+    """
+    staging = parent / f".gate-{secrets.token_hex(8)}.partial"
+    with contextlib.ExitStack() as lock:
+        lock.callback(_remove, staging)  # before it is made: a signal may come at any moment
+        with _locked(parent):
+            for left in parent.glob(".gate-*.partial"):
+                with contextlib.suppress(OSError), _locked(left, wait=False):
+                    shutil.rmtree(left, ignore_errors=True)
+            staging.mkdir(mode=0o700)
+            lock.enter_context(_locked(staging))
+        yield staging
+
+
+def _remove(staging: Path) -> None:
+    """Delete it even where a signal comes in between."""
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a directory's lock, which the system takes back from a process that dies; no file is left behind.
+
+    Without `wait`, an error where another process holds it. Some network file systems lock no directories: there
+    nothing tells a dead process's directory from a living one's, and it stays.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW if not wait else os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError) if wait else contextlib.nullcontext():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -908,9 +1023,14 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def _put_in_place(staging: Path, target: Path) -> None:
-    """Rename onto the target; an older release there is set aside first and comes back whatever goes wrong."""
+    """Rename onto the target. An older release there changes places with the new one in one step.
+
+    Where the file system cannot do that, the older one is set aside first and comes back whatever goes wrong.
+    """
     if not target.exists() or not any(target.iterdir()):
         staging.rename(target)
+        return
+    if _exchanged(staging, target):
         return
     aside = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".replaced", dir=target.parent))
     old = aside / "release"
@@ -922,6 +1042,23 @@ def _put_in_place(staging: Path, target: Path) -> None:
         aside.rmdir()
         raise
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two directories change places at once, by Linux's renameat2; False where there is no such thing."""
+    import ctypes
+
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code))
 
 
 def _put_back(old: Path, target: Path) -> None:

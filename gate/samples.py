@@ -90,11 +90,18 @@ def overlap(fit: Scores, holdout: Scores) -> Overlap:
         shared = int(shared_names(holdout.ids, fit.ids).sum())
         return Overlap("ids", shared, n, 0.0, 0.0, shared, groups, rows_in_groups)
     shared, expected, deviation = shared_rows(fit, holdout)
-    q = n / (n + len(fit))
-    # A row that stands in both samples makes a pair of equal rows. Chance divides a pair 2 q (1 - q) of the time, and
-    # a copy always: so much of each copy exceeds what is expected.
-    copied = max(0.0, shared - expected) / (1 - 2 * q * (1 - q))
-    return Overlap("rows", shared, n, expected, deviation, round(copied), groups, rows_in_groups)
+    copied = copied_rows(shared, expected, n, len(fit))
+    return Overlap("rows", shared, n, expected, deviation, copied, groups, rows_in_groups)
+
+
+def copied_rows(shared: int, expected: float, n: int, fit_n: int) -> int:
+    """How many rows stand in both samples, at least, where so many are alike and so many would be by chance.
+
+    A row that stands in both samples makes a pair of equal rows. Chance divides a pair 2 q (1 - q) of the time, and
+    a copy always: so much of each copy exceeds what is expected.
+    """
+    q = n / (n + fit_n)
+    return round(max(0.0, shared - expected) / (1 - 2 * q * (1 - q)))
 
 
 def shared_rows(fit: Scores, holdout: Scores) -> tuple[int, float, float]:

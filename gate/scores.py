@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
+import errno
 import glob
 import gzip
 import hashlib
@@ -68,6 +69,11 @@ class Scores:
     def rows_sha256(self) -> str | None:
         """The digest of the rows by their ids, where there are any: scores change with every release, ids do not."""
         return None if self.ids is None else _digest(self.ids)
+
+    @cached_property
+    def duplicates(self) -> int | None:
+        """How many rows repeat the id of an earlier one; equal scores without ids say nothing."""
+        return None if self.ids is None else len(self.ids) - int(pc.count_distinct(self.ids).as_py())
 
     @cached_property
     def group_sizes(self) -> Floats:
@@ -470,6 +476,14 @@ def _read_file(file: _File, columns: Columns) -> Mapping[str, Any]:
         raise GateError(f"{file}: must exist, got no such file; check the name") from None
     except PermissionError:
         raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
+    except MemoryError as error:
+        what = f"must be a readable {file.suffix} file that fits into memory, got: {_reason(error)}"
+        raise GateError(f"{file}: {what}; give fewer rows or use a larger machine") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # what is packed or piped is copied first
+            what = f"must fit into the temporary directory, got: {_reason(error)}"
+            raise GateError(f"{file}: {what}; set TMPDIR to a place with more room") from None
+        raise GateError(f"{file}: must be a readable {file.suffix} file, got: {_reason(error)}; {remedy}") from None
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {_reason(error)}; {remedy}") from None
     rows = len(table[columns.score])
@@ -501,6 +515,7 @@ def _read_arrow(path: _File, names: list[str]) -> Mapping[str, Any]:
 
 def _read_jsonl(path: _File, names: list[str]) -> Mapping[str, Any]:
     """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
+    _refuse_null_lines(path)
     table = None
     with contextlib.suppress(pa.ArrowException):
         kinds = _first_kinds(path)
@@ -512,6 +527,18 @@ def _read_jsonl(path: _File, names: list[str]) -> Mapping[str, Any]:
         table = pyarrow.json.read_json(os.fspath(path))
     _require(names, table.column_names, path)
     return _columns(table, names)
+
+
+_NULL_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)[ \t\r\n]*null")
+
+
+def _refuse_null_lines(path: _File) -> None:
+    """Arrow crashes on a block of lines that begins with `null` (apache/arrow#47409), and no such line has a score."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        found = _NULL_LINE.search(text) if text.find(b"null") >= 0 else None
+        if found:
+            row = text[: found.end()].count(b"\n") + 1
+            raise GateError(f"{path}: must have one JSON object to a line, got null in line {row:,}; remove it")
 
 
 def _first_kinds(path: _File) -> dict[str, Any]:

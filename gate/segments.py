@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -132,7 +132,7 @@ def measure(policy: Policy, calibrator: Calibrator, holdout: Scores, alpha: Frac
 
 def evidence_of(
     policy: Policy,
-    thresholds: dict[Decimal, float | None],
+    thresholds: Mapping[Decimal, float | None],
     lowest_label: float,
     names: tuple[str, ...],
     benign: Sequence[int] | NDArray[np.int64],

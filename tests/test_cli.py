@@ -42,7 +42,7 @@ targets:
   - {fpr: 1%, min_n: 5000, max_relative_error: 0.5}
 """
 OUTCOMES = {"pass": 0, "fail": 1, "inconclusive": 3}
-COMMANDS = ["run", "check", "compare", "demo", "history", "plan", "report", "init", "schema"]
+COMMANDS = ["run", "check", "compare", "demo", "history", "plan", "report", "init", "schema", "verify"]
 INPUTS = ["--policy", "policy.yaml", "--fit", "fit.npy"]
 
 # What the environment of the tests says of terminals and clocks is none of the command's business.

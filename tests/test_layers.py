@@ -28,6 +28,7 @@ ORDER += [
     "history",
     "report",
     "api",
+    "verification",
     "cli",
     "__main__",
 ]

@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -114,7 +115,13 @@ def test_an_existing_release_is_refused_without_force(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
-def test_force_replaces_a_release_and_leaves_nothing_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_force_replaces_a_release_and_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """In one step, and where the file system cannot exchange two directories, in two."""
+    if not at_once:
+        monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", {**FILES, "old-report.md": b"old"}, force=False)
     write(tmp_path / "v1", NEWER, force=True)
     found = snapshot(tmp_path / "v1")
@@ -234,6 +241,7 @@ def test_a_failing_replacement_puts_the_old_release_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, error: BaseException
 ) -> None:
     """Whether setting the old one aside fails or putting the new one in its place, and also on Ctrl-C between."""
+    monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", FILES, force=False)
     before = snapshot(tmp_path)
     fail_on_call(monkeypatch, Path, "rename", nth, error)
@@ -246,6 +254,7 @@ def test_a_failing_replacement_puts_the_old_release_back(
 def test_an_old_release_that_cannot_be_put_back_is_kept_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", FILES, force=False)
     before = snapshot(tmp_path / "v1")
     real, calls = Path.rename, iter(range(1, 10**6))
@@ -273,6 +282,57 @@ def test_nothing_half_written_is_ever_at_the_target(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fsync", fsync)
     write(tmp_path / "v1", FILES, force=False)
     assert seen == [False] * (len(FILES) + 1)
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    """The system takes the lock back from a process that dies; nothing else tells the two apart."""
+    script = """if 1:
+        import sys, time
+        from pathlib import Path
+        from gate.release import _staging
+        with _staging(Path(sys.argv[1])) as staging:
+            (staging / "half").write_bytes(b"x")
+            print(staging.name, flush=True)
+            time.sleep(600)
+    """
+    runs = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, encoding="utf-8")
+        for _ in range(2)
+    ]
+    try:
+        dead, alive = (run.stdout.readline().strip() for run in runs if run.stdout)
+        runs[0].kill()
+        runs[0].wait(10)
+        assert entries(tmp_path) == sorted([dead, alive])
+        (tmp_path / ".gate-other.partial").write_text("a file")
+        (tmp_path / ".gate-link.partial").symlink_to(tmp_path / alive)
+        write(tmp_path / "v1", FILES, force=False)
+        assert entries(tmp_path) == sorted(["v1", alive, ".gate-other.partial", ".gate-link.partial"])
+        assert (tmp_path / alive / "half").exists()
+    finally:
+        for run in runs:
+            run.kill()
+            run.communicate()
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_of_two_runs_at_once_the_first_to_write_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool, at_once: bool
+) -> None:
+    """Both began when the same release, or none, was there; the second says so and writes nothing."""
+    if not at_once:
+        monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
+    if force:
+        write(tmp_path / "v1", {**FILES, "report.html": b"old"}, force=False)
+    one, other = (refuse_existing(tmp_path / "v1", force) for _ in range(2))
+    write(tmp_path / "v1", FILES, force, one)
+    before = snapshot(tmp_path)
+    with refused() as line:
+        write(tmp_path / "v1", NEWER, force, other)
+    assert line().endswith("another run has written meanwhile; that one stays, nothing else was written")
+    assert snapshot(tmp_path) == before
+    assert entries(tmp_path) == ["v1"]
 
 
 # --- single files -------------------------------------------------------------------------------------------
@@ -368,6 +428,40 @@ def test_the_record_reads_back_equal(tmp_path: Path, record: Record) -> None:
 def test_the_record_follows_its_schema(record: Record) -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
     jsonschema.validate(json.loads(record.to_json()), schema(), cls=jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("holdout", "n", -1),
+        ("holdout", "n", 10**400),
+        ("fit", "lowest_label", 1.5),
+        ("policy", "confidence", -0.5),
+        ("finding", "false_positives", -1),
+        ("finding", "target_fpr", 1e-320),
+        ("finding", "observed_fpr", 2.0),
+        ("finding", "interval", [0.1, 1.1]),
+        ("finding", "effective_n", 1e300),
+    ],
+)
+def test_numbers_that_no_sample_has_are_refused(
+    tmp_path: Path, record: Record, section: str, key: str, value: Any
+) -> None:
+    """So that no report divides by them."""
+    content = json.loads(record.to_json())
+    (content["findings"][0] if section == "finding" else content[section])[key] = value
+    (tmp_path / "verdict.json").write_text(json.dumps(content))
+    with refused() as line:
+        read_record(tmp_path)
+    assert f"{key}" in line()
+    assert "must follow `gate schema record`" in line()
+
+
+def test_a_pipe_in_the_place_of_the_record_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "verdict.json")
+    with refused() as line:
+        read_record(tmp_path)
+    assert "got something that is no file" in line()
 
 
 def test_a_file_name_that_is_no_text_is_recorded_visibly(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import pickle
+import re
 import struct
 import zipfile
 from collections.abc import Callable
@@ -666,7 +667,8 @@ def test_an_array_that_claims_to_be_larger_than_memory_is_refused(tmp_path: Path
         with zipfile.ZipFile(tmp_path / "scores.npz", "w") as archive:
             archive.writestr("score.npy", content)
         for suffix in (".npy", ".npz"):
-            assert refusal(tmp_path / f"scores{suffix}").startswith(f"must be a readable {suffix} file, got: ")
+            said = refusal(tmp_path / f"scores{suffix}")
+            assert re.match(f"must be a readable {suffix} file( that fits into memory)?, got: ", said)
 
 
 # --- CSV ----------------------------------------------------------------------------------------------------
@@ -867,3 +869,31 @@ def test_the_undamaged_samples_are_read(directory: Path) -> None:
         assert values(path) == SAMPLE.tolist()
         if suffix != ".npy":
             assert values(path, labelled("ok")) == SAMPLE[SAMPLE_LABELS == "ok"].tolist()
+
+
+def test_rows_that_repeat_an_id_are_counted(tmp_path: Path) -> None:
+    """Equal scores alone say nothing: detectors give many rows the same."""
+    (tmp_path / "scores.csv").write_text("score,row\n0.1,a\n0.1,b\n0.2,a\n0.3,a\n0.1,c\n")
+    paths = [str(tmp_path / "scores.csv")]
+    assert read(paths, Columns(id="row"), (0.0, 1.0)).duplicates == 2
+    assert read(paths, Columns(), (0.0, 1.0)).duplicates is None
+
+
+def test_one_bad_row_refuses_its_file_so_that_n_counts_good_rows_only(tmp_path: Path) -> None:
+    for bad in ("", "nan", "x", "1.5", "inf"):
+        (tmp_path / "scores.csv").write_text("score,row\n" + "0.1,a\n" * 50 + f"{bad},b\n" + "0.2,c\n")
+        with pytest.raises(GateError, match="row 51"):
+            read([str(tmp_path / "scores.csv")], Columns(), (0.0, 1.0))
+
+
+@pytest.mark.parametrize("text", ["null", "null\n", ' \nnull{"score": 1}', "\ufeffnull", '{"score": 0.1}\r\n null\n'])
+def test_a_line_of_json_that_is_null_is_refused(tmp_path: Path, text: str) -> None:
+    """Arrow's reader would end the process where such a line begins a block."""
+    (tmp_path / "scores.jsonl").write_text(text)
+    with pytest.raises(GateError, match="must have one JSON object to a line, got null in line"):
+        read([str(tmp_path / "scores.jsonl")], Columns(), (0.0, 1.0))
+
+
+def test_a_null_within_a_line_is_a_value(tmp_path: Path) -> None:
+    (tmp_path / "scores.jsonl").write_text('{"score": 0.1, "note": null}\n{"score": 0.2, "note": "null"}\n')
+    assert read([str(tmp_path / "scores.jsonl")], Columns(), (0.0, 1.0)).values.tolist() == [0.1, 0.2]

@@ -519,7 +519,7 @@ def to_svg(display: Display, name: str, title: str = "", description: str = "", 
     from matplotlib import rc_context
 
     buffer = io.StringIO()
-    with rc_context({**_STYLE, "svg.hashsalt": name}):
+    with rc_context({**_defaults(), **_STYLE, "svg.hashsalt": name}):
         display.plot()
         display.figure_.savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
@@ -537,6 +537,13 @@ def to_svg(display: Display, name: str, title: str = "", description: str = "", 
             texts.append(element)
         root[:0] = texts
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def _defaults() -> Any:
+    """matplotlib's own settings: a matplotlibrc of the user or of the working directory must not change a report."""
+    from matplotlib import rcParamsDefault
+
+    return {key: value for key, value in rcParamsDefault.items() if not key.startswith(("backend", "interactive"))}
 
 
 def _simplify(root: ElementTree.Element, name: str) -> None:

@@ -1,0 +1,85 @@
+"""The same inputs, policy and versions give the same bytes, whatever the environment and the order of the rows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+POLICY = """\
+version: 1
+name: grouped
+data: {group: tenant, id: row}
+targets:
+  - {fpr: 10%, min_n: 1000, max_relative_error: 0.5}
+  - {fpr: 1%, min_n: 2000, max_relative_error: 0.5}
+"""
+ENVIRONMENTS: dict[str, dict[str, str]] = {
+    "one thread": {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"},
+    "many threads": {"OMP_NUM_THREADS": "7", "OPENBLAS_NUM_THREADS": "5", "ARROW_NUM_THREADS": "6"},
+    "another hash seed": {"PYTHONHASHSEED": "12345", "TZ": "Pacific/Kiritimati", "LC_ALL": "C"},
+    "another place": {"PYTHONHASHSEED": "0", "TZ": "America/St_Johns", "LANG": "tr_TR.UTF-8", "LC_ALL": "C.UTF-8"},
+    "a terminal's wishes": {"COLUMNS": "33", "FORCE_COLOR": "1", "TERM": "xterm", "MPLBACKEND": "svg"},
+}
+MATPLOTLIBRC = "axes.grid: True\nlines.linewidth: 9\nfont.size: 30\nsavefig.bbox: tight\nfigure.dpi: 20\n"
+
+
+def write_inputs(place: Path, seed: int | None = None) -> None:
+    """The same rows, in an order of their own where a seed is given, and in pieces of another size."""
+    for name, first in (("fit", 1), ("holdout", 2)):
+        scores = np.random.default_rng(first).beta(0.5, 8, 20_000).round(6)
+        scores[::100] = -0.0
+        order = np.arange(len(scores)) if seed is None else np.random.default_rng(seed).permutation(len(scores))
+        rows = pa.table(
+            {
+                "score": scores[order],
+                "tenant": [f"{name}-t{i % 500}" for i in order],
+                "row": [f"{name}-{i}" for i in order],
+            }
+        )
+        pa.parquet.write_table(rows, place / f"{name}.parquet", row_group_size=20_000 if seed is None else 777)
+    (place / "policy.yaml").write_text(POLICY)
+
+
+def run(place: Path, env: dict[str, str]) -> dict[str, bytes]:
+    args = ["run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.parquet", "--holdout", "holdout.parquet"]
+    subprocess.run(
+        [sys.executable, "-m", "gate", *args, "--ledger", "ledger.jsonl"],
+        cwd=place,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1767225600", **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=True,
+        timeout=120,
+    )
+    return {path.name: path.read_bytes() for path in (place / "releases" / "v1").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    place = tmp_path_factory.mktemp("plain")
+    write_inputs(place)
+    return run(place, {})
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_a_release_is_the_same_in_every_environment(
+    tmp_path: Path, expected: dict[str, bytes], environment: str
+) -> None:
+    write_inputs(tmp_path)
+    if environment == "another place":
+        (tmp_path / "matplotlibrc").write_text(MATPLOTLIBRC)
+    assert run(tmp_path, ENVIRONMENTS[environment]) == expected
+
+
+def test_a_release_is_the_same_whatever_the_order_of_the_rows(tmp_path: Path, expected: dict[str, bytes]) -> None:
+    """Also where rows come in groups and have ids, and in another number of row groups."""
+    write_inputs(tmp_path, seed=9)
+    assert run(tmp_path, {}) == expected

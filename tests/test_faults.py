@@ -1,0 +1,210 @@
+"""Runs that are killed, stopped, starved of memory or disk, or that meet another: nothing is lost, nothing is half."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.kill_loop import GATE, STOPS, is_ready, kill_loop, snapshot, start, wait, write_inputs
+
+RUN = ["run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.npy", "--out", "releases/v1"]
+
+
+def gate(
+    *args: str,
+    cwd: Path,
+    preexec: Callable[[], None] | None = None,
+    env: dict[str, str] | None = None,
+    command: list[str] = GATE,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*command, *args],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        preexec_fn=preexec,
+    )
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    write_inputs(tmp_path)
+    return tmp_path
+
+
+def everything(place: Path) -> list[str]:
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
+
+
+def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
+    """`tests/benchmarks/kill_loop.py` does two hundred."""
+    counts = kill_loop(20, 1, tmp_path)
+    assert sum(counts.values()) == 20
+    assert sum(count for what, count in counts.items() if "ended" not in what) >= 10
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_stopped_run_says_so_and_leaves_nothing(here: Path, number: signal.Signals) -> None:
+    before = everything(here)
+    with start(here, "one") as process:
+        wait(lambda: is_ready(process), process)
+        time.sleep(0.2)
+        process.send_signal(number)
+        stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == STOPS[number]
+    lines = stderr.splitlines()
+    assert lines[-1] == f"gate: stopped by {number.name}"
+    assert all(line.startswith("gate: ") for line in lines)
+    assert everything(here) == before
+
+
+def test_a_signal_that_the_caller_ignores_stops_nothing(here: Path) -> None:
+    """As under nohup, or in the background of a shell."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    code = "import os, signal\nfrom gate import api\nreal = api.gate_release\n"
+    code += "def stop(*args, **kwargs):\n    os.kill(0, 0)\n    [os.kill(os.getpid(), n) for n in (2, 15)]\n"
+    code += "    return real(*args, **kwargs)\napi.gate_release = stop\nfrom gate.cli import main\nmain()"
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, preexec=ignore, command=[sys.executable, "-c", code])
+    assert result.returncode == 0, result.stderr
+    assert (here / "releases" / "v1" / "verdict.json").exists()
+
+
+# A run that waits, when all is judged and nothing written, until the file `go` is there.
+WAITING = """\
+import pathlib, time
+from gate import api
+real = api.Release.write
+def write(self, *args, **kwargs):
+    self.files
+    pathlib.Path(f"ready-{self.record.holdout.sources[0].path}").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.001)
+    real(self, *args, **kwargs)
+api.Release.write = write
+from gate.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_of_two_runs_at_once_one_wins_whole_and_the_other_says_so(here: Path, force: bool) -> None:
+    if force:
+        assert gate(*RUN, "--holdout", "two.npy", cwd=here).returncode in (0, 1, 3)
+    extra = ["--force"] if force else []
+    runs = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", WAITING, *RUN, "--holdout", f"{name}.npy", *extra],
+            cwd=here,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        for name in ("one", "two")
+    }
+    while len([*here.glob("ready-*")]) < 2 and all(run.poll() is None for run in runs.values()):
+        time.sleep(0.01)
+    (here / "go").touch()
+    said = {name: run.communicate(timeout=120)[1] for name, run in runs.items()}
+    codes = {name: run.returncode for name, run in runs.items()}
+    losers = [name for name, code in codes.items() if code == 2]
+    assert len(losers) == 1, (codes, said)
+    assert "another run has written meanwhile" in said[losers[0]].splitlines()[-1]
+    winner = next(name for name in runs if name not in losers)
+    assert f"{winner}.npy" in (here / "releases" / "v1" / "verdict.json").read_text()
+    assert everything(here / "releases").count("v1") == 1
+    assert [path.name for path in (here / "releases").iterdir()] == ["v1"]
+    assert gate("verify", "releases/v1", cwd=here).returncode == 0
+
+
+def test_a_full_disk_leaves_the_release_that_was_there(here: Path) -> None:
+    """By the system's own limit on a file's size, which is what a full disk does to the largest file."""
+    assert gate(*RUN, "--holdout", "one.npy", cwd=here).returncode == 0
+    before = snapshot(here / "releases" / "v1")
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    result = gate(*RUN, "--holdout", "two.npy", "--force", cwd=here, preexec=limit)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].endswith(
+        "releases/v1: must be writable, got File too large; nothing was written"
+    )
+    assert snapshot(here / "releases" / "v1") == before
+    assert [path.name for path in (here / "releases").iterdir()] == ["v1"]
+
+
+def test_a_packed_file_that_does_not_fit_beside_is_refused(here: Path) -> None:
+    text = "score\n" + "\n".join(map(str, np.random.default_rng(0).random(20_000)))
+    (here / "large.csv.gz").write_bytes(gzip.compress(text.encode()))
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    result = gate(*RUN, "--holdout", "large.csv.gz", "--dry-run", cwd=here, preexec=limit)
+    assert result.returncode == 2
+    said = "gate: large.csv.gz: must fit into the temporary directory, got: File too large"
+    assert result.stderr.splitlines()[-1] == f"{said}; set TMPDIR to a place with more room"
+
+
+def test_a_file_larger_than_memory_is_refused(here: Path) -> None:
+    """A sparse file of 40 GB that its header describes truly, and 4 GB of addresses to read it with."""
+    rows = 5 * 10**9
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({rows},), }}".ljust(117) + "\n"
+    with open(here / "huge.npy", "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+        file.truncate(file.tell() + 8 * rows)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+    env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    result = gate(*RUN, "--holdout", "huge.npy", cwd=here, preexec=limit, env=env)
+    assert result.returncode == 2, result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("gate: huge.npy: must be a readable .npy file")
+    assert "memory" in last
+    assert not (here / "releases").exists()
+
+
+@pytest.mark.parametrize("function", ["fit_sorted", "rendered"])
+def test_memory_that_runs_out_later_is_no_crash(here: Path, function: str) -> None:
+    code = "import gate.api\ndef fail(*args, **kwargs):\n    raise MemoryError\n"
+    code += f"gate.api.{function} = fail\nfrom gate.cli import main\nmain()"
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, command=[sys.executable, "-c", code])
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("gate: memory: must hold all scores at once")
+    assert "Traceback" not in result.stderr
+    assert not (here / "releases").exists()
+
+
+def test_a_read_only_place_is_refused_before_any_work(here: Path) -> None:
+    (here / "releases").mkdir(mode=0o500)
+    user = [] if os.geteuid() else ["setpriv", "--reuid", "65534", "--clear-groups"]
+    for path in [here, *here.iterdir()]:
+        path.chmod(0o755)
+    (here / "releases").chmod(0o555)
+    reachable = subprocess.run([*user, "test", "-r", str(here / "fit.npy")]).returncode == 0
+    if user and not reachable:
+        pytest.skip("another user cannot reach the temporary directory")
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, command=[*user, *GATE])
+    assert result.returncode == 2, result.stderr
+    assert "releases/v1: must be in a directory that can be written" in result.stderr
+    assert everything(here / "releases") == []
