@@ -244,7 +244,13 @@ def _calibrator(files: Mapping[str, bytes]) -> Calibrator:
 
 def _thresholds(files: Mapping[str, bytes], record: Record) -> Thresholds:
     """The raw threshold of each anchor: what the calibrator gives, or what a check has recorded of its release's."""
-    return _calibrator(files).thresholds if record.kind == "run" else recorded_samples(record)[0].thresholds
+    if record.kind == "run":
+        return _calibrator(files).thresholds
+    found = recorded_samples(record)[0].thresholds
+    lacking = [repr(anchor.fpr) for anchor in record.calibrator.contract if Decimal(repr(anchor.fpr)) not in found]
+    if lacking:
+        raise _CheckError(f"the record has no threshold at {_listed(lacking)}", "cannot be checked")
+    return found
 
 
 def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy) -> str:

@@ -24,10 +24,10 @@ import pytest
 
 from gate import api, verification
 from gate import policy as policies
-from gate.api import gate_release, libraries, rendered
+from gate.api import check_release, gate_release, libraries, rendered
 from gate.calibrator import Calibrator
 from gate.errors import GateError
-from gate.release import Record, manifest_of, parse_record
+from gate.release import Record, as_baseline, manifest_of, parse_record, read_release
 from gate.scores import read, split
 from gate.verification import Check, Data, state_of, verify
 
@@ -111,7 +111,7 @@ def record_alone(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a release had no reports beside its record, for tests of many records."""
     for module in (verification, sys.modules[__name__]):
         monkeypatch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
-    for name in ("report.html", "report.md", "junit.xml"):
+    for name in ("report.html", "report.md", "junit.xml", "predicate.json"):
         (release / name).unlink()
     seal(release)
 
@@ -387,8 +387,10 @@ def remember_what_stays(monkeypatch: pytest.MonkeyPatch, calibrator: Calibrator)
     planned: dict[str, tuple[str, ...]] = {}
     real = verification.warnings_of
 
-    def replace(calibrator: Calibrator, contract: Any) -> Calibrator:
-        return traced.setdefault(contract, dataclasses.replace(calibrator, contract=contract))
+    def replace(value: Any, **changes: Any) -> Any:
+        if not isinstance(value, Calibrator):
+            return dataclasses.replace(value, **changes)
+        return traced.setdefault(changes["contract"], dataclasses.replace(value, **changes))
 
     def warnings_of(policy: Any, fit_n: int, evidence: Any, *rest: Any) -> tuple[str, ...]:
         key = repr((policy, fit_n, evidence.effective_n, evidence.use, rest))
@@ -634,3 +636,93 @@ def test_a_newer_record_is_no_forgery(release: Path) -> None:
     seal(release)
     with pytest.raises(GateError, match="upgrade gate"):
         verify(release)
+
+
+# --- detection, baselines and checks ------------------------------------------------------------------------
+
+FOLLOWED = (
+    POLICY
+    + """\
+data: {id: row}
+checks: {detection: {targets: [{fpr: 0.01, min_tpr: 0.8}], max_drop: 0.1}}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two releases and a check: the second held against the first, row by row and by its counts alone."""
+    place = tmp_path_factory.mktemp("followed")
+    write_scores(place)
+    document = policies.parse(FOLLOWED, "policy.yaml")
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    rng = np.random.default_rng(5)
+    old = rng.beta(8, 2, 2_000)
+    for name, values in (("old", old), ("new", np.clip(old + rng.normal(0, 0.02, 2_000), 0, 1))):
+        rows = pa.table({"score": values, "row": [f"bad-{i}" for i in range(2_000)]})
+        pa.parquet.write_table(rows, place / f"{name}.parquet")
+    fit, holdout = (read([str(place / f"{name}.parquet")], columns, domain) for name in ("fit", "holdout"))
+    holdout = dataclasses.replace(holdout, ids=pa.array([f"row-{i}" for i in range(len(holdout))], pa.large_string()))
+    bad = {name: read([str(place / f"{name}.parquet")], columns, domain, "malicious") for name in ("old", "new")}
+    gate_release(document, "v1", NOON, fit, holdout, malicious=bad["old"]).write(place / "v1")
+    baseline = as_baseline(read_release(place / "v1"))
+    shaken = dataclasses.replace(holdout, values=np.clip(holdout.values + rng.normal(0, 1e-3, len(holdout)), 0, 1))
+    for name, reference in (("counts", baseline), ("rows", baseline.with_scores(holdout, bad["old"]))):
+        judged = gate_release(document, name, NOON, fit, shaken, malicious=bad["new"], baseline=reference)
+        assert judged.record.baseline is not None
+        assert {change.paired for change in judged.record.baseline.anchors} == {name == "rows"}
+        judged.write(place / name)
+    check_release(read_release(place / "v1"), document, NOON, shaken, malicious=bad["new"]).write(place / "check")
+    return place
+
+
+@pytest.mark.parametrize("name", ["v1", "counts", "rows", "check"])
+def test_releases_held_against_others_hold(followed: Path, name: str) -> None:
+    checks = verify(followed / name)
+    assert {check.state for check in checks} == {"holds"}, checks
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("v1", lambda record: record["malicious"]["anchors"][1].update(true_positives=1_999)),
+        ("v1", lambda record: record["malicious"].update(n=1_999)),
+        ("v1", lambda record: record["malicious"].update(anchors=record["malicious"]["anchors"][1:])),
+        ("v1", lambda record: record["malicious"]["anchors"][1].update(threshold=0.1)),
+        ("v1", lambda record: record["curve"]["roc"]["points"][0].update(true_positives=2_001)),
+        ("v1", lambda record: finding(record, "tpr@0.01").update(true_positives=2_000)),
+        ("v1", lambda record: record.update(malicious=None)),
+        ("counts", lambda record: record["baseline"].update(outcome="fail")),
+        ("counts", lambda record: record["baseline"]["anchors"][0].update(false_positives=1)),
+        ("counts", lambda record: record["baseline"]["anchors"][0].update(new_threshold=0.5)),
+        ("counts", lambda record: record["baseline"]["anchors"][0].update(old_false_positives=1)),
+        ("counts", lambda record: record["baseline"]["anchors"][0].update(fpr=0.2)),
+        ("counts", lambda record: record["baseline"]["detection"][1].update(old_true_positives=1)),
+        ("counts", lambda record: finding(record, "tpr-drop@0.01").update(outcome="fail")),
+        ("counts", lambda record: record.update(baseline=None)),
+        ("rows", lambda record: record["baseline"]["anchors"][0].update(newly_flagged=0)),
+        ("rows", lambda record: record["baseline"]["anchors"][0].update(stale_false_positives=1)),
+        ("rows", lambda record: record["baseline"]["anchors"][0].update(p_value=0.5)),
+        ("rows", lambda record: record["baseline"]["detection"][1].update(no_longer_detected=1_500)),
+        ("check", lambda record: finding(record, "fpr@0.01").update(false_positives=1)),
+        ("check", lambda record: record["calibrator"]["contract"][0].update(fpr=0.2)),
+        ("check", lambda record: record.update(kind="run")),
+    ],
+)
+def test_no_count_of_a_comparison_can_be_changed(
+    followed: Path, tmp_path: Path, name: str, change: Callable[[Any], None]
+) -> None:
+    shutil.copytree(followed / name, tmp_path / name)
+    forge(tmp_path / name, change)
+    assert state_of(verify(tmp_path / name)) != "holds"
+
+
+def test_a_check_is_counted_again_on_its_rows_and_takes_no_others(followed: Path) -> None:
+    with pytest.raises(GateError, match=r"^--fit, --benign: must be left out for a check"):
+        verify(followed / "check", Data(fit=(str(followed / "fit.parquet"),)))
+    found = states(verify(followed / "check", Data(holdout=(str(followed / "holdout.parquet"),))))
+    assert found["holdout"] == "does not hold", "these are not the rows that it was made on"
+
+
+def finding(record: dict[str, Any], check: str) -> dict[str, Any]:
+    return next(found for found in record["findings"] if found["check"] == check)
