@@ -181,7 +181,7 @@ def judge_granularity(policy: Policy, resolution: Resolution, measured: Measurem
     """Whether the fit scores are fine enough that some threshold has a rate inside the tolerance."""
     tied = measured.tied
     message = f"{resolution.n:,} fit rows have {plural(resolution.distinct, 'distinct score')}"
-    message += f", the commonest {plural(resolution.largest_tie, 'row')}"
+    message += f", the commonest of them in {plural(resolution.largest_tie, 'row')}"
     if tied is not None:
         low, high = (f"{flagged:,} ({100 * flagged / tied.n:.6g} %)" for flagged in (tied.above, tied.through))
         message += f"; a threshold here flags {low} or {high} of them"

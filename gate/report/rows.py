@@ -113,6 +113,7 @@ class Row:
     interval: str = ""
     interval_one_in: str = ""
     tolerance: str = ""
+    tolerance_one_in: str = ""
     accepts: str = ""
     predicted: str = ""
     drift: str = ""
@@ -218,6 +219,7 @@ def _fpr_row(found: FprFinding, separator: str) -> Row:
         "interval": f"{low.removesuffix(' %')} to {high}",
         "interval_one_in": _interval_one_in(found, separator),
         "tolerance": f"{least.removesuffix(' %')} to {most}",
+        "tolerance_one_in": _tolerance_one_in(edges, separator),
         "accepts": "none"
         if finding.accepts is None
         else " to ".join(grouped(count, separator) for count in finding.accepts),
@@ -287,6 +289,11 @@ def _interval_one_in(found: FprFinding, separator: str) -> str:
     edges = [_exact(edge) for edge in found.tolerance]
     low = one_in(_exact(found.interval[0]), edges, ROUND_CEILING, separator)
     high = one_in(_exact(found.interval[1]), edges, ROUND_FLOOR, separator)
+    return f"{low} to {high}" if low else f"at most {high}"
+
+
+def _tolerance_one_in(edges: list[Decimal], separator: str) -> str:
+    low, high = (one_in(edge, [edge], ROUND_HALF_EVEN, separator) for edge in edges)
     return f"{low} to {high}" if low else f"at most {high}"
 
 
