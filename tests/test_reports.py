@@ -452,7 +452,7 @@ def rendered_cells(record: Record) -> Iterator[dict[str, str]]:
         "error": error,
         "interval": interval,
         "interval one in": interval_one_in,
-        "tolerance": cell["Tolerance"],
+        "tolerance": cell["Tolerance"].partition("<br>")[0],
     }
     yield from_page
     source = markdown.render(record).replace(THIN_SPACE, "")
@@ -468,7 +468,7 @@ def rendered_cells(record: Record) -> Iterator[dict[str, str]]:
         "error": error,
         "interval": interval,
         "interval one in": interval_one_in,
-        "tolerance": cell["tolerance"],
+        "tolerance": cell["tolerance"].partition(" (")[0],
     }
     assert from_source == from_page
     yield from_source
