@@ -855,12 +855,21 @@ def main(args: list[str] | None = None) -> NoReturn:
             signal.signal(known, signal.SIG_IGN)
         raise _StoppedError
 
+    def stop_later(lost: sys.UnraisableHookArgs) -> None:
+        """Python drops what is raised while it clears up an object: raise it again a moment later."""
+        if lost.exc_type is not _StoppedError:
+            sys.__unraisablehook__(lost)
+            return
+        signal.signal(signal.SIGALRM, lambda *_: stop(received[0], None))
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+
     try:
+        sys.unraisablehook = stop_later
         for number in _STOPS:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # the caller may ignore it
                 signal.signal(number, stop)
         code = _exit_code(args, received)
-        for number in _STOPS:  # all is said and done: what comes while Python shuts down changes no exit code
+        for number in (*_STOPS, signal.SIGALRM):  # what comes while Python shuts down changes no exit code
             signal.signal(number, signal.SIG_IGN)
     except _StoppedError:
         code = INTERRUPTED

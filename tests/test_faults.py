@@ -208,3 +208,22 @@ def test_a_read_only_place_is_refused_before_any_work(here: Path) -> None:
     assert result.returncode == 2, result.stderr
     assert "releases/v1: must be in a directory that can be written" in result.stderr
     assert everything(here / "releases") == []
+
+
+def test_a_signal_that_falls_into_the_clearing_up_of_an_object_still_stops() -> None:
+    """Python drops an exception that is raised there; the run must end all the same, and without a traceback."""
+    code = """
+import os, signal, sys, time
+from gate import cli
+class Cleared:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000): pass
+@cli.cli.command()
+def wait():
+    Cleared()
+    time.sleep(30)
+cli.main(["wait"])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert (result.returncode, result.stderr) == (143, "gate: stopped by SIGTERM\n")

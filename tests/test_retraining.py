@@ -275,7 +275,7 @@ def test_a_check_of_the_release_holds_on_the_same_traffic_and_fails_on_other() -
     assert (held.outcome, broken.outcome) == ("pass", "fail")
     assert (held.record.kind, set(held.files)) == (
         "check",
-        {"verdict.json", "report.html", "report.md", "junit.xml"},
+        {"verdict.json", "report.html", "report.md", "junit.xml", "predicate.json"},
     )
     assert held.record.baseline is not None
     assert broken.record.baseline is not None

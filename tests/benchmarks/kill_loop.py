@@ -71,6 +71,12 @@ def wait(condition: object, process: subprocess.Popen[str]) -> None:
         time.sleep(0.0005)
 
 
+def finished(place: Path, name: str) -> int:
+    with start(place, name) as process:
+        process.communicate(timeout=120)
+    return process.returncode
+
+
 def kill_loop(kills: int, seed: int, place: Path) -> Counter[str]:
     """Kill so many runs; what became of each, counted. An AssertionError says what was lost."""
     write_inputs(place)
@@ -78,7 +84,7 @@ def kill_loop(kills: int, seed: int, place: Path) -> Counter[str]:
     whole = {}
     began = time.monotonic()
     for name in ("one", "two"):
-        assert start(place, name).wait(120) in OUTCOMES
+        assert finished(place, name) in OUTCOMES
         whole[name] = snapshot(target)
     duration = (time.monotonic() - began) / 2
     assert whole["one"] != whole["two"]
@@ -115,7 +121,7 @@ def kill_loop(kills: int, seed: int, place: Path) -> Counter[str]:
         moment = "after it had ended" if ended else "with the new one there" if found == whole[coming] else ""
         moment = moment or ("while writing" if left or i % 2 else "before writing")
         counts[f"{number.name} {moment}"] += 1
-    assert start(place, "one").wait(120) in OUTCOMES
+    assert finished(place, "one") in OUTCOMES
     assert snapshot(target) == whole["one"]
     assert [path.name for path in parent.iterdir()] == ["v1"], "what dead runs left must be removed by the next"
     return counts
