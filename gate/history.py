@@ -6,9 +6,11 @@ import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 
 from gate.errors import GateError, visible
+from gate.policy import fpr_check
 from gate.release import FindingEntry, Outcome, Record, WaiverEntry, read_record
 
 RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
@@ -156,12 +158,6 @@ class _Seen:
 def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
     tprs = _detected(record)
     fprs = {anchor: finding for anchor, finding in _anchors(record, "fpr@").items() if _is_measured(finding)}
-    for finding in fprs.values():
-        if finding.target_fpr is None or not 0 < finding.target_fpr <= 1:
-            raise GateError(
-                f"{Path(directory, 'verdict.json')}: {finding.check}: target_fpr must be a rate above 0 and at most 1, "
-                f"got {finding.target_fpr}; write it again with `gate run`"
-            )
     readings = {finding.check: Reading(finding, tprs.get(anchor)) for anchor, finding in fprs.items()}
     release = Release(
         directory=visible(directory),
@@ -203,7 +199,14 @@ def _anchors(record: Record, prefix: str) -> dict[str, FindingEntry]:
 
 def _detected(record: Record) -> dict[str, Detected]:
     """What was detected, by anchor: the one place where a record is asked for it."""
-    return {
+    recorded = record.malicious.anchors if record.malicious else ()
+    counted = {
+        fpr_check(Decimal(repr(at.fpr))).removeprefix("fpr@"): Detected(
+            at.true_positives, at.malicious, at.interval, None, None
+        )
+        for at in recorded
+    }
+    return counted | {
         anchor: Detected(f.true_positives, f.malicious, f.interval, f.min_tpr, f.outcome)
         for anchor, f in _anchors(record, "tpr@").items()
         if f.true_positives is not None and f.malicious is not None and f.interval is not None

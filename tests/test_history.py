@@ -23,7 +23,7 @@ from test_reports import Elements, figures_as_text
 import gate
 from gate.calibrator import count_flagged
 from gate.demo import RETRAINED_ROWS, retrain
-from gate.history import History, collect
+from gate.history import History, _detected, collect
 from gate.planning import plan
 from gate.policy import load_default
 from gate.release import Record
@@ -526,3 +526,20 @@ def test_at_the_demo_s_size_a_sound_release_practically_always_passes() -> None:
 def test_names_sort_in_the_order_of_time_however_many_there_are() -> None:
     made = [(retrained_.name, retrained_.created) for retrained_ in retrain(13, rows=10)]
     assert made == sorted(made) == sorted(made, key=lambda pair: pair[1])
+
+
+def test_what_is_detected_is_shown_where_no_minimum_is_set_too() -> None:
+    """Every anchor of the malicious rows is in the record, whether the policy judges it or not."""
+    judged = RECORDS["followed"]
+    assert judged.malicious is not None
+    for f in judged.findings:
+        if f.check.startswith("fpr@"):
+            (at,) = (at for at in judged.malicious.anchors if at.fpr == f.target_fpr)
+            found = _detected(judged)[f.check.removeprefix("fpr@")]
+            assert (found.true_positives, found.malicious, found.interval) == (
+                at.true_positives,
+                at.malicious,
+                at.interval,
+            )
+            minimum = {g.check for g in judged.findings} & {f.check.replace("fpr@", "tpr@")}
+            assert (found.outcome is None) == (not minimum)
