@@ -11,7 +11,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.interchange
@@ -61,6 +60,11 @@ def table(values: np.ndarray) -> pa.Table:
     return pa.table({"id": np.arange(len(values)), "score": values})
 
 
+def pandas() -> Any:
+    """Installed by `.ci/run` for these tests alone: scikit-learn imports it wherever it finds it, which takes time."""
+    return pytest.importorskip("pandas", reason="pandas is not installed")
+
+
 FORMS: dict[str, Any] = {
     "numpy": lambda values: values,
     "numpy column": lambda values: values.reshape(-1, 1),
@@ -74,8 +78,8 @@ FORMS: dict[str, Any] = {
     "stream of an array": lambda values: Stream(pa.chunked_array([values])),
     "array by capsule": lambda values: Array(pa.array(values)),
     "interchange": lambda values: Interchange(table(values)),
-    "pandas frame": lambda values: table(values).to_pandas(),
-    "pandas series": pd.Series,
+    "pandas frame": lambda values: pandas().DataFrame({"id": np.arange(len(values)), "score": values}),
+    "pandas series": lambda values: pandas().Series(values),
     "polars frame": lambda values: pl.from_arrow(table(values)),
     "polars series": pl.Series,
     "duckdb": lambda values: duckdb.from_arrow(table(values)),
