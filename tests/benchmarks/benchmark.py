@@ -146,6 +146,7 @@ def measure_reading(rows: int) -> list[Ratio]:
             ours, theirs = best(
                 lambda path=path: read([path], Columns(), (0.0, 1.0)),  # type: ignore[misc]
                 lambda path=path, reader=reader: reader(path),  # type: ignore[misc]
+                repeats=3 * REPEATS,
             )
             what = f"read {rows:,} scores from .{path.rpartition('.')[2]}"
             ratios.append(Ratio(what, "Arrow's reader", ours, theirs, bound))
