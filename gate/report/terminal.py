@@ -91,6 +91,9 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
     targets, segments = rows(record), segment_rows(record)
     others, apart = other_rows(record), [*detection_findings(record), *baseline_findings(record)]
     _print_numbers(console, targets, "target", [row.target for row in targets])
+    if targets:
+        rates = ", ".join(f"{row.target} = {row.target_one_in}" for row in targets)
+        console.print(Text(rates, style="dim"))
     if segments:
         shown = segments[:SEGMENTS]
         console.print()
