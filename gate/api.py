@@ -61,6 +61,7 @@ def evaluate(
 ) -> Verdict:
     """Judge a calibrator on held-out benign scores; with the sample it was fitted on, the two are compared too."""
     document = _document(policy)
+    document.require_columns()
     columns, domain = document.policy.data, document.policy.calibration.domain
     fitted = None if fit is None else from_object(fit, "fit", columns, domain)
     held_out = from_object(holdout, "holdout", columns, domain)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from gate.binomial import Band, CriticalCounts, clopper_pearson, critical_counts, effective_rows, rows_to_prove
 from gate.calibrator import Calibrator, count_flagged
 from gate.contract import Anchor
@@ -74,6 +72,4 @@ def effective_n(scores: Scores, threshold: float | None, alpha: float) -> float:
     """How many independent rows a sample is worth for the rate at which it reaches a threshold."""
     if scores.groups is None:
         return float(len(scores))
-    flagged = scores.groups[scores.values >= threshold] if threshold is not None else scores.groups[:0]
-    counts = np.bincount(flagged, minlength=len(scores.group_sizes)).astype(np.float64)
-    return effective_rows(scores.group_sizes, counts, alpha)[1]
+    return effective_rows(scores.group_sizes, scores.flagged_by_group(threshold), alpha)[1]

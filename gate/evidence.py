@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-import numpy as np
-
 from gate import segments
 from gate.binomial import (
     Band,
@@ -143,8 +141,7 @@ def measure(
         k = count_flagged(holdout.ordered, threshold)
         worth = float(n)
         if holdout.groups is not None:
-            flagged = holdout.groups[holdout.values >= threshold] if threshold is not None else holdout.groups[:0]
-            counts = np.bincount(flagged, minlength=len(holdout.group_sizes)).astype(np.float64)
+            counts = holdout.flagged_by_group(threshold)
             deff, worth = effective_rows(holdout.group_sizes, counts, float(alpha), deff)
         p = Fraction(target.fpr)
         measured[target] = measure_target(

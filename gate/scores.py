@@ -79,6 +79,12 @@ class Scores:
     def group_sizes(self) -> Floats:
         return np.bincount(self.groups if self.groups is not None else []).astype(np.float64)
 
+    def flagged_by_group(self, threshold: float | None) -> Floats:
+        """How many rows of each group reach a threshold; none of them where no score does."""
+        groups = self.groups if self.groups is not None else np.empty(0, dtype=np.int64)
+        flagged = groups[:0] if threshold is None else groups[self.values >= threshold]
+        return np.bincount(flagged, minlength=len(self.group_sizes)).astype(np.float64)
+
     def __len__(self) -> int:
         return len(self.values)
 

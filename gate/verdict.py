@@ -137,16 +137,9 @@ def judge_exchangeability(policy: Policy, scan: TailScan) -> Finding:
             f"; most at the top {scan.worst.pooled:,} rows of both, {scan.worst.held_out:,} of them held out "
             f"where {scan.worst.expected:,.0f} would be on average"
         )
-    return Finding(
-        check="exchangeability",
-        outcome="fail" if differ else "pass",
-        grade=None,
-        required=check.required,
-        waived=False,
-        reason="differ" if differ else "exchangeable",
-        message=message,
-        remedy=_DRIFT_REMEDY if differ else None,
-    )
+    outcome: Outcome = "fail" if differ else "pass"
+    reason, remedy = ("differ", _DRIFT_REMEDY) if differ else ("exchangeable", None)
+    return _ungraded("exchangeability", outcome, check.required, reason, message, remedy)
 
 
 def judge_overlap(policy: Policy, overlap: Overlap) -> Finding:
@@ -174,7 +167,7 @@ def judge_overlap(policy: Policy, overlap: Overlap) -> Finding:
         "shared-groups": "keep all rows of a group on one side, as `gate run --benign --split` does",
     }
     remedy = remedies.get(reason)
-    return _of_data("overlap", "fail" if remedy else "pass", check.required, reason, message, remedy)
+    return _ungraded("overlap", "fail" if remedy else "pass", check.required, reason, message, remedy)
 
 
 def judge_granularity(policy: Policy, resolution: Resolution, measured: Measurement) -> Finding:
@@ -186,7 +179,7 @@ def judge_granularity(policy: Policy, resolution: Resolution, measured: Measurem
         low, high = (f"{flagged:,} ({100 * flagged / tied.n:.6g} %)" for flagged in (tied.above, tied.through))
         message += f"; a threshold here flags {low} or {high} of them"
     coarse = measured.unattainable
-    return _of_data(
+    return _ungraded(
         f"granularity@{measured.check.partition('@')[2]}",
         "fail" if coarse else "pass",
         policy.checks.granularity.required,
@@ -201,12 +194,12 @@ def judge_floor(policy: Policy, measurements: tuple[Measurement, ...]) -> Findin
     below = [measured for measured in measurements if measured.extrapolated]
     required = policy.checks.floor.required
     if not below:
-        return _of_data("floor", "pass", required, "seen", "the fit sample shows every target's rate", None)
+        return _ungraded("floor", "pass", required, "seen", "the fit sample shows every target's rate", None)
     names = _listed([measured.check for measured in below])
     message = f"the fit sample is too small to show the rate of {names}: the threshold is extrapolated"
     rows = max(measured.fit_rows_to_support for measured in below)
     remedy = f"fit on at least {rows:,} benign rows whose highest scores are not tied"
-    return _of_data("floor", "inconclusive", required, "extrapolated", message, remedy)
+    return _ungraded("floor", "inconclusive", required, "extrapolated", message, remedy)
 
 
 def judge_freshness(policy: Policy, holdout: Ages, fit: Ages | None, today: date) -> Finding:
@@ -224,7 +217,7 @@ def judge_freshness(policy: Policy, holdout: Ages, fit: Ages | None, today: date
         message += f", the oldest {plural(max(age, 0), 'day')} old where {check.max_age_days:,} are allowed"
         remedy = f"hold out rows of the last {plural(check.max_age_days, 'day')}" if reason == "stale" else None
     message += f"; fit rows from {fit.oldest} to {fit.newest}" if fit is not None else ""
-    return _of_data("freshness", "fail" if remedy else "pass", check.required, reason, message, remedy)
+    return _ungraded("freshness", "fail" if remedy else "pass", check.required, reason, message, remedy)
 
 
 def judge_segments(policy: Policy, evidence: SegmentEvidence, covered: set[str]) -> Iterator[Finding]:
@@ -247,9 +240,9 @@ def judge_segments(policy: Policy, evidence: SegmentEvidence, covered: set[str])
     message = f"{plural(len(evidence.names), 'segment')}, {plural(len(decided), 'test')}: {counted}"
     if len(decided) > MOST_SEGMENTS:
         message += f"; the worst {MOST_SEGMENTS} are shown"
-    yield _of_data("segments", "pass", check.required, "counted", message, None)
+    yield _ungraded("segments", "pass", check.required, "counted", message, None)
     for name in evidence.missing:
-        yield _of_data(
+        yield _ungraded(
             f"segment/{evidence.column}={name}",
             "fail",
             check.required,
@@ -272,16 +265,9 @@ def judge_reuse(policy: Policy, use: Use) -> Finding:
     elif use.earlier:
         message += "; each further use makes a false pass likelier"
     fresh = "hold out benign rows that have judged no release yet"
-    return Finding(
-        check="reuse",
-        outcome="inconclusive" if exhausted else "pass",
-        grade=None,
-        required=policy.reuse is not None,
-        waived=False,
-        reason="exhausted" if exhausted else "reused" if use.earlier else "fresh",
-        message=message,
-        remedy=fresh if exhausted else None,
-    )
+    outcome: Outcome = "inconclusive" if exhausted else "pass"
+    reason = "exhausted" if exhausted else "reused" if use.earlier else "fresh"
+    return _ungraded("reuse", outcome, policy.reuse is not None, reason, message, fresh if exhausted else None)
 
 
 def judge_detection(
@@ -290,16 +276,11 @@ def judge_detection(
     """Whether enough malicious rows are detected at one anchor: the same three grades, with only a lower edge."""
     found = next((at for at in detection or () if at.target == target), None)
     if found is None or found.critical is None:
-        return Finding(
-            check=target.check,
-            outcome="inconclusive",
-            grade=None,
-            required=check.required,
-            waived=False,
-            reason="not-measured",
-            message="no malicious rows were given",
-            remedy="give the detector's scores of malicious rows with --malicious",
+        message, remedy = (
+            "no malicious rows were given",
+            "give the detector's scores of malicious rows with --malicious",
         )
+        return _ungraded(target.check, "inconclusive", check.required, "not-measured", message, remedy)
     grade, accepts = _grade(found.true_positives, found.critical), passing_counts(rule, found.critical, found.malicious)
     outcome, reason = _decide_detection(rule, grade, _inside(accepts, found.true_positives))
     return Finding(
@@ -360,16 +341,8 @@ def judge_drop(rule: str, check: Detection, target: DetectionTarget, change: Cha
     """One anchor: the whole interval of the difference against the margin."""
     if change is None or change.interval is None or check.max_drop is None:
         why = "recorded no malicious rows" if change is None else "did not record what its grouped rows are worth"
-        return Finding(
-            check=target.drop_check,
-            outcome="inconclusive",
-            grade=None,
-            required=check.required,
-            waived=False,
-            reason="not-measured",
-            message=f"{release} {why}",
-            remedy="give its scores of the malicious rows with --baseline-malicious",
-        )
+        remedy = "give its scores of the malicious rows with --baseline-malicious"
+        return _ungraded(target.drop_check, "inconclusive", check.required, "not-measured", f"{release} {why}", remedy)
     (low, high), edge = change.interval, -float(check.max_drop)
     grade: Grade = "proven" if low >= edge else "refuted" if high < edge else "open"
     new, old = (Fraction(side.flagged, side.rows) for side in (change.new, change.old))
@@ -500,7 +473,7 @@ def _segment_remedy(rule: str, measured: SegmentMeasurement, outcome: Outcome, r
     return f"hold out {wanted - measured.benign:,} more benign rows of this segment ({wanted:,} in all) at this rate"
 
 
-def _of_data(check: str, outcome: Outcome, required: bool, reason: str, message: str, remedy: str | None) -> Finding:
+def _ungraded(check: str, outcome: Outcome, required: bool, reason: str, message: str, remedy: str | None) -> Finding:
     return Finding(check, outcome, None, required, False, reason, message, remedy)
 
 

@@ -189,3 +189,9 @@ print(gate.run(np.linspace(0, 1, 100), np.linspace(0, 1, 99), release="r").outco
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "inconclusive\n"
+
+
+def test_a_check_without_its_column_is_refused_rather_than_left_out(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY + "checks: {freshness: {max_age_days: 30}}\n")
+    with pytest.raises(GateError, match=r"must have data\.timestamp name a column, got null"):
+        gate.evaluate(gate.fit(FIT), HOLDOUT, policy=tmp_path / "policy.yaml")

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -33,7 +32,7 @@ from gate.report.rows import (
     regrouped,
 )
 from gate.report.templates import shortened, template
-from gate.report.terminal import NAME, STYLES, inert
+from gate.report.terminal import NAME, STYLES, console_on, inert, text_of
 
 MAX_BYTES = {"html": 1_000_000, "md": 60_000}
 MOST = {"html": 50, "md": 30, "text": 20}  # releases in the table: the latest
@@ -378,21 +377,7 @@ def _as_json(release: Release) -> dict[str, Any]:
 
 def render(history: History, width: int = 80, color: bool = False) -> str:
     buffer = io.StringIO()
-    console, tables = (
-        Console(
-            file=buffer,
-            width=columns_wide,
-            height=25,
-            force_terminal=color,
-            color_system="standard" if color else None,
-            no_color=not color,
-            highlight=False,
-            emoji=False,
-            markup=False,
-            legacy_windows=False,
-        )
-        for columns_wide in (width, WIDEST)
-    )
+    console, tables = (console_on(buffer, columns_wide, color) for columns_wide in (width, WIDEST))
     shown = columns(history)
     made, latest = lines(history, shown, MOST["text"], ","), history.releases[-1]
     console.print(Text(f"{summary(history)}."))
@@ -427,7 +412,7 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
         console.print()
     for note in notes:
         console.print(Text(inert(note)))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return text_of(buffer)
 
 
 def _overview(made: list[Line]) -> Table:

@@ -8,38 +8,35 @@ from decimal import Decimal
 from itertools import cycle
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gate.planning import Curve, Plan, TargetPlan, describe_weakness
 from gate.policy import Policy
 from gate.report.rows import percent
-from gate.report.terminal import inert
+from gate.report.terminal import console_on, inert, text_of
 
 WIDEST = 200  # a table wider than the terminal wraps there: better than numbers cut short
 
 
 def render(plan: Plan, policy: Policy, width: int = 80) -> str:
     buffer = io.StringIO()
-    console = Console(
-        file=buffer, width=width, height=25, color_system=None, highlight=False, emoji=False, markup=False
-    )
+    console, tables = (console_on(buffer, columns_wide, color=False) for columns_wide in (width, WIDEST))
     console.print(Text(f"policy {inert(policy.name)}: rule {policy.rule}, confidence {policy.confidence}"))
     console.print()
     console.print(Text(f"Rows needed so that a sound release passes {plan.power:.4g} of the time"))
-    console.print(_needs(plan), crop=False, width=WIDEST)
+    tables.print(_needs(plan))
     console.print()
     console.print(
         Text("What the gate does with so many rows: to a sound release, and to one at a multiple of the target")
     )
-    console.print(_chances(plan), crop=False, width=WIDEST)
+    tables.print(_chances(plan))
     for target in plan.targets:
         weakness = describe_weakness(target, plan.power)
         if weakness:
             console.print()
             console.print(Text(f"{target.standing}: {weakness}."))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return text_of(buffer)
 
 
 def _needs(plan: Plan) -> Table:

@@ -53,7 +53,8 @@ def working(what: str, after: float = 2.0) -> Iterator[None]:
         status.stop()
 
 
-def _console(buffer: io.StringIO, width: int, color: bool) -> Console:
+def console_on(buffer: io.StringIO, width: int, color: bool) -> Console:
+    """A console of this width that asks neither the environment nor the terminal for anything."""
     return Console(
         file=buffer,
         width=width,
@@ -68,13 +69,14 @@ def _console(buffer: io.StringIO, width: int, color: bool) -> Console:
     )
 
 
-def _lines(buffer: io.StringIO) -> str:
+def text_of(buffer: io.StringIO) -> str:
+    """What was printed, without the blanks that rich pads lines with."""
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
 def render(record: Record, width: int = 80, color: bool = False) -> str:
     buffer = io.StringIO()
-    console = _console(buffer, width, color)
+    console = console_on(buffer, width, color)
     console.print(Text(headline(record), style=STYLES[record.outcome]))
     console.print(Text(f"{inert(record.reason)}."))
     sizes = f"{record.fit.n:,} benign rows to fit, {record.holdout.n:,} held out"
@@ -135,17 +137,17 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
                 f"{inert(waiver.owner)}: {inert(waiver.reason)})"
             )
         )
-    return _lines(buffer)
+    return text_of(buffer)
 
 
 def render_changes(section: BaselineSection, record: Record, width: int = 80, color: bool = False) -> str:
     """Two releases side by side, without a verdict."""
     buffer = io.StringIO()
-    console = _console(buffer, width, color)
+    console = console_on(buffer, width, color)
     console.print(Text(f"{inert(section.release)} ({section.outcome}) and {inert(record.release)} ({record.outcome})"))
     console.print()
     _print_changes(console, changes(section, "run"))
-    return _lines(buffer)
+    return text_of(buffer)
 
 
 def _print_detection(console: Console, detection: list[DetectionRow]) -> None:
