@@ -9,14 +9,18 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import ATTACKS, RECORDS, with_text
+from records import ATTACKS, NOON, RECORDS, with_text
 from runner import Command, commands, outputs
 from test_cli import POLICY, gate, write_inputs
 
+from gate import api
 from gate.release import Record
 from gate.report import github, markdown
 from gate.report.rows import clean
@@ -75,6 +79,64 @@ def test_a_check_that_is_no_target_points_at_its_own_line_or_at_the_first() -> N
         changed |= {"findings": (blocked.model_copy(update={"check": check}),)}
         [error] = commands("\n".join(github.errors(record.model_copy(update=changed), "p.yaml")))
         assert error.properties["line"] == line
+
+
+EVERYTHING = """\
+version: 1
+name: everything
+rule: proven
+targets:
+  - {fpr: 10%, min_n: 100, max_relative_error: 0.5}                           # fpr@0.1
+  - {fpr: 1%, min_n: 100, max_relative_error: 0.5}                            # fpr@0.01
+data: {segment: part, timestamp: seen}
+checks:                                                                       # duplicates direction
+  overlap: {required: true}                                                   # overlap
+  exchangeability: {required: true}                                           # exchangeability
+  granularity: {required: true}                                               # granularity@0.1 granularity@0.01
+  floor: {required: true}                                                     # floor
+  freshness: {max_age_days: 30}                                               # freshness
+  detection:
+    targets:
+      - {fpr: 1%, min_tpr: 0.5}                                               # tpr@0.01
+      - {fpr: 10%, min_tpr: 0.6}                                              # tpr@0.1
+    max_drop: 0.1                                                             # tpr-drop@0.01 tpr-drop@0.1 baseline
+  segments:                                                                   # segments fpr@0.1/part=a fpr@0.1/part=b
+    targets: [10%]
+    min_n: 100
+    max_relative_error: 0.5
+    required: true
+    expect: [c]                                                               # segment/part=c
+reuse: {max_uses: 3}                                                          # reuse
+"""
+
+
+def test_every_check_points_at_the_line_that_asks_for_it(tmp_path: Path) -> None:
+    """All checks in one run; each name stands in a comment on its line of the policy."""
+    rng = np.random.default_rng(3)
+
+    def table(n: int, benign: bool) -> pa.Table:
+        scores = rng.beta(0.5, 8, n) if benign else rng.beta(8, 2, n)
+        return pa.table({"score": scores, "part": rng.choice(["a", "b"], n), "seen": ["2026-02-20"] * n})
+
+    def run(release: str, text: str, **more: Any) -> api.Release:
+        (tmp_path / "policy.yaml").write_text(text)
+        fit, holdout, malicious = table(20_000, True), table(20_000, True), table(500, False)
+        options = {"policy": tmp_path / "policy.yaml", "ledger": str(tmp_path / "ledger"), "created": NOON}
+        return api.run(fit, holdout, release=release, malicious=malicious, **options, **more)
+
+    first = run("v1", EVERYTHING.replace("expect:", "# expect:"))
+    assert first.outcome == "pass"
+    first.write(tmp_path / "v1")
+    second = run("v2", EVERYTHING, baseline=tmp_path / "v1")
+    lines = EVERYTHING.splitlines()
+    kinds = {finding.check.partition("@")[0] for finding in second.record.findings}
+    assert kinds >= {"fpr", "tpr", "tpr-drop", "baseline", "granularity", "segment/part=c", "segments", "reuse"}
+    for finding in second.record.findings:
+        blocked = finding.model_copy(update={"outcome": "fail", "blocks": True})
+        record = second.record.model_copy(update={"findings": (blocked,)})
+        [error] = commands("\n".join(github.errors(record, "policy.yaml")))
+        line = lines[int(error.properties["line"]) - 1]
+        assert finding.check in line.partition("#")[2].split(), f"{finding.check} points at {line!r}"
 
 
 def test_a_policy_outside_the_repository_has_no_line() -> None:

@@ -6,11 +6,12 @@ are kept. A line that starts with `::` is a command, so every text from outside 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from gate import policy as policies
 from gate.errors import GateError, plural
+from gate.policy import Document, Location, Policy
 from gate.release import Record
 from gate.report import markdown
 from gate.report.rows import REASONS, clean
@@ -44,14 +45,14 @@ def refusal(error: str) -> str:
 def errors(record: Record, policy_file: str | None) -> list[str]:
     """One error for every finding that blocks, at its line of the policy where that is a file of the repository."""
     blocking = sorted((finding for finding in record.findings if finding.blocks), key=lambda f: f.outcome != "fail")
-    lines = _lines(record) if policy_file is not None else {}
+    document = _document(record) if policy_file is not None else None
     shown = blocking if len(blocking) <= MAX_ANNOTATIONS else blocking[: MAX_ANNOTATIONS - 1]
     found = [
         error(
             f"{finding.check}: {finding.outcome} ({REASONS.get(finding.reason, finding.reason)})",
             ". What would help: ".join(filter(None, [finding.message, finding.remedy])),
             policy_file,
-            _line(finding.check, lines),
+            _line(finding.check, document) if document else None,
         )
         for finding in shown
     ]
@@ -71,23 +72,37 @@ def error(title: str, message: str, file: str | None = None, line: int | None = 
     return f"::error {named}::{_escape(shortened(text, MAX_CHARACTERS))}"
 
 
-def _lines(record: Record) -> dict[str, int]:
-    """The line of every check in the policy's text, which the record carries; elsewhere a record may hold any text."""
+def _document(record: Record) -> Document | None:
+    """The policy, read from the text that the record carries; elsewhere a record may hold any text."""
     try:
-        document = policies.parse(record.policy.content, record.policy.path)
+        return policies.parse(record.policy.content, record.policy.path)
     except GateError:
-        return {}
-    lines = document.lines
-    keys = {str(place[-1]): line for place, line in lines.items() if place and place[:-1] in ((), ("checks",))}
-    return keys | {target.check: lines["targets", i] for i, target in enumerate(document.policy.targets)}
+        return None
 
 
-def _line(check: str, lines: dict[str, int]) -> int | None:
-    """A segment's line is that of `segments`; `granularity@0.001` is the check's, or else the target's."""
+def _line(check: str, document: Document) -> int | None:
+    """The line of the policy that asks for a check, or of what is nearest to it."""
+    return next((document.lines[place] for place in _places(check, document.policy) if place in document.lines), None)
+
+
+def _places(check: str, policy: Policy) -> Iterator[Location]:
+    """Where a policy may ask for a check, the best place first; a segment's name may hold any character."""
     name, slash, _ = check.partition("/")
     kind, _, rate = name.partition("@")
-    places = (*(["segments"] if slash else []), name, kind, f"fpr@{rate}")
-    return next((lines[place] for place in places if place in lines), None)
+    if slash:
+        yield ("checks", "segments", "expect") if kind == "segment" else ("checks", "segments")
+        yield ("checks", "segments")
+    detected = policy.checks.detection.targets if policy.checks.detection else ()
+    if kind == "tpr":
+        yield from (("checks", "detection", "targets", i) for i, at in enumerate(detected) if at.check == name)
+    if kind in ("tpr-drop", "baseline"):
+        yield ("checks", "detection", "max_drop")
+    if kind in ("tpr", "tpr-drop", "baseline"):
+        yield ("checks", "detection")
+        return
+    yield ("checks", kind)
+    yield from (("targets", i) for i, target in enumerate(policy.targets) if target.check == f"fpr@{rate}")
+    yield (kind,) if kind == "reuse" else ("checks",)
 
 
 def _escape(text: str) -> str:
