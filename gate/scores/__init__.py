@@ -1,0 +1,21 @@
+"""The scores: files in, raw scores of benign (or malicious) rows out as read-only float64; counted, never judged."""
+
+from gate.scores.columns import number_alike, shared_names
+from gate.scores.formats import write_parquet
+from gate.scores.labels import Kind
+from gate.scores.sample import Scores, Source, from_object, read
+from gate.scores.split import Split, match, split
+
+__all__ = [
+    "Kind",
+    "Scores",
+    "Source",
+    "Split",
+    "from_object",
+    "match",
+    "number_alike",
+    "read",
+    "shared_names",
+    "split",
+    "write_parquet",
+]

@@ -1,0 +1,211 @@
+"""The columns: scores, names and times of the rows that are taken, each checked in full before any is used."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from gate.contract import Floats
+from gate.errors import GateError, plural
+from gate.scores.formats import File
+from gate.scores.wording import NUMBER, kind_of, name_rows, reason_of, shorten, show
+
+
+def decode(column: Any) -> Any:
+    """A column as Arrow holds it plainly: no dictionary, every kind of text as one."""
+    if isinstance(column, np.ndarray):
+        column = pa.chunked_array([pa.array(column.astype(column.dtype.newbyteorder("=")))])
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _is_text(column.type):
+        column = column.cast(pa.string())
+        column.validate(full=True)  # Arrow does not check on reading that text is UTF-8
+    return column
+
+
+def _is_text(kind: Any) -> bool:
+    """By name: the oldest Arrow supported has no view types to ask for."""
+    text = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+    return str(kind) in text or pa.types.is_fixed_size_binary(kind)
+
+
+def read_names(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Any:
+    """Ids as text, one for every benign row."""
+    return _of_benign(_as_text(column, name, path), name, path, benign)
+
+
+def read_codes(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Any:
+    """Groups or segments of every benign row, as numbers beside the names that they stand for."""
+    if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
+        kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, path).combine_chunks() for chunk in column.chunks]
+        parts = zip(column.chunks, kinds, strict=True)
+        coded = [pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), kind) for chunk, kind in parts]
+    else:
+        coded = _as_text(column, name, path).dictionary_encode().chunks
+    kind = pa.dictionary(pa.int32(), pa.string())
+    return _of_benign(pa.chunked_array(coded, kind), name, path, benign)
+
+
+def _as_text(column: Any, name: str, path: File) -> Any:
+    try:
+        return decode(column).cast(pa.string())
+    except pa.ArrowException:
+        raise GateError(f"{path}: column {name!r} must hold words or numbers, got {kind_of(column)}") from None
+
+
+def _of_benign(text: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Any:
+    text = text if benign is None else text.filter(pa.array(benign))
+    missing = text.is_null().to_numpy() if text.null_count else np.zeros(1, dtype=bool)
+    if missing.any():
+        raise GateError(
+            f"{path}: column {name!r} must name every row, got none in {name_rows(missing, benign)}; "
+            "name or remove them"
+        )
+    return text
+
+
+def number_names(parts: list[Any]) -> tuple[NDArray[np.int64] | None, Any]:
+    """A number for each row's name and the names in rising order, over all files and whatever the order of rows."""
+    if parts[0] is None:
+        return None, None
+    together = pa.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type)
+    encoded = together.unify_dictionaries().combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # as older Arrow gives it
+        encoded = pa.concat_arrays(encoded.chunks)
+    used = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary)) > 0
+    names = encoded.dictionary.filter(pa.array(used))  # a dictionary may name what no row has
+    order = pc.sort_indices(names).to_numpy()
+    rank = np.empty(len(used), dtype=np.int64)
+    rank[np.flatnonzero(used)[order]] = np.arange(len(order))
+    return rank[encoded.indices.to_numpy()], names.take(pa.array(order)).cast(pa.large_string())
+
+
+_UNITS = (("s", 1e11), ("ms", 1e14), ("us", 1e17), ("ns", 1e20))  # of numbers: by size, unambiguous from 1973 to 5138
+
+
+def read_times(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """When each benign row was seen, in microseconds since 1970; a time without a zone is UTC."""
+    must = f"{path}: column {name!r} must hold times such as 2026-11-01T12:00:00Z or seconds since 1970"
+    try:
+        times = decode(column)
+        times = times if benign is None else times.filter(pa.array(benign))
+        missing = times.is_null(nan_is_null=True).to_numpy()
+        if not missing.any():
+            return np.asarray(_microseconds(times).to_numpy(), dtype=np.int64)
+    except (pa.ArrowException, ValueError) as error:
+        raise GateError(f"{must}, got {kind_of(column)}: {reason_of(error)}") from None
+    raise GateError(f"{must}, got none in {name_rows(missing, benign)}; date or remove these rows")
+
+
+def _microseconds(times: Any) -> Any:
+    if pa.types.is_string(times.type):
+        zoned = pc.match_substring_regex(times, r"(Z|[-+]\d\d:?\d\d)$")
+        times = times.cast(pa.timestamp("us", "UTC" if pc.all(zoned).as_py() else None))
+    elif pa.types.is_integer(times.type) or pa.types.is_floating(times.type):
+        largest = float(pc.max(pc.abs(times)).as_py() or 0)
+        unit = next((unit for unit, limit in _UNITS if largest < limit), None)
+        if unit is None:
+            raise ValueError(f"a number as large as {largest:g}")
+        scale = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[unit]
+        return pc.floor(pc.multiply(times.cast(pa.float64(), safe=False), scale)).cast(pa.int64())
+    return times.cast(pa.timestamp("us", getattr(times.type, "tz", None)), safe=False).cast(pa.int64())
+
+
+def join_names(columns: list[Any]) -> Any:
+    """The columns of all files as one array of text."""
+    together = pa.chunked_array([chunk for part in columns for chunk in part.chunks], type=pa.string())
+    return together.cast(pa.large_string()).combine_chunks()
+
+
+def shared_names(some: Any, others: Any) -> NDArray[np.bool_]:
+    """Which of some names (ids or groups) are among the others."""
+    return np.asarray(pc.is_in(some, value_set=others.cast(some.type)), dtype=bool)
+
+
+def number_alike(names: list[Any]) -> list[NDArray[np.int64]]:
+    """For each list of names their numbers, the same for the same name in every list."""
+    texts = [pa.array(part, pa.large_string()) if isinstance(part, tuple) else part for part in names]
+    codes = pa.chunked_array(texts).combine_chunks().dictionary_encode().indices.to_numpy()
+    return np.split(np.asarray(codes, dtype=np.int64), np.cumsum([len(text) for text in texts])[:-1])
+
+
+def digest_names(ids: Any) -> str:
+    """The digest of a set of rows by their ids, whatever the order and the file format."""
+    ordered = ids.take(pc.sort_indices(ids)).cast(pa.large_string())
+    _, offsets, text = ordered.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[ordered.offset : ordered.offset + len(ordered) + 1]
+    digest = hashlib.sha256(np.diff(ends).astype("<i8", copy=False).data)
+    digest.update(memoryview(text)[ends[0] : ends[-1]])
+    return digest.hexdigest()
+
+
+def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Floats:
+    if len(column) == 0:
+        return np.empty(0)
+    wrong = f"{path}: column {name!r} must hold numbers, got {kind_of(column)} in {plural(len(column), 'row')}"
+    if isinstance(column, np.ndarray):
+        if column.dtype.kind not in "fiu" or column.dtype.itemsize > 8:
+            raise GateError(f"{wrong}; save the scores as float64")
+        selected = column if benign is None else column[benign]
+        return np.array(selected, dtype=np.float64)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if _is_text(kind):
+        _refuse_text(column, name, path)
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)) and (
+        column.null_count < len(column)
+    ):
+        raise GateError(f"{wrong}; write the scores as floats")
+    if benign is not None:
+        column = column.filter(pa.array(benign))
+    if column.null_count:
+        nulls = column.is_null().to_numpy()
+        raise GateError(
+            f"{path}: column {name!r} must hold a score in every row, got none in {name_rows(nulls, benign)}; "
+            "remove or score these rows"
+        )
+    return np.asarray(round_decimals(column).to_numpy(), dtype=np.float64)
+
+
+def round_decimals(column: Any) -> Any:
+    """Exact decimals as their nearest floats, like the same digits in a CSV; Arrow's direct cast may miss by one."""
+    return column.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(column.type) else column
+
+
+def _refuse_text(column: Any, name: str, path: File) -> None:
+    column = column.cast(pa.binary())  # which need not be UTF-8
+    bad = ~pc.match_substring_regex(column, NUMBER).fill_null(False).to_numpy()
+    bad = bad if bad.any() else ~bad  # numbers written as text are wrong in every row
+    example = show(column[int(np.flatnonzero(bad)[0])].as_py())
+    raise GateError(
+        f"{path}: column {name!r} must hold numbers, got {example} in {name_rows(bad, None)}; "
+        "remove these rows or write them as numbers"
+    )
+
+
+def refuse_outside(
+    values: Floats, name: str, domain: tuple[float, float], path: File, benign: NDArray[np.bool_] | None
+) -> None:
+    low, high = domain
+    piece = 1 << 16  # stays in the processor's cache, so that the scores pass through it once
+    pieces = (values[start : start + piece] for start in range(0, len(values), piece))
+    if all(low <= part.min() and part.max() <= high for part in pieces):  # NaN makes both comparisons false
+        return
+    not_a_number = np.isnan(values)
+    if not_a_number.any():
+        raise GateError(
+            f"{path}: column {name!r} must hold numbers, got NaN in {name_rows(not_a_number, benign)}; "
+            "remove or score these rows"
+        )
+    outside = ~((values >= low) & (values <= high))
+    first = values[np.flatnonzero(outside)[0]]
+    raise GateError(
+        f"{path}: column {name!r} must lie in the domain [{shorten(low)}, {shorten(high)}], got {shorten(first)} "
+        f"in {name_rows(outside, benign)}; set calibration.domain to the detector's range or remove these rows"
+    )

@@ -1,0 +1,220 @@
+"""A sample: the raw scores of benign (or malicious) rows as read-only float64; counted, never judged."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.interchange
+from numpy.typing import NDArray
+
+from gate.contract import Floats
+from gate.errors import GateError, plural
+from gate.policy import Columns
+from gate.scores.columns import (
+    digest_names,
+    join_names,
+    number_names,
+    read_codes,
+    read_names,
+    read_times,
+    refuse_outside,
+    to_float64,
+)
+from gate.scores.files import find, refuse_repeated
+from gate.scores.formats import File, list_wanted, one_dimensional, pick, read_file, require
+from gate.scores.labels import Kind, take_rows
+from gate.scores.wording import reason_of
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file as it was named, with what it held."""
+
+    path: str
+    rows: int
+    benign: int
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Raw scores of one sample, in row order: of its benign rows, or of its malicious ones."""
+
+    values: Floats
+    sources: tuple[Source, ...] = ()
+    groups: NDArray[np.int64] | None = None  # the number of each row's group, where the policy names a column
+    ids: Any = None  # what names each row across releases, as Arrow text, where it names a column
+    group_names: Any = None  # the name of each numbered group, as Arrow text in rising order
+    segments: NDArray[np.int32] | None = None  # likewise for segments
+    segment_names: tuple[str, ...] = ()
+    timestamps: NDArray[np.int64] | None = None  # microseconds since 1970, in UTC
+    kind: Kind = "benign"
+
+    def __post_init__(self) -> None:
+        self.values.setflags(write=False)
+
+    @cached_property
+    def rows_sha256(self) -> str | None:
+        """The digest of the rows by their ids, where there are any: scores change with every release, ids do not."""
+        return None if self.ids is None else digest_names(self.ids)
+
+    @cached_property
+    def duplicates(self) -> int | None:
+        """How many rows repeat the id of an earlier one; equal scores without ids say nothing."""
+        return None if self.ids is None else len(self.ids) - int(pc.count_distinct(self.ids).as_py())
+
+    @cached_property
+    def group_sizes(self) -> Floats:
+        return np.bincount(self.groups if self.groups is not None else []).astype(np.float64)
+
+    def flagged_by_group(self, threshold: float | None) -> Floats:
+        """How many rows of each group reach a threshold; none of them where no score does."""
+        groups = self.groups if self.groups is not None else np.empty(0, dtype=np.int64)
+        flagged = groups[:0] if threshold is None else groups[self.values >= threshold]
+        return np.bincount(flagged, minlength=len(self.group_sizes)).astype(np.float64)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def summary(self) -> str:
+        """What was read, in one line."""
+        rows = sum(source.rows for source in self.sources)
+        others = f", {rows - len(self):,} of other labels" if rows > len(self) else ""
+        return f"{plural(rows, 'row')} from {self.files}: {len(self):,} {self.kind}{others}, none refused"
+
+    @property
+    def files(self) -> str:
+        return ", ".join(source.path for source in self.sources)
+
+    @cached_property
+    def ordered(self) -> Floats:
+        """The same scores in rising order."""
+        ordered = np.sort(self.values)
+        ordered += 0.0  # -0.0 and 0.0 are one score: give them one byte pattern
+        ordered.setflags(write=False)
+        return ordered
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the sample as a multiset: the order of rows and the file format do not change it."""
+        return hashlib.sha256(self.ordered.astype("<f8", copy=False).data).hexdigest()
+
+
+def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
+    """Read the benign scores of one or more files, or raise at the first row that is not a score.
+
+    The malicious ones are those of the other rows: of all of them where the policy names no label column.
+    """
+    parts, sources = [], []
+    seen: dict[str, str] = {}
+    for path in paths:
+        files = find(path)
+        for file in files:
+            refuse_repeated(file, seen)
+        alone = len(files) == 1
+        found = [_sample(file, read_file(file, columns), columns, domain, kind, alone) for file in files]
+        sources.append(_source(path, found, kind))
+        parts += found
+    return _join(parts, tuple(sources), kind)
+
+
+def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
+    """The benign (or malicious) scores in a NumPy or Arrow array, a table, a data frame, or the files that are named.
+
+    A data frame is anything that speaks the Arrow PyCapsule or the DataFrame interchange protocol. `name` stands for
+    the data in messages and in the record.
+    """
+    if isinstance(data, Scores):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return read([os.fspath(data)], columns, domain, kind)
+    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
+        return read([os.fspath(path) for path in data], columns, domain, kind)
+    place = File(name, name)
+    table = _columns_of(data, list_wanted(columns), place)
+    part = _sample(place, table, columns, domain, kind, alone=True)
+    return _join([part], (_source(name, [part], kind),), kind)
+
+
+def _columns_of(data: Any, names: list[str], place: File) -> Mapping[str, Any]:
+    """The named columns of an object in memory; an array alone is the scores."""
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            array = pa.chunked_array(data)
+        elif hasattr(data, "__arrow_c_array__"):
+            array = pa.chunked_array([pa.array(data)])
+        elif hasattr(data, "__dataframe__"):
+            array = pa.chunked_array(pyarrow.interchange.from_dataframe(data))
+        else:
+            array = np.asarray(data)
+    except Exception as error:  # whatever another library raises in its half of a protocol
+        raise GateError(
+            f"{place}: must be an array, an Arrow table or a data frame, got {type(data).__name__}: {reason_of(error)}"
+        ) from None
+    if isinstance(array, np.ndarray) or not pa.types.is_struct(array.type):
+        if len(names) > 1:
+            raise GateError(f"{place}: must have a column {names[1]!r}, got an array, which has none; give a table")
+        return {names[0]: one_dimensional(array, place) if isinstance(array, np.ndarray) else array}
+    table = pa.Table.from_struct_array(array)
+    require(names, table.column_names, place)
+    return pick(table, names)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What one file or object gave: its rows counted, the columns of the benign, or malicious, ones."""
+
+    rows: int
+    values: Floats
+    groups: Any
+    ids: Any
+    segments: Any
+    timestamps: NDArray[np.int64] | None
+
+
+def _sample(
+    file: File, table: Mapping[str, Any], columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool
+) -> _Sample:
+    taken = None if columns.label is None else take_rows(kind, table[columns.label], columns, file, alone)
+    values = to_float64(table[columns.score], columns.score, file, taken)
+    refuse_outside(values, columns.score, domain, file, taken)
+    ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
+    named = (columns.group, columns.segment)
+    groups, segments = (name and read_codes(table[name], name, file, taken) for name in named)
+    times = None
+    if columns.timestamp is not None:
+        times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
+    return _Sample(len(table[columns.score]), values, groups, ids, segments, times)
+
+
+def _source(path: str, parts: list[_Sample], kind: Kind) -> Source:
+    rows, taken = sum(part.rows for part in parts), sum(len(part.values) for part in parts)
+    return Source(path, rows, taken if kind == "benign" else rows - taken)
+
+
+def _join(parts: list[_Sample], sources: tuple[Source, ...], kind: Kind) -> Scores:
+    values = parts[0].values if len(parts) == 1 else np.concatenate([part.values for part in parts])
+    if len(values) < 2:
+        names = ", ".join(source.path for source in sources)
+        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {len(values)}; give more {kind} rows")
+    groups, group_names = number_names([part.groups for part in parts])
+    segments, segment_names = number_names([part.segments for part in parts])
+    return Scores(
+        values,
+        sources,
+        groups,
+        None if parts[0].ids is None else join_names([part.ids for part in parts]),
+        group_names,
+        None if segments is None else segments.astype(np.int32),
+        () if segment_names is None else tuple(segment_names.to_pylist()),
+        None if parts[0].timestamps is None else np.concatenate([part.timestamps for part in parts]),
+        kind,
+    )
