@@ -143,7 +143,7 @@ def run(
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
 
-    --fit and --holdout take a file (.parquet, .csv, .tsv, .feather, .arrow, .jsonl, .npy, .npz; text and JSON also
+    --fit and --holdout take a file (.parquet, .pq, .csv, .tsv, .feather, .arrow, .jsonl, .npy, .npz; text and JSON also
     with .gz), a directory, a pattern in quotes, a URI such as s3://bucket/scores/, or - for one number per line on
     stdin, and may be given several times. On GitHub Actions the verdict is also the step's summary, annotations and
     outputs.

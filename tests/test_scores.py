@@ -32,7 +32,7 @@ LABELLED = [".npz", ".csv", ".parquet"]
 BINARY = [".npy", ".npz", ".parquet"]
 EDGES = [0.0, 1.0, 5e-324, 1 - 2**-53, 0.1 + 0.2, 1 / 3, 1e-10, 0.25, 0.25]
 
-FORMATS = ".parquet, .csv, .tsv, .feather, .arrow, .jsonl, .ndjson, .npy, .npz"
+FORMATS = ".parquet, .pq, .csv, .tsv, .feather, .arrow, .jsonl, .ndjson, .npy, .npz"
 
 
 def labelled(benign: str = "0") -> Columns:

@@ -59,13 +59,21 @@ class File:
         return self.name.lower().endswith(".gz")
 
 
+@dataclass(frozen=True)
+class Table:
+    """The wanted columns of one file or object, and the names of all that it has."""
+
+    columns: Mapping[str, Any]
+    names: tuple[str, ...] = ()
+
+
 def list_wanted(columns: Columns) -> list[str]:
     """The columns that the policy names, the scores first."""
     named = [columns.score, columns.label, columns.group, columns.id, columns.segment, columns.timestamp]
     return list(dict.fromkeys(name for name in named if name is not None))
 
 
-def read_file(file: File, columns: Columns) -> Mapping[str, Any]:
+def read_file(file: File, columns: Columns) -> Table:
     """The columns that the policy names."""
     if file.suffix not in READERS:
         known, got = ", ".join(READERS), file.suffix or "no suffix"
@@ -73,12 +81,18 @@ def read_file(file: File, columns: Columns) -> Mapping[str, Any]:
             f"{file}: must end in one of {known} (or these with .gz), got {got}; convert it to one of these"
         )
     reader, remedy = READERS[file.suffix]
-    names = [name for name in list_wanted(columns) if name not in file.keys]
+    keys = {key: value for key, value in file.keys.items() if key in list_wanted(columns)}
+    if columns.score in keys:
+        raise GateError(
+            f"{file}: must hold a score of its own in every row, got {columns.score!r} as a key of its path; "
+            "name another column with data.score or --score-column, or rename the folder"
+        )
+    names = [name for name in list_wanted(columns) if name not in keys]
     try:
         with _fetched(replace(file, segment=columns.segment), columns) as local:
             if local.remote is None and os.stat(local).st_size == 0:
                 raise GateError(f"{file}: must hold scores, got an empty file; write it again")
-            table = dict(reader(local, names))
+            table = reader(local, names)
     except GateError:
         raise
     except FileNotFoundError:
@@ -95,15 +109,25 @@ def read_file(file: File, columns: Columns) -> Mapping[str, Any]:
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
-    rows = len(table[columns.score])
-    keys = {key: value for key, value in file.keys.items() if key in list_wanted(columns)}
-    return table | {key: pa.chunked_array([pa.repeat(value, rows)]) for key, value in keys.items()}
+    both = next((key for key in keys if key in table.names), None)
+    if both is not None:
+        raise GateError(
+            f"{file}: must have {both!r} in its path or as a column, got both; remove the column or rename the folder"
+        )
+    rows = len(table.columns[columns.score])
+    repeated = {key: pa.chunked_array([pa.repeat(_key_value(value), rows)]) for key, value in keys.items()}
+    return Table({**table.columns, **repeated}, table.names)
+
+
+def _key_value(text: str) -> Any:
+    """What a key says of each row; Hive's word for none is none."""
+    return pa.scalar(None if text == "__HIVE_DEFAULT_PARTITION__" else text, pa.string())
 
 
 @contextlib.contextmanager
 def _fetched(file: File, columns: Columns) -> Iterator[File]:
     """The file on this machine and not packed: itself, or a temporary copy of it."""
-    if file.path != "-" and not file.is_gzip and (file.remote is None or file.suffix == ".parquet"):
+    if file.path != "-" and not file.is_gzip and (file.remote is None or file.suffix in (".parquet", ".pq")):
         yield file
         return
     with tempfile.NamedTemporaryFile(prefix="gate-", suffix=file.suffix) as copy:
@@ -123,15 +147,15 @@ def _opened(file: File) -> Any:
     return gzip.open(file.path, "rb")
 
 
-def _read_parquet(path: File, names: list[str]) -> Mapping[str, Any]:
+def _read_parquet(path: File, names: list[str]) -> Table:
     source = os.fspath(path) if path.remote is None else path.remote.open_input_file(path.path)
     few = [path.segment] if path.segment in names else None  # kept as Parquet has it: each name once
     with pyarrow.parquet.ParquetFile(source, memory_map=path.remote is None, read_dictionary=few) as file:
         require(names, file.schema_arrow.names, path)
-        return pick(file.read(columns=names), names)
+        return Table(pick(file.read(columns=names), names), tuple(file.schema_arrow.names))
 
 
-def _read_arrow(path: File, names: list[str]) -> Mapping[str, Any]:
+def _read_arrow(path: File, names: list[str]) -> Table:
     with pa.OSFile(os.fspath(path)) as source:  # not mapped: the scores must not change with the file
         try:
             table = pa.ipc.open_file(source).read_all()
@@ -139,23 +163,24 @@ def _read_arrow(path: File, names: list[str]) -> Mapping[str, Any]:
             source.seek(0)
             table = pa.ipc.open_stream(source).read_all()
     require(names, table.column_names, path)
-    return pick(table, names)
+    return Table(pick(table, names), tuple(table.column_names))
 
 
-def _read_jsonl(path: File, names: list[str]) -> Mapping[str, Any]:
+def _read_jsonl(path: File, names: list[str]) -> Table:
     """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
     _refuse_null_lines(path)
-    table = None
+    table, present = None, []
     with contextlib.suppress(pa.ArrowException):
-        kinds = _first_kinds(path)
+        kinds = _first_kinds(path, names[0])
         if {*names} <= {*kinds}:
             wanted = pa.schema([(name, kinds[name]) for name in names])
             alone = pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
-            table = pyarrow.json.read_json(os.fspath(path), parse_options=alone)
+            table, present = pyarrow.json.read_json(os.fspath(path), parse_options=alone), list(kinds)
     if table is None:
         table = pyarrow.json.read_json(os.fspath(path))
-    require(names, table.column_names, path)
-    return pick(table, names)
+        present = table.column_names
+    require(names, present, path)
+    return Table(pick(table, names), tuple(present))
 
 
 _NULL_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)[ \t\r\n]*null")
@@ -170,16 +195,16 @@ def _refuse_null_lines(path: File) -> None:
             raise GateError(f"{path}: must have one JSON object to a line, got null in line {row:,}; remove it")
 
 
-def _first_kinds(path: File) -> dict[str, Any]:
-    """The kind of each column in the first lines; whole numbers may turn out to be floats further down."""
+def _first_kinds(path: File, score: str) -> dict[str, Any]:
+    """The kind of each column in the first lines; whole scores may turn out to be floats further down."""
     with open(path, "rb") as file:
         lines = file.read(1 << 20).rpartition(b"\n")[0]
     schema = pyarrow.json.read_json(pa.BufferReader(lines)).schema if lines else pa.schema([])
     kinds = {field.name: field.type for field in schema if not pa.types.is_null(field.type)}
-    return {name: pa.float64() if pa.types.is_integer(kind) else kind for name, kind in kinds.items()}
+    return kinds | {score: pa.float64()} if pa.types.is_integer(kinds.get(score, pa.null())) else kinds
 
 
-def _read_csv(path: File, names: list[str]) -> Mapping[str, Any]:
+def _read_csv(path: File, names: list[str]) -> Table:
     separator = "\t" if path.suffix == ".tsv" else ","
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         header = next(csv.reader(file, delimiter=separator), [])
@@ -195,7 +220,7 @@ def _read_csv(path: File, names: list[str]) -> Mapping[str, Any]:
     converting = pyarrow.csv.ConvertOptions(include_columns=names)
     try:
         table = pyarrow.csv.read_csv(os.fspath(path), parse_options=parsing, convert_options=converting)
-        return pick(table, names)
+        return Table(pick(table, names), tuple(header))
     except pa.ArrowInvalid:
         _refuse_uneven_rows(path, len(header), separator)
         raise
@@ -250,29 +275,30 @@ def _refuse_uneven_rows(path: File, width: int, separator: str) -> None:
             ) from None
 
 
-def _read_npy(path: File, names: list[str]) -> Mapping[str, Any]:
+def _read_npy(path: File, names: list[str]) -> Table:
     if len(names) > 1:
         got = "a .npy file, which has none; name no such column in the policy or use .npz"
         raise GateError(f"{path}: must have a column {names[1]!r}, got {got}")
-    return {
-        names[0]: one_dimensional(np.lib.format.open_memmap(os.fspath(path), mode="r"), path)
-    }  # never loads a pickle
+    array = np.lib.format.open_memmap(os.fspath(path), mode="r")  # never loads a pickle
+    return Table({names[0]: one_dimensional(array, path)})
 
 
-def _read_npz(path: File, names: list[str]) -> Mapping[str, Any]:
+def _read_npz(path: File, names: list[str]) -> Table:
     with open(path, "rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
         if len(names) == 1 and len(archive.files) == 1:
-            return {names[0]: one_dimensional(archive[archive.files[0]], path)}
+            return Table({names[0]: one_dimensional(archive[archive.files[0]], path)})
         require(names, archive.files, path)
         table = {name: one_dimensional(archive[name], path) for name in names}
+        present = tuple(archive.files)
     if len({len(column) for column in table.values()}) > 1:
         lengths = ", ".join(f"{name!r}: {len(column):,}" for name, column in table.items())
         raise GateError(f"{path}: its arrays must be of one length, got {lengths}; save one label for every score")
-    return table
+    return Table(table, present)
 
 
-READERS: dict[str, tuple[Callable[[File, list[str]], Mapping[str, Any]], str]] = {
+READERS: dict[str, tuple[Callable[[File, list[str]], Table], str]] = {
     ".parquet": (_read_parquet, "write it again"),
+    ".pq": (_read_parquet, "write it again"),
     ".csv": (_read_csv, "save it as comma-separated UTF-8 text with a header"),
     ".tsv": (_read_csv, "save it as tab-separated UTF-8 text with a header"),
     ".feather": (_read_arrow, "write it again"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,7 +29,7 @@ from gate.scores.columns import (
     to_float64,
 )
 from gate.scores.files import find, refuse_repeated
-from gate.scores.formats import File, list_wanted, one_dimensional, pick, read_file, require
+from gate.scores.formats import File, Table, list_wanted, one_dimensional, pick, read_file, require
 from gate.scores.labels import Kind, take_rows
 from gate.scores.wording import reason_of
 
@@ -144,7 +144,7 @@ def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, flo
     return _join([part], (_source(name, [part], kind),), kind)
 
 
-def _columns_of(data: Any, names: list[str], place: File) -> Mapping[str, Any]:
+def _columns_of(data: Any, names: list[str], place: File) -> Table:
     """The named columns of an object in memory; an array alone is the scores."""
     try:
         if hasattr(data, "__arrow_c_stream__"):
@@ -162,10 +162,10 @@ def _columns_of(data: Any, names: list[str], place: File) -> Mapping[str, Any]:
     if isinstance(array, np.ndarray) or not pa.types.is_struct(array.type):
         if len(names) > 1:
             raise GateError(f"{place}: must have a column {names[1]!r}, got an array, which has none; give a table")
-        return {names[0]: one_dimensional(array, place) if isinstance(array, np.ndarray) else array}
+        return Table({names[0]: one_dimensional(array, place) if isinstance(array, np.ndarray) else array})
     table = pa.Table.from_struct_array(array)
     require(names, table.column_names, place)
-    return pick(table, names)
+    return Table(pick(table, names), tuple(table.column_names))
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,9 @@ class _Sample:
 
 
 def _sample(
-    file: File, table: Mapping[str, Any], columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool
+    file: File, whole: Table, columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool
 ) -> _Sample:
+    table = whole.columns
     taken = None if columns.label is None else take_rows(kind, table[columns.label], columns, file, alone)
     values = to_float64(table[columns.score], columns.score, file, taken)
     refuse_outside(values, columns.score, domain, file, taken)
