@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -80,18 +80,24 @@ def run(
     baseline: str | Path | None = None,
 ) -> Release:
     """Fit, evaluate and judge: all that `gate run` does before it writes; `baseline` is a release directory."""
-    document = _document(policy)
+    document, created = _document(policy), created or datetime.now(UTC)
     columns, domain = document.policy.data, document.policy.calibration.domain
     samples = (from_object(sample, name, columns, domain) for sample, name in ((fit, "fit"), (holdout, "holdout")))
     return gate_release(
         document,
         release,
-        created or datetime.now(UTC),
+        created,
         *samples,
+        judged_on=judging_day(created),
         ledger=ledger,
         malicious=None if malicious is None else from_object(malicious, "malicious", columns, domain, "malicious"),
         baseline=None if baseline is None else as_baseline(read_release(baseline)),
     )
+
+
+def judging_day(created: datetime) -> date:
+    """The day by which waivers and ages are judged: `created` may lie in the past, which must not revive any."""
+    return max(created.date(), datetime.now(UTC).date())
 
 
 @dataclass(frozen=True)
@@ -174,16 +180,20 @@ def gate_release(
     fit: Scores,
     holdout: Scores,
     *,
+    judged_on: date | None = None,
     ledger: str | None = None,
     split: Split | None = None,
     malicious: Scores | None = None,
     baseline: Baseline | None = None,
 ) -> Release:
-    """The stages in order, from two samples to a judged release; nothing is written."""
+    """The stages in order, from two samples to a judged release; nothing is written.
+
+    Waivers and ages are judged by the day `judged_on`; without it, by that of `created`.
+    """
     document.require_columns()
     ledgers.require(document, ledger)
     calibrator = fit_sorted(fit.ordered, document.policy.calibration, document.policy.anchors)
-    return _judged(document, release, created, calibrator, fit, holdout, ledger, split, malicious, baseline)
+    return _judged(document, release, created, judged_on, calibrator, fit, holdout, ledger, split, malicious, baseline)
 
 
 def check_release(
@@ -192,6 +202,7 @@ def check_release(
     created: datetime,
     holdout: Scores,
     *,
+    judged_on: date | None = None,
     ledger: str | None = None,
     malicious: Scores | None = None,
 ) -> Release:
@@ -208,14 +219,15 @@ def check_release(
                 f"{document.path}: {key}: must be the one that {stored.path} was fitted to, got another; "
                 "check it with the policy it was released under"
             )
-    name = stored.record.release
-    return _judged(document, name, created, calibrator, stored.record, holdout, ledger, None, malicious, baseline)
+    name, fitted = stored.record.release, stored.record
+    return _judged(document, name, created, judged_on, calibrator, fitted, holdout, ledger, None, malicious, baseline)
 
 
 def _judged(
     document: Document,
     release: str,
     created: datetime,
+    judged_on: date | None,
     calibrator: Calibrator,
     fit: Scores | Record,
     holdout: Scores,
@@ -224,7 +236,7 @@ def _judged(
     malicious: Scores | None,
     baseline: Baseline | None,
 ) -> Release:
-    policy = document.policy
+    policy, judged_on = document.policy, judged_on or created.date()
     artifact = fit.calibrator.sha256 if isinstance(fit, Record) else calibrator.sha256
     rows, question = holdout.rows_sha256 or holdout.sha256, f"{artifact} {document.sha256}"
     use = ledgers.use_of(ledgers.read(ledger), rows, question) if ledger else None
@@ -237,10 +249,11 @@ def _judged(
         comparison = compare(baseline, policy, calibrator.contract, benign, scores, itself)
     evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use)
     evidence = replace(evidence, detection=detection, comparison=comparison)
-    verdict = judge(policy, evidence, created.date())
+    verdict = judge(policy, evidence, judged_on)
     record = compose(
         release=release,
         created=created,
+        judged_on=judged_on,
         version=version("fpr-gate"),
         libraries=libraries(),
         document=document,

@@ -167,7 +167,7 @@ def run(
     document.require_columns()
     _require_ledger(document, ledger)
     replaces = refuse_existing(directory, force)
-    from gate.api import gate_release
+    from gate.api import gate_release, judging_day
     from gate.scores import read
     from gate.scores import split as divide
 
@@ -190,6 +190,7 @@ def run(
             created,
             fit,
             holdout,
+            judged_on=judging_day(created),
             ledger=ledger,
             split=divided,
             malicious=malicious,
@@ -237,12 +238,13 @@ def check(
     _require_ledger(document, ledger)
     target = Path(out) if out else Path("checks", f"{_as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
     replaces = refuse_existing(target, force)
-    from gate.api import check_release
+    from gate.api import check_release, judging_day
 
     holdout = _read("holdout", holdout_paths, document.policy)
     malicious = _read("malicious", malicious_paths, document.policy) if malicious_paths else None
     with _working("counting and judging"):
-        judged = check_release(stored, document, created, holdout, ledger=ledger, malicious=malicious)
+        day = judging_day(created)
+        judged = check_release(stored, document, created, holdout, judged_on=day, ledger=ledger, malicious=malicious)
     return _conclude(judged, None if dry_run else target, force, as_json, replaces)
 
 
@@ -691,7 +693,10 @@ def _render_history(history: History, format_: str, to_terminal: bool = False) -
 
 
 def _now() -> datetime:
-    """The time of the record. Read before any stage is: numpy stops with a traceback on a bad SOURCE_DATE_EPOCH."""
+    """The time of the record. Read before any stage is: numpy stops with a traceback on a bad SOURCE_DATE_EPOCH.
+
+    What expires is judged by the clock too (`api.judging_day`): whoever sets the variable revives no waiver.
+    """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     if epoch is None:
         return datetime.now(UTC)

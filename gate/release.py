@@ -14,7 +14,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -360,6 +360,7 @@ class Record(_Section):
     """Everything a report needs, without the data.
 
     Of a check, in which nothing was fitted, `fit` and `calibrator` are those of the release that was checked.
+    `judged_on` is the day by which waivers and ages were judged, where the policy has any.
     """
 
     schema_version: Literal[1]
@@ -367,6 +368,7 @@ class Record(_Section):
     tool: ToolSection
     release: str
     created: str
+    judged_on: str | None = None
     outcome: Outcome
     reason: str
     policy: PolicySection
@@ -396,6 +398,7 @@ def compose(
     *,
     release: str,
     created: datetime,
+    judged_on: date | None = None,
     version: str,
     libraries: dict[str, str] | None = None,
     document: Document,
@@ -421,6 +424,7 @@ def compose(
         tool=ToolSection(name="fpr-gate", version=version, libraries=libraries),
         release=release,
         created=created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        judged_on=judged_on.isoformat() if judged_on and judged_by_day(policy) else None,
         outcome=verdict.outcome,
         reason=verdict.reason,
         policy=PolicySection(
@@ -455,6 +459,11 @@ def compose(
         baseline=baseline_section(evidence.comparison) if evidence and evidence.comparison else None,
         exchangeability=ExchangeabilitySection(counts=scan.counts) if scan else None,
     )
+
+
+def judged_by_day(policy: Policy) -> bool:
+    """Whether the verdict depends on the day."""
+    return bool(policy.waivers) or policy.checks.freshness is not None
 
 
 def _fit(fit: Scores, calibrator: Calibrator, evidence: Evidence | None) -> FitSection:

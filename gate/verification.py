@@ -44,6 +44,7 @@ from gate.release import (
     detection_change_entry,
     detection_entry,
     finding_entry,
+    judged_by_day,
     manifest_of,
     parse_record,
     read_regular,
@@ -316,7 +317,7 @@ def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy
 
 def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
     evidence = evidence_of(policy, _thresholds(files, record), record)
-    verdict = judge(policy, evidence, _day(record))
+    verdict = judge(policy, evidence, _day(record, policy))
     again = [finding_entry(policy, finding) for finding in verdict.findings]
     unknown = [finding.check for finding in record.findings if finding.check not in {f.check for f in again}]
     if unknown:
@@ -678,11 +679,25 @@ def _refuse_impossible(record: Record) -> None:
         _require(record.reuse.use == earlier + 1, f"reuse.use must be {earlier + 1}, got {record.reuse.use}")
 
 
-def _day(record: Record) -> date:
+def _day(record: Record, policy: Policy) -> date:
+    """The day by which waivers and ages were judged: not before the record's own time."""
     try:
-        return datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).date()
+        created = datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).date()
     except ValueError:
         raise _CheckError(f"created must be a time such as 2026-03-01T12:00:00Z, got {record.created[:40]!r}") from None
+    _require(
+        (record.judged_on is not None) == judged_by_day(policy),
+        "judged_on must be recorded where the policy has waivers or a freshness, only there",
+    )
+    if record.judged_on is None:
+        return created
+    try:
+        day = date.fromisoformat(record.judged_on)
+        _require(day.isoformat() == record.judged_on, "judged_on must be written as 2026-03-01")
+    except ValueError:
+        raise _CheckError(f"judged_on must be a day such as 2026-03-01, got {record.judged_on[:40]!r}") from None
+    _require(day >= created, f"judged_on must not be before the record was created, got {day} and {created}")
+    return day
 
 
 # --- the reports --------------------------------------------------------------------------------------------

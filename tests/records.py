@@ -53,6 +53,7 @@ def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
     return compose(
         release="v2.4.0",
         created=NOON,
+        judged_on=NOON.date(),
         version="1.2.3",
         document=document,
         fit=Scores(np.arange(200_000) / 200_000, (Source("benign-fit.parquet", 250_000, 200_000),)),
