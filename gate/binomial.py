@@ -214,7 +214,7 @@ def effective_rows(
         return max(n / worth, at_least_deff), min(worth, n / at_least_deff)
     variance = clusters / (clusters - 1) * float(np.sum((counts - rate * sizes) ** 2)) / n**2
     deff = max(1.0, variance * n / spread, at_least_deff)
-    few_clusters = float(stdtrit(n - 1, 1 - alpha / 2) / stdtrit(clusters - 1, 1 - alpha / 2)) ** 2
+    few_clusters = float(stdtrit(n - 1, alpha / 2) / stdtrit(clusters - 1, alpha / 2)) ** 2
     return deff, min(n, n / deff * few_clusters)
 
 

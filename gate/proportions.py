@@ -47,7 +47,7 @@ def fisher(new: int, new_rows: int, old: int, old_rows: int) -> float:
 
 def wilson(k: float, n: float, alpha: float) -> Interval:
     """The score interval (Wilson 1927); its ends at k = 0 and k = n are exactly 0 and 1."""
-    z = NormalDist().inv_cdf(1 - alpha / 2)
+    z = -NormalDist().inv_cdf(alpha / 2)
     middle, half = k + z * z / 2, z * math.sqrt(k * (1 - k / n) + z * z / 4)
     low = 0.0 if k <= 0 else (middle - half) / (n + z * z)
     return low, 1.0 if k >= n else (middle + half) / (n + z * z)

@@ -127,19 +127,23 @@ def shared_rows(fit: Scores, holdout: Scores) -> tuple[int, float, float]:
 def _by_chance(sizes: NDArray[np.int64], values: NDArray[np.int64], n: int, total: int) -> tuple[float, float]:
     """Mean and deviation of the shared held-out rows where so many values have blocks of each size, two or more.
 
-    A held-out row is shared unless its whole block is held out: n less the rows of such blocks, single rows included.
+    They are the held-out rows of these blocks less those whose whole block is held out. Single rows are never shared:
+    counted in and taken out again, they would leave their rounding behind, which may be below zero.
     """
     most = next((c for c in range(1, total + 1) if (n / total) ** c < 1e-12), total)  # larger blocks are always shared
     within = sizes <= most
-    c = np.concatenate([[1], sizes[within]]).astype(np.float64)
-    m = np.concatenate([[total - int(sizes @ values)], values[within]]).astype(np.float64)
-    drawn = np.arange(2 * int(c.max()))
+    tied = float(sizes @ values)
+    c, m = sizes[within].astype(np.float64), values[within].astype(np.float64)
+    drawn = np.arange(2 * int(c.max(initial=1)))
     whole = np.concatenate([[1.0], np.cumprod(np.maximum(n - drawn, 0) / np.maximum(total - drawn, 1))])
-    alone = whole[c.astype(int)]  # the chance that a given block is held out whole
+    q, alone = n / total, whole[c.astype(int)]  # the chance that a row, and that a given block, is held out whole
     both = whole[np.add.outer(c, c).astype(int)] - np.outer(alone, alone)
     pairs = np.outer(m, m) - np.diag(m)
-    variance = np.sum(m * c**2 * alone * (1 - alone)) + np.sum(pairs * np.outer(c, c) * both)
-    return n - float(np.sum(m * c * alone)), math.sqrt(max(0.0, float(variance)))
+    of_rows = tied * q * (1 - q) * (total - tied) / max(1, total - 1)
+    of_blocks = np.sum(m * c**2 * alone * (1 - alone)) + np.sum(pairs * np.outer(c, c) * both)
+    together = np.sum(m * c**2 * alone * (1 - q) * (total - tied) / np.maximum(total - c, 1))
+    expected = float(np.sum(m * c * (q - alone)) + q * float(sizes[~within] @ values[~within]))
+    return expected, math.sqrt(max(0.0, of_rows + of_blocks - 2 * together))
 
 
 def _other_columns(fit: Scores, holdout: Scores) -> tuple[list[NDArray[Any]], list[NDArray[Any]]] | None:

@@ -64,7 +64,7 @@ clusters = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(clusters, st.floats(1, 50), st.sampled_from([0.05, 0.5, 0.001]))
+@given(clusters, st.floats(1, 50), st.sampled_from([0.05, 0.5, 0.001, 1e-20]))
 def test_groups_never_make_rows_worth_more(pairs: list[tuple[int, int]], carried: float, alpha: float) -> None:
     """The design effect is never below 1 nor below what a shallower target showed, and n* never above n / deff."""
     sizes, counts = np.array(pairs, dtype=np.float64).T

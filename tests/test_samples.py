@@ -14,14 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gate
 from gate import policy as policies
 from gate.errors import GateError
 from gate.evidence import measure_target
-from gate.samples import Ages, Overlap, Resolution, ages, overlap, refuse_identical, resolution, shared_rows, tie_block
+from gate.samples import (
+    Ages,
+    Overlap,
+    Resolution,
+    _by_chance,
+    ages,
+    overlap,
+    refuse_identical,
+    resolution,
+    shared_rows,
+    tie_block,
+)
 from gate.scores import Scores, from_object
 from gate.verdict import judge_floor, judge_freshness, judge_granularity, judge_overlap
 
@@ -60,8 +71,42 @@ def test_what_chance_shares_is_the_mean_over_every_division(pooled: list[float],
         fit = [value for i, value in enumerate(pooled) if i not in held]
         counts.append(sum(pooled[i] in fit for i in held))
     fit, holdout = pooled[n:], pooled[:n]
-    _, expected, _ = shared_rows(sample(fit), sample(holdout))
+    _, expected, deviation = shared_rows(sample(fit), sample(holdout))
     assert expected == pytest.approx(np.mean(counts), abs=1e-9)
+    assert deviation == pytest.approx(np.std(counts), abs=1e-6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(2, 10**7), st.integers(2, 10**7))
+@example(11, 14)
+@example(385, 482)
+@example(76_462, 86_504)
+def test_without_ties_chance_shares_nothing_whatever_the_sizes(fit_n: int, n: int) -> None:
+    """Not even a rounding error's worth, which may lie below zero."""
+    none = np.empty(0, dtype=np.int64)
+    assert _by_chance(none, none, n, n + fit_n) == (0.0, 0.0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.integers(2, 300), st.integers(1, 1_000), max_size=9), st.integers(0, 10**7), st.data())
+def test_what_chance_shares_lies_between_none_and_all_tied_rows(
+    blocks: dict[int, int], single: int, data: st.DataObject
+) -> None:
+    tied = sum(size * values for size, values in blocks.items())
+    total = tied + single + 2
+    n = data.draw(st.integers(1, total - 1))
+    sizes, values = (np.array(list(part), dtype=np.int64) for part in (blocks.keys(), blocks.values()))
+    expected, deviation = _by_chance(sizes, values, n, total)
+    assert 0 <= expected <= tied * n / total * (1 + 1e-12)
+    assert 0 <= deviation <= tied
+
+
+@pytest.mark.parametrize(("fit_n", "n"), [(11, 14), (385, 482), (76_462, 86_504)])
+def test_any_two_sample_sizes_come_to_a_record(fit_n: int, n: int) -> None:
+    rng = np.random.default_rng(n)
+    record = gate.run(rng.uniform(size=fit_n), rng.uniform(size=n), release="r").record
+    assert record.overlap is not None
+    assert (record.overlap.shared, record.overlap.expected, record.overlap.deviation) == (0, 0.0, 0.0)
 
 
 def test_the_deviation_is_that_of_many_divisions() -> None:
