@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from records import ATTACKS, NOON, PASSING, POLICY, RECORDS, record_of, with_text
+from records import ATTACKS, NOON, PASSING, POLICY, RECORDS, check, record_of, with_text
 from rich.cells import cell_len
 
 from gate import policy as policies
@@ -113,10 +113,52 @@ def test_junit_counts_only_what_blocks() -> None:
         assert int(suite.attrib["failures"]) == kinds[case].count("failure")
         assert int(suite.attrib["errors"]) == kinds[case].count("error")
     assert kinds == {
-        "fail": ["system-out", "system-out", "failure", "system-out"],
-        "inconclusive": ["system-out", "error", "error", "system-out"],
+        "fail": ["failure", "system-out", "system-out", "system-out"],
+        "inconclusive": ["error", "error", "system-out", "system-out"],
         "waived": ["system-out"] * 4,
     }
+
+
+def place(check: str, text: str) -> int | None:
+    """Where a check is first named; a target that passes is shown by its rate alone."""
+    found = re.search(rf"(?<![\w@./-]){re.escape(check)}(?![\w@./=])", text)
+    return found.start() if found else None
+
+
+@pytest.mark.parametrize("format_", ["text", "md", "html", "junit"])
+@given(st.data())
+@settings(max_examples=15, deadline=None)
+def test_blocking_findings_come_first(format_: str, data: st.DataObject) -> None:
+    """Whatever blocks: a proven violation is named before what is open, and both before anything else."""
+    whole = RECORDS["dropped"]
+    extra = [check(name, "pass", "apart", "words", None) for name in ("overlap", "floor", "granularity@0.01")]
+    findings = []
+    for finding in data.draw(st.permutations([*whole.findings, *extra])):
+        outcome = data.draw(st.sampled_from(["pass", "fail", "inconclusive"]))
+        blocks = outcome != "pass" and data.draw(st.booleans())
+        remedy = data.draw(st.sampled_from([None, "x"]))
+        words = {"outcome": outcome, "blocks": blocks, "required": blocks, "remedy": remedy}
+        findings.append(finding.model_copy(update=words))
+    record = whole.model_copy(update={"findings": tuple(findings), "reason": "x", "outcome": "fail"})
+    text = html._render(record, [], LIMITS[0]) if format_ == "html" else RENDERERS[format_](record)
+    ranks = [(not f.blocks, f.blocks and f.outcome != "fail") for f in findings]
+    places = [place(f.check, text) for f in findings]
+    assert all(at is not None for f, at in zip(findings, places, strict=True) if f.blocks)
+    shown = sorted((at, rank) for at, rank in zip(places, ranks, strict=True) if at is not None)
+    assert [rank for _, rank in shown] == sorted(rank for _, rank in shown)
+
+
+def test_what_passes_is_not_printed_as_if_all_did() -> None:
+    """`pass: granularity` beside a granularity that fails would mislead: there the names are whole."""
+    found = [check(f"granularity@{fpr}", outcome, "fine", "words", None) for fpr, outcome in GRANULARITY.items()]
+    for findings, line in ((found, "pass: granularity@0.1, granularity@0.001"), (found[::2], "pass: granularity")):
+        record = RECORDS["fail"].model_copy(update={"findings": (*RECORDS["fail"].findings, *findings)})
+        lines = terminal.render(record).splitlines()
+        assert line in lines
+        assert "data checks" not in "".join(lines)
+
+
+GRANULARITY = {"0.1": "pass", "0.01": "fail", "0.001": "pass"}
 
 
 @given(st.integers(20, 120), st.sampled_from(sorted(RECORDS)), st.booleans())

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decima
 
 from gate.errors import plural
 from gate.release import BaselineSection, ChangeEntry, DetectionChangeEntry, FindingEntry, Record
-from gate.report.rows import REASONS, beside, clean, grouped, p_value, percent, regrouped, standing
+from gate.report.rows import REASONS, beside, clean, grouped, in_order, p_value, percent, regrouped, standing
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,14 @@ class Changes:
 
 
 def detection_rows(record: Record, separator: str = ",") -> list[DetectionRow]:
-    """Every anchor that malicious rows were counted at."""
+    """Every anchor that malicious rows were counted at, those that block the release first."""
     if record.malicious is None:
         return []
     judged = {finding.target_fpr: finding for finding in record.findings if finding.check.startswith("tpr@")}
+    blocking = [finding.target_fpr for finding in in_order(judged.values()) if finding.blocks]
+    places = {fpr: place for place, fpr in enumerate(blocking)}
     rows = []
-    for entry in record.malicious.anchors:
+    for entry in sorted(record.malicious.anchors, key=lambda entry: places.get(entry.fpr, len(places))):
         finding = judged.get(entry.fpr)
         minimum = None if finding is None else finding.min_tpr
         rows.append(

@@ -14,7 +14,7 @@ from gate.errors import GateError, plural
 from gate.policy import Document, Location, Policy
 from gate.release import Record
 from gate.report import markdown
-from gate.report.rows import REASONS, clean
+from gate.report.rows import REASONS, clean, in_order
 from gate.report.templates import shortened
 
 MAX_SUMMARY_BYTES = 900 * 1024
@@ -44,7 +44,7 @@ def refusal(error: str) -> str:
 
 def errors(record: Record, policy_file: str | None) -> list[str]:
     """One error for every finding that blocks, at its line of the policy where that is a file of the repository."""
-    blocking = sorted((finding for finding in record.findings if finding.blocks), key=lambda f: f.outcome != "fail")
+    blocking = [finding for finding in in_order(record.findings) if finding.blocks]
     document = _document(record) if policy_file is not None else None
     shown = blocking if len(blocking) <= MAX_ANNOTATIONS else blocking[: MAX_ANNOTATIONS - 1]
     found = [

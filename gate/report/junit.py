@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from gate.release import Record
-from gate.report.rows import clean, standing
+from gate.report.rows import clean, in_order, standing
 
 
 def render(record: Record) -> str:
@@ -13,7 +13,7 @@ def render(record: Record) -> str:
     suite = ElementTree.Element("testsuite", name=f"gate {clean(record.release)}", timestamp=clean(record.created))
     kinds = {"fail": "failure", "inconclusive": "error"}
     totals = dict.fromkeys(kinds.values(), 0)
-    for finding in record.findings:
+    for finding in in_order(record.findings):
         case = ElementTree.SubElement(suite, "testcase", classname="gate", name=clean(finding.check))
         text = clean(". What would help: ".join(filter(None, [finding.message, finding.remedy])))
         kind = kinds.get(finding.outcome)

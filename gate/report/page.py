@@ -20,6 +20,7 @@ from gate.report.rows import (
     detection_findings,
     fpr_findings,
     headline,
+    in_order,
     other_rows,
     percent,
     regrouped,
@@ -28,7 +29,7 @@ from gate.report.rows import (
     shown_targets,
 )
 
-MOST = {"segments": 50, "remedied": 12, "remedies": 3}
+MOST = {"segments": 50, "blocking": 12, "unsettled": 12}
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,15 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
     targets, segments = rows(record, THIN_SPACE), segment_rows(record, THIN_SPACE)
     others = other_rows(record, THIN_SPACE)
     detection, baseline = detection_findings(record, THIN_SPACE), baseline_findings(record, THIN_SPACE)
-    judged = targets + detection + others + baseline + segments
+    judged = in_order(targets + detection + others + baseline + segments)
     changed = None if record.baseline is None else changes(record.baseline, record.kind, THIN_SPACE)
     halves: dict[str, Any] = {
         "targets": targets,
         "segments": segments,
         "others": others,
-        "remedies": by_remedy([row for row in judged if row.remedy and row.blocks]),
-        "remedied": [row for row in judged if row.remedy],
-        "settled": [row for row in targets if not row.remedy],
+        "blocking": [row for row in judged if row.blocks],
+        "unsettled": [row for row in judged if row.remedy and not row.blocks],
+        "settled": [row for row in targets if not row.remedy and not row.blocks],
         "detection": detection_rows(record, THIN_SPACE),
         "detection_checks": detection,
         "baseline_checks": baseline,
@@ -94,7 +95,8 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         shown = min(limit.entries, MOST.get(name, limit.entries))
         content[name] = entries[:shown]
         content[f"{name}_more"] = max(0, len(entries) - shown)
-    content["remedied"] = by_remedy(content["remedied"])
+    for name in ("blocking", "unsettled"):
+        content[name] = by_remedy(content[name])
     if record.segments is not None:  # all of which it counts, where its findings name the worst
         tests = len(record.segments.names) * len(record.segments.targets)
         content["segments_more"] = tests - len(content["segments"])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from gate.errors import visible
 from gate.release import FindingEntry, Record
@@ -129,6 +129,14 @@ def is_segment(finding: FindingEntry) -> bool:
     return finding.check.startswith("fpr@") and "/" in finding.check
 
 
+_Found = TypeVar("_Found", FindingEntry, Row)
+
+
+def in_order(findings: Iterable[_Found]) -> list[_Found]:
+    """What blocks the release first, a proven violation before what is open; the rest as the record has it."""
+    return sorted(findings, key=lambda f: (not f.blocks, f.blocks and f.outcome != "fail"))
+
+
 def fpr_findings(findings: Iterable[FindingEntry]) -> list[FprFinding]:
     """Those that have the numbers of an FPR check."""
     found = []
@@ -149,17 +157,17 @@ def fpr_findings(findings: Iterable[FindingEntry]) -> list[FprFinding]:
 
 
 def shown_targets(record: Record) -> list[FindingEntry]:
-    return [found.entry for found in fpr_findings(record.findings) if not is_segment(found.entry)]
+    return [found.entry for found in fpr_findings(in_order(record.findings)) if not is_segment(found.entry)]
 
 
 def rows(record: Record, separator: str = ",") -> list[Row]:
-    """The targets, in the order of the record."""
-    return [_fpr_row(found, separator) for found in fpr_findings(record.findings) if not is_segment(found.entry)]
+    """The targets, in the order of the record but for those that block."""
+    return numbered_rows(shown_targets(record), separator)
 
 
 def segment_rows(record: Record, separator: str = ",") -> list[Row]:
-    """The segments, in the order of the record, which is worst first."""
-    return [_fpr_row(found, separator) for found in fpr_findings(record.findings) if is_segment(found.entry)]
+    """The segments, in the order of the record, which is worst first, but for those that block."""
+    return numbered_rows(filter(is_segment, in_order(record.findings)), separator)
 
 
 def numbered_rows(findings: Iterable[FindingEntry], separator: str = ",") -> list[Row]:
@@ -170,7 +178,7 @@ def numbered_rows(findings: Iterable[FindingEntry], separator: str = ",") -> lis
 def other_rows(record: Record, separator: str = ",") -> list[Row]:
     """Everything else that was checked: the data, mostly."""
     numbered = {id(found.entry) for found in fpr_findings(record.findings)}
-    rest = [f for f in record.findings if id(f) not in numbered and not f.check.startswith(_APART)]
+    rest = [f for f in in_order(record.findings) if id(f) not in numbered and not f.check.startswith(_APART)]
     return [Row(**_words(f, separator)) for f in rest]
 
 
@@ -179,7 +187,7 @@ _APART = ("tpr", "baseline")
 
 def detection_findings(record: Record, separator: str = ",") -> list[Row]:
     """What is said of malicious rows, which has a place of its own: a detector can calibrate and detect nothing."""
-    return [Row(**_words(f, separator)) for f in record.findings if f.check.startswith("tpr")]
+    return [Row(**_words(f, separator)) for f in in_order(record.findings) if f.check.startswith("tpr")]
 
 
 def baseline_findings(record: Record, separator: str = ",") -> list[Row]:
@@ -240,12 +248,19 @@ def standing(finding: FindingEntry) -> str:
     return "waived" if finding.waived else "required" if finding.required else "advisory"
 
 
+def passed_checks(findings: list[Row]) -> list[str]:
+    """The names of the checks that pass, `granularity@0.1` and its like as one where all of them do."""
+    other = {row.check.partition("@")[0] for row in findings if row.outcome != "pass"}
+    kinds = [(row.check, row.check.partition("@")[0]) for row in findings if row.outcome == "pass"]
+    return list(dict.fromkeys(check if kind in other else kind for check, kind in kinds))
+
+
 def by_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
-    """What would help, once, with all findings that it would help."""
-    groups: dict[str, list[Row]] = {}
+    """What would help, with all findings of one outcome that it would help."""
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in findings:
-        groups.setdefault(row.remedy, []).append(row)
-    return list(groups.items())
+        groups.setdefault((row.remedy, row.outcome), []).append(row)
+    return [(remedy, helped) for (remedy, _), helped in groups.items()]
 
 
 # --- numbers ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gate.errors import plural
 from gate.release import BaselineSection, Record
 from gate.report.changes import Changes, DetectionRow, changes, detection_rows
 from gate.report.rows import (
@@ -21,14 +22,17 @@ from gate.report.rows import (
     clean,
     detection_findings,
     headline,
+    in_order,
     other_rows,
+    passed_checks,
     rows,
     segment_rows,
 )
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
-SEGMENTS = 10
-TOLD = ("reused", "counted")  # reasons of passing data checks that say more than their name
+SEGMENTS, SEGMENTS_TOLD = 10, 3
+BLOCKING = 12
+TOLD = ("reused", "counted")  # reasons of passing checks that say more than their name
 NAME = 20
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 
@@ -77,52 +81,27 @@ def text_of(buffer: io.StringIO) -> str:
 def render(record: Record, width: int = 80, color: bool = False) -> str:
     buffer = io.StringIO()
     console = console_on(buffer, width, color)
-    console.print(Text(headline(record), style=STYLES[record.outcome]))
-    console.print(Text(f"{inert(record.reason)}."))
-    sizes = f"{record.fit.n:,} benign rows to fit, {record.holdout.n:,} held out"
-    if record.kind == "check":
-        sizes = f"nothing fitted, {record.holdout.n:,} benign rows checked"
-    console.print(
-        Text(
-            f"{'check of' if record.kind == 'check' else 'release'} {inert(record.release)}, "
-            f"policy {inert(record.policy.name)}, rule {inert(record.policy.rule)}, {sizes}",
-            style="dim",
-        )
-    )
-    console.print()
+    _print_verdict(console, record)
     targets, segments = rows(record), segment_rows(record)
     others, apart = other_rows(record), [*detection_findings(record), *baseline_findings(record)]
+    told = [*targets, *apart, *others, *segments[:SEGMENTS_TOLD]]
+    blocking = [row for row in in_order(told) if row.blocks][:BLOCKING]
+    _print_remedies(console, blocking)
+    more = sum(finding.blocks for finding in record.findings) - len(blocking)
+    if more:
+        console.print(Text(f"\nand {plural(more, 'more finding')} against this release, which verdict.json lists"))
+    console.print()
     _print_numbers(console, targets, "target", [row.target for row in targets])
     if targets:
         rates = ", ".join(f"{row.target} = {row.target_one_in}" for row in targets)
         console.print(Text(rates, style="dim"))
-    if segments:
-        shown = segments[:SEGMENTS]
-        console.print()
-        _print_numbers(console, shown, "segment", [_segment(row) for row in shown])
-        counted = record.segments
-        tests = len(counted.names) * len(counted.targets) if counted else len(segments)
-        if tests > len(shown):
-            console.print(Text(f"and {tests - len(shown):,} more segments, which verdict.json lists"))
+    _print_segments(console, record, segments[:SEGMENTS])
     detection = detection_rows(record)
     if detection:
         console.print()
         _print_detection(console, detection)
-    settled = [row for row in others if not row.remedy]
-    told = [row for row in settled if row.outcome != "pass" or row.reason in TOLD]
-    for row in [*(row for row in apart if not row.remedy), *told]:
-        console.print()
-        console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
-    names = ", ".join(dict.fromkeys(inert(row.check).partition("@")[0] for row in settled if row not in told))
-    if names:
-        console.print()
-        console.print(Text.assemble("data checks: ", ("pass", STYLES["pass"]), f" ({names})"))
-    for remedy, findings in by_remedy([row for row in [*targets, *apart, *others, *segments[:3]] if row.remedy]):
-        console.print()
-        for row in findings:
-            heading = f"{inert(row.check)}: {row.outcome}"
-            console.print(Text.assemble((heading, STYLES[row.outcome]), f": {inert(row.message)}."))
-        console.print(Text.assemble(("What would help: ", "bold"), f"{inert(remedy)}."))
+    _print_remedies(console, [row for row in told if row.remedy and not row.blocks])
+    _print_settled(console, apart, others)
     if record.baseline is not None:
         console.print()
         _print_changes(console, changes(record.baseline, record.kind))
@@ -138,6 +117,57 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
             )
         )
     return text_of(buffer)
+
+
+def _print_verdict(console: Console, record: Record) -> None:
+    console.print(Text(headline(record), style=STYLES[record.outcome]))
+    console.print(Text(f"{inert(record.reason)}."))
+    sizes = f"{record.fit.n:,} benign rows to fit, {record.holdout.n:,} held out"
+    if record.kind == "check":
+        sizes = f"nothing fitted, {record.holdout.n:,} benign rows checked"
+    console.print(
+        Text(
+            f"{'check of' if record.kind == 'check' else 'release'} {inert(record.release)}, "
+            f"policy {inert(record.policy.name)}, rule {inert(record.policy.rule)}, {sizes}",
+            style="dim",
+        )
+    )
+
+
+def _print_segments(console: Console, record: Record, shown: list[Row]) -> None:
+    if not shown:
+        return
+    console.print()
+    _print_numbers(console, shown, "segment", [_segment(row) for row in shown])
+    counted = record.segments
+    tests = len(counted.names) * len(counted.targets) if counted else len(segment_rows(record))
+    if tests > len(shown):
+        console.print(Text(f"and {tests - len(shown):,} more segments, which verdict.json lists"))
+
+
+def _print_remedies(console: Console, findings: list[Row]) -> None:
+    """Findings with what would help them."""
+    for remedy, helped in by_remedy(findings):
+        console.print()
+        for row in helped:
+            aside = "" if row.blocks else f" ({row.standing})"
+            heading = f"{inert(row.check)}: {row.outcome}{aside}"
+            console.print(Text.assemble((heading, STYLES[row.outcome]), f": {inert(row.message)}."))
+        if remedy:
+            console.print(Text.assemble(("What would help: ", "bold"), f"{inert(remedy)}."))
+
+
+def _print_settled(console: Console, apart: list[Row], others: list[Row]) -> None:
+    """What needs no remedy: in a sentence where that says more than a name, the rest by name."""
+    settled = [row for row in [*apart, *others] if not row.remedy and not row.blocks]
+    told = [row for row in settled if row in apart or row.outcome != "pass" or row.reason in TOLD]
+    for row in told:
+        console.print()
+        console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
+    names = [inert(name) for name in passed_checks(others) if name not in {row.check for row in told}]
+    if names:
+        console.print()
+        console.print(Text.assemble(("pass", STYLES["pass"]), f": {', '.join(names)}"))
 
 
 def render_changes(section: BaselineSection, record: Record, width: int = 80, color: bool = False) -> str:
