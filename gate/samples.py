@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gate.contract import Floats
 from gate.errors import GateError
-from gate.scores import Scores, number_alike, shared_names
+from gate.scores import Scores, find_copy, number_alike, shared_names
 
 EPOCH = date(1970, 1, 1)
 DAY = 86_400_000_000  # in microseconds
@@ -71,6 +71,14 @@ class Ages:
 
 def refuse_identical(fit: Scores, holdout: Scores) -> None:
     """The same rows on both sides hold nothing out; whatever they showed would be no evidence."""
+    copy = None
+    if fit.pieces is not holdout.pieces:  # of one sample that was split they are the same
+        copy = find_copy([piece.file for sample in (fit, holdout) for piece in sample.pieces if piece.taken])
+    if copy is not None:
+        raise GateError(
+            f"{copy[1]}: must hold other rows than the fit sample, got the same bytes as in {copy[0]}; hold out rows "
+            "that the calibrator is not fitted on"
+        )
     same_rows = fit.ids is None or holdout.ids is None or fit.rows_sha256 == holdout.rows_sha256
     if len(fit) == len(holdout) and same_rows and np.array_equal(fit.ordered, holdout.ordered):
         raise GateError(

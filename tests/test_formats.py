@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -110,12 +111,12 @@ def test_every_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
     assert [(s.path, s.rows, s.benign) for s in scores.sources] == [(str(path), ROWS, len(BENIGN))]
 
 
-def test_a_directory_is_read_whole_without_hidden_files(tmp_path: Path) -> None:
+def test_a_directory_is_read_whole_without_markers(tmp_path: Path) -> None:
     half = ROWS // 2
     (tmp_path / "deep").mkdir()
     pa.parquet.write_table(TABLE.slice(0, half), tmp_path / "a.parquet")
     pa.feather.write_feather(TABLE.slice(half), str(tmp_path / "deep" / "b.feather"))
-    for hidden in ("_SUCCESS", ".c.csv", "_tmp.parquet", "notes.txt"):
+    for hidden in ("_SUCCESS", ".c.csv", "deep/.c.crc", "notes.md"):
         (tmp_path / hidden).write_text("not scores")
     scores = read([str(tmp_path)], COLUMNS, DOMAIN)
     same(scores)
@@ -154,7 +155,7 @@ class TestOtherFilesystems:
     """Stores that are no disk of this machine, stood in for by a filesystem that lives in this process."""
 
     @pytest.fixture(autouse=True)
-    def store(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def filesystem(self, monkeypatch: pytest.MonkeyPatch) -> Any:
         filesystem = pa.fs._MockFileSystem()
         filesystem.create_dir("bucket/day=1")
         for name, make in (FORMATS | PACKED).items():
@@ -167,14 +168,18 @@ class TestOtherFilesystems:
                 return filesystem, uri.removeprefix("s3://")
 
         monkeypatch.setattr(pa.fs, "FileSystem", Uris)
+        return filesystem
 
     @pytest.mark.parametrize("name", [*FORMATS, *PACKED])
     def test_every_format(self, name: str) -> None:
         same(read([f"s3://bucket/day=1/{name}"], COLUMNS, DOMAIN))
 
-    def test_a_directory(self) -> None:
+    def test_a_directory(self, filesystem: Any) -> None:
+        alike = [name for name in FORMATS | PACKED if "ndjson" in name]  # the same bytes as .jsonl
+        for name in alike:
+            filesystem.delete_file(f"bucket/day=1/{name}")
         scores = read(["s3://bucket"], Columns(group="day"), DOMAIN)
-        assert len(scores) == ROWS * len(FORMATS | PACKED)
+        assert len(scores) == ROWS * (len(FORMATS | PACKED) - len(alike))
         assert len(scores.group_sizes) == 1
 
     def test_what_is_not_there(self) -> None:

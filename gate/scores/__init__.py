@@ -1,6 +1,7 @@
 """The scores: files in, raw scores of benign (or malicious) rows out as read-only float64; counted, never judged."""
 
 from gate.scores.columns import number_alike, shared_names
+from gate.scores.files import find_copy
 from gate.scores.formats import write_parquet
 from gate.scores.labels import Kind
 from gate.scores.sample import Scores, Source, from_object, read
@@ -11,6 +12,7 @@ __all__ = [
     "Scores",
     "Source",
     "Split",
+    "find_copy",
     "from_object",
     "match",
     "number_alike",

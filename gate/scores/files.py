@@ -1,70 +1,292 @@
-"""The files: where the rows are that one argument names; their content is not looked at."""
+"""The files: where the rows are that one argument names. Whatever may hold rows is read or refused, the rest named."""
 
 from __future__ import annotations
 
+import fnmatch
 import glob
+import hashlib
 import os
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs
 
-from gate.errors import GateError
+from gate.errors import GateError, plural
 from gate.scores.formats import READERS, File
 from gate.scores.wording import reason_of
 
+MARKERS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "*.crc", "*.md")
+TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+END = 1 << 16  # bytes
 
-def find(argument: str) -> list[File]:
+
+@dataclass(frozen=True)
+class Found:
+    """The files that one argument names, and what lies among them and was left out: each name with why."""
+
+    files: tuple[File, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+def find(argument: str) -> Found:
     """The files that one argument names: a file, a directory, a pattern, a URI, or `-` for numbers on stdin."""
     if argument == "-":
-        return [File("stdin.csv", argument)]
+        return Found((File("stdin.csv", argument),))
     if "://" in argument:
         return _find_remote(argument)
-    if not os.path.exists(argument) and any(char in argument for char in "*?["):
-        found = sorted(name for name in glob.glob(argument, recursive=True) if os.path.isfile(name))
-        if not found:
-            raise GateError(f"{argument}: must match at least one file, got none; check the pattern")
-        return [File(name, name) for name in found]
-    if not os.path.isdir(argument):
-        return [File(argument, argument)]
-    inside = (os.path.join(folder, name) for folder, _, names in os.walk(argument) for name in names)
-    return _of_directory(argument, [File(path, path) for path in sorted(inside)])
-
-
-def _find_remote(uri: str) -> list[File]:
-    try:
-        filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
-        if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
-            return [replace(file, name=file.name.replace(path, uri, 1)) for file in find(path)]
-        kind = filesystem.get_file_info(path).type
-        if kind == pyarrow.fs.FileType.File:
-            return [File(uri, path, remote=filesystem)]
-        if kind == pyarrow.fs.FileType.NotFound:
-            raise GateError(f"{uri}: must exist, got no such file; check the name")
-        listing = filesystem.get_file_info(pyarrow.fs.FileSelector(path, recursive=True))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise GateError(f"{uri}: must be a file or directory that can be read, got: {reason_of(error)}") from None
-    paths = sorted(info.path for info in listing if info.type == pyarrow.fs.FileType.File)
-    return _of_directory(uri, [File(uri.rstrip("/") + p.removeprefix(path), p, remote=filesystem) for p in paths])
-
-
-def _of_directory(name: str, files: list[File]) -> list[File]:
-    """The score files of a directory, without hidden ones, and with the keys that their paths carry (`label=0`)."""
-    found = []
-    for file in files:
-        below = file.name.removeprefix(name).strip("/").split("/")
-        if file.suffix in READERS and not any(part.startswith((".", "_")) for part in below):
-            keys = dict(part.split("=", 1) for part in below[:-1] if "=" in part)
-            found.append(replace(file, keys={key: unquote(value) for key, value in keys.items()}))
-    if not found:
-        raise GateError(f"{name}: must hold score files ({', '.join(READERS)}), got none; name another directory")
+    found = _find_matching(argument) if glob.has_magic(argument) else _find_named(argument)
+    for folder in {os.path.dirname(path) for f in found.files for path in (os.path.abspath(f), os.path.realpath(f))}:
+        _refuse_table(argument, folder)
     return found
 
 
-def refuse_repeated(file: File, seen: dict[str, str]) -> None:
+def _find_named(name: str) -> Found:
+    if not os.path.isdir(name):
+        return Found((File(name, name),))
+    paths = [os.path.join(folder, each) for folder, names in _walk(name) for each in names]
+    return _sort_out(name, [File(path, path) for path in sorted(paths)])
+
+
+def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
+    """Every folder from this one down, through links too, with its files; a hidden folder is named like a file."""
+    seen: dict[str, str] = {}
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        real = os.path.realpath(folder)
+        if real in seen:
+            raise GateError(f"{folder}: must be read once, got the same folder again as {seen[real]}; remove the link")
+        seen[real] = folder
+        entries = _list_folder(folder)
+        inner = [name for name, is_folder in entries.items() if is_folder and not name.startswith(".")]
+        folders += [os.path.join(folder, name) for name in inner]
+        yield folder, [name for name in entries if name not in inner]
+
+
+def _list_folder(folder: str) -> dict[str, bool]:
+    """The names in a folder, and which are folders."""
+    try:
+        with os.scandir(folder or ".") as entries:
+            return {entry.name: entry.is_dir() for entry in sorted(entries, key=lambda entry: entry.name)}
+    except OSError as error:
+        raise GateError(
+            f"{folder or '.'}: must be a folder that can be listed, got: {reason_of(error)}; "
+            "allow this user to read it or move it elsewhere"
+        ) from None
+
+
+def _find_matching(pattern: str) -> Found:
+    """The files that a pattern matches, and folders whole; a file of the pattern's own name takes its place alone."""
+    matched, passed = _expand(pattern)
+    if os.path.lexists(pattern):
+        others = [name for name in matched if name != pattern]
+        if others:
+            raise GateError(
+                f"{pattern}: must be a file or a pattern, got a file of this name and {plural(len(others), 'other')} "
+                f"that it matches as a pattern ({others[0]}); rename the file"
+            )
+        return _find_named(pattern)
+    parts = pattern.split("/")
+    base = "/".join(parts[: next(i for i, part in enumerate(parts) if glob.has_magic(part))])
+    files: dict[str, File] = {}
+    skipped = dict.fromkeys(passed, "not matched by the pattern")
+    for name in matched:
+        if os.path.isdir(name):
+            found = _find_named(name)
+        elif _is_marker(name):
+            found = Found((), ((name, "a marker"),))
+        else:
+            found = Found((File(name, name),))
+        files |= {file.path: replace(file, keys=_keys(base, file)) for file in found.files}
+        skipped |= dict(found.skipped)
+    if not files:
+        raise GateError(f"{pattern}: must match at least one file, got none; check the pattern")
+    left_out = sorted((name, why) for name, why in skipped.items() if name not in files)
+    return Found(tuple(files[path] for path in sorted(files)), tuple(left_out))
+
+
+def _expand(pattern: str) -> tuple[list[str], list[str]]:
+    """What a pattern matches, and what may hold rows and is passed over in the folders that it looks into.
+
+    `glob` would say nothing of a folder that it cannot list.
+    """
+    found, passed = ["/" if pattern.startswith("/") else ""], []
+    parts = [part for part in pattern.split("/") if part]
+    for i, part in enumerate(parts):
+        folders = [name for name in found if not name or os.path.isdir(name)]
+        if part == "**":
+            found = [folder for top in folders for folder, _ in _walk(top)] if i < len(parts) - 1 else folders
+            continue
+        if not glob.has_magic(part):
+            found = [path for folder in folders if os.path.lexists(path := os.path.join(folder, part))]
+            continue
+        found = []
+        for folder in dict.fromkeys(folders):
+            for name, is_folder in _list_folder(folder).items():
+                path = os.path.join(folder, name)
+                if fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith(".")):
+                    found.append(path)
+                elif (is_folder and parts[i - 1 : i] != ["**"]) or _suffix(name) in READERS:
+                    passed.append(path)
+    return found, passed
+
+
+def _find_remote(uri: str) -> Found:
+    try:
+        filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
+        if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
+            found = find(path)
+            return replace(found, files=tuple(replace(f, name=f.name.replace(path, uri, 1)) for f in found.files))
+        info = filesystem.get_file_info(path)
+        if info.type == pyarrow.fs.FileType.File:
+            return Found((File(uri, path, remote=filesystem, size=info.size),))
+        if info.type == pyarrow.fs.FileType.NotFound:
+            hint = "name the folder: only local files have patterns" if glob.has_magic(uri) else "check the name"
+            raise GateError(f"{uri}: must exist, got no such file; {hint}")
+        listing = filesystem.get_file_info(pyarrow.fs.FileSelector(path, recursive=True))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise GateError(f"{uri}: must be a file or directory that can be read, got: {reason_of(error)}") from None
+    top = uri.rstrip("/")
+    files = [
+        File(top + info.path.removeprefix(path.rstrip("/")), info.path, remote=filesystem, size=info.size)
+        for info in sorted(listing, key=lambda info: info.path)
+        if info.type != pyarrow.fs.FileType.Directory
+    ]
+    return _sort_out(uri, files)
+
+
+def _refuse_table(argument: str, folder: str) -> None:
+    """Neither the folder nor one above it may be of a format that keeps the rows it has deleted in its files."""
+    for place in (folder, *map(str, PurePath(folder).parents)):
+        for mark, kind in TABLES.items():
+            if os.path.isdir(os.path.join(place, mark)):
+                raise _table_error(argument, kind)
+        if glob.glob(os.path.join(glob.escape(place), "metadata", "*.metadata.json*")):
+            raise _table_error(argument, "Iceberg")
+
+
+def _table_error(argument: str, kind: str) -> GateError:
+    return GateError(
+        f"{argument}: must hold the rows that count and no others, got the files of a table in {kind} format, which "
+        "keeps deleted rows; read the table with its own reader, write it as Parquet and name that"
+    )
+
+
+def _sort_out(name: str, files: list[File]) -> Found:
+    """The score files of a directory, with the keys that their paths carry (`label=0`), and what is no data."""
+    found, skipped = [], {}
+    for file in files:
+        below = _below(name, file)
+        for mark in TABLES.keys() & {*below}:
+            raise _table_error(name, TABLES[mark])
+        if below[-2:-1] == ["metadata"] and fnmatch.fnmatchcase(below[-1], "*.metadata.json*"):
+            raise _table_error(name, "Iceberg")
+    for file in files:
+        below = _below(name, file)
+        hidden = next((i for i, part in enumerate(below) if part.startswith(".")), None)
+        private = next((part for part in below if part.startswith("_") and "=" not in part), None)
+        if hidden is not None:
+            skipped["/".join(below[: hidden + 1])] = "hidden"
+        elif _is_marker(file.name):
+            skipped["/".join(below)] = "a marker"
+        elif file.suffix not in READERS and _is_empty(file):
+            skipped["/".join(below)] = "empty"
+        elif private is not None:
+            raise GateError(
+                f"{file}: must be left out or read, got {private!r}, which other tools leave out because of its `_`; "
+                "rename it or move it elsewhere"
+            )
+        elif file.suffix not in READERS:
+            must = f"must end in one of {', '.join(READERS)} (or these with .gz), got {file.suffix or 'no suffix'}"
+            raise GateError(f"{file}: {must}; convert it, or move it elsewhere if it holds no scores")
+        elif file.remote is None and not os.path.isfile(file.path):
+            raise GateError(f"{file}: must be a file, got a broken link or a device; restore or remove it")
+        else:
+            found.append(replace(file, keys=_keys(name, file)))
+    if not found:
+        raise GateError(f"{name}: must hold score files ({', '.join(READERS)}), got none; name another directory")
+    return Found(tuple(found), tuple(sorted(skipped.items())))
+
+
+def _suffix(name: str) -> str:
+    return File(name, name).suffix
+
+
+def _is_marker(name: str) -> bool:
+    return _suffix(name) not in READERS and any(fnmatch.fnmatchcase(PurePath(name).name, each) for each in MARKERS)
+
+
+def _is_empty(file: File) -> bool:
+    return _size(file) == 0 if file.remote is not None or os.path.isfile(file.path) else False
+
+
+def _below(folder: str, file: File) -> list[str]:
+    return file.name.removeprefix(folder).strip("/").split("/")
+
+
+def _keys(folder: str, file: File) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for part in _below(folder, file)[:-1]:
+        key, equals, value = part.partition("=")
+        if equals and keys.setdefault(key, unquote(value)) != unquote(value):
+            raise GateError(
+                f"{file}: must have one {key!r} in its path, got {keys[key]!r} and {unquote(value)!r}; rename a folder"
+            )
+    return keys
+
+
+def refuse_repeated(file: File, seen: dict[Hashable, str]) -> None:
     """Rows read twice would count twice, and make every interval too narrow."""
-    place = file.path if file.remote is not None or file.path == "-" else os.path.realpath(file.path)
+    place: Hashable = file.path
+    if file.remote is None and file.path != "-":
+        try:
+            status = os.stat(file.path)
+        except OSError:
+            return  # which reading says better
+        place = (status.st_dev, status.st_ino)  # hard and symbolic links have those of their file
     if place in seen:
         raise GateError(f"{file}: must be read once, got the same file again as {seen[place]}; name it once")
     seen[place] = str(file)
+
+
+def find_copy(files: Iterable[File]) -> tuple[File, File] | None:
+    """The first two files that hold the same bytes; only those alike in size and at their ends are read whole."""
+    groups = [[file for file in files if file.path not in ("", "-")]]  # neither an object in memory nor stdin
+    for trait in (_size, _ends, _digest):
+        groups = [alike for group in groups for alike in _alike(group, trait)]
+    return (groups[0][0], groups[0][1]) if groups else None
+
+
+def _alike(files: list[File], trait: Callable[[File], Hashable]) -> list[list[File]]:
+    groups: dict[Hashable, list[File]] = {}
+    for file in files:
+        try:
+            groups.setdefault(trait(file), []).append(file)
+        except (OSError, pa.ArrowException) as error:
+            raise GateError(f"{file}: must be readable, got: {reason_of(error)}; leave it in place") from None
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _size(file: File) -> int | None:
+    return os.stat(file.path).st_size if file.remote is None else file.size
+
+
+def _raw(file: File) -> Any:
+    return pa.OSFile(file.path) if file.remote is None else file.remote.open_input_file(file.path)
+
+
+def _ends(file: File) -> tuple[bytes, bytes]:
+    with _raw(file) as source:
+        return source.read_at(END, 0), source.read_at(END, max(0, source.size() - END))
+
+
+def _digest(file: File) -> bytes:
+    digest = hashlib.sha256()
+    with _raw(file) as source:
+        while piece := source.read(1 << 20):
+            digest.update(piece)
+    return digest.digest()

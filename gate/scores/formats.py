@@ -43,6 +43,7 @@ class File:
     keys: Mapping[str, str] = field(default_factory=dict)
     remote: Any = None  # the filesystem of `path`, where that is not this machine's
     segment: str | None = None  # the column of segments, which has few distinct values
+    size: int | None = None  # in bytes, where a listing gave it
 
     def __str__(self) -> str:
         return self.name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,10 +28,10 @@ from gate.scores.columns import (
     refuse_outside,
     to_float64,
 )
-from gate.scores.files import find, refuse_repeated
+from gate.scores.files import find, find_copy, refuse_repeated
 from gate.scores.formats import File, Table, list_wanted, one_dimensional, pick, read_file, require
 from gate.scores.labels import Kind, take_rows
-from gate.scores.wording import reason_of
+from gate.scores.wording import reason_of, show
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,15 @@ class Source:
     path: str
     rows: int
     benign: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file, or an object in memory, that held rows; `taken` of them are benign, or malicious, as asked."""
+
+    file: File
+    rows: int
+    taken: int
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ class Scores:
     segment_names: tuple[str, ...] = ()
     timestamps: NDArray[np.int64] | None = None  # microseconds since 1970, in UTC
     kind: Kind = "benign"
+    pieces: tuple[Piece, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()  # what lay among the files and was not read, each name with why
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -88,7 +99,10 @@ class Scores:
         """What was read, in one line."""
         rows = sum(source.rows for source in self.sources)
         others = f", {rows - len(self):,} of other labels" if rows > len(self) else ""
-        return f"{plural(rows, 'row')} from {self.files}: {len(self):,} {self.kind}{others}, none refused"
+        spread = f" ({plural(len(self.pieces), 'file')} with rows)" if len(self.pieces) > len(self.sources) else ""
+        return f"{plural(rows, 'row')} from {self.files}{spread}: {len(self):,} {self.kind}{others}, none refused" + (
+            f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
+        )
 
     @property
     def files(self) -> str:
@@ -108,22 +122,36 @@ class Scores:
         return hashlib.sha256(self.ordered.astype("<f8", copy=False).data).hexdigest()
 
 
+def _list_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
+    """How many, and of each reason the first few names."""
+    reasons = dict.fromkeys(why for _, why in skipped)
+    names = {why: [show(name) for name, of in skipped if of == why] for why in reasons}
+    more = {why: f" and {len(some) - 5:,} more" if len(some) > 5 else "" for why, some in names.items()}
+    return f"{len(skipped):,}: " + "; ".join(f"{why}: {', '.join(names[why][:5])}{more[why]}" for why in reasons)
+
+
 def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
     """Read the benign scores of one or more files, or raise at the first row that is not a score.
 
     The malicious ones are those of the other rows: of all of them where the policy names no label column.
     """
-    parts, sources = [], []
-    seen: dict[str, str] = {}
+    parts, sources, pieces = [], [], []
+    skipped: list[tuple[str, str]] = []
+    seen: dict[Hashable, str] = {}
     for path in paths:
-        files = find(path)
-        for file in files:
+        found = find(path)
+        for file in found.files:
             refuse_repeated(file, seen)
-        alone = len(files) == 1
-        found = [_sample(file, read_file(file, columns), columns, domain, kind, alone) for file in files]
-        sources.append(_source(path, found, kind))
-        parts += found
-    return _join(parts, tuple(sources), kind)
+        alone = len(found.files) == 1
+        read_now = [_sample(file, read_file(file, columns), columns, domain, kind, alone) for file in found.files]
+        sources.append(_source(path, read_now, kind))
+        pieces += [_piece(file, part) for file, part in zip(found.files, read_now, strict=True) if part.rows]
+        skipped += found.skipped
+        parts += read_now
+    copy = find_copy(piece.file for piece in pieces)
+    if copy is not None:
+        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+    return replace(_join(parts, tuple(sources), kind), pieces=tuple(pieces), skipped=tuple(skipped))
 
 
 def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
@@ -138,10 +166,11 @@ def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, flo
         return read([os.fspath(data)], columns, domain, kind)
     if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
         return read([os.fspath(path) for path in data], columns, domain, kind)
-    place = File(name, name)
+    place = File(name, "")
     table = _columns_of(data, list_wanted(columns), place)
     part = _sample(place, table, columns, domain, kind, alone=True)
-    return _join([part], (_source(name, [part], kind),), kind)
+    scores = _join([part], (_source(name, [part], kind),), kind)
+    return replace(scores, pieces=(_piece(place, part),))
 
 
 def _columns_of(data: Any, names: list[str], place: File) -> Table:
@@ -194,6 +223,10 @@ def _sample(
     if columns.timestamp is not None:
         times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
     return _Sample(len(table[columns.score]), values, groups, ids, segments, times)
+
+
+def _piece(file: File, part: _Sample) -> Piece:
+    return Piece(file, part.rows, len(part.values))
 
 
 def _source(path: str, parts: list[_Sample], kind: Kind) -> Source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -118,14 +118,12 @@ def _part(scores: Scores, rows: NDArray[np.bool_]) -> Scores:
         kept, groups = np.unique(groups[rows], return_inverse=True)
         groups = groups.astype(np.int64)
         group_names = None if group_names is None else group_names.take(pa.array(kept))
-    return Scores(
-        scores.values[rows],
-        scores.sources,
-        groups,
-        None if scores.ids is None else scores.ids.filter(pa.array(rows)),
-        group_names,
-        None if scores.segments is None else scores.segments[rows],
-        scores.segment_names,
-        None if scores.timestamps is None else scores.timestamps[rows],
-        scores.kind,
+    return replace(
+        scores,
+        values=scores.values[rows],
+        groups=groups,
+        ids=None if scores.ids is None else scores.ids.filter(pa.array(rows)),
+        group_names=group_names,
+        segments=None if scores.segments is None else scores.segments[rows],
+        timestamps=None if scores.timestamps is None else scores.timestamps[rows],
     )
