@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import commands
 import jsonschema
 import numpy as np
 import pytest
 import yaml
+from commands import GATE
 from rich.cells import cell_len
 
-GATE = [sys.executable, "-m", "gate"]
 RELEASE_FILES = [
     "calibrator.joblib",
     "calibrator.json",
@@ -57,17 +58,17 @@ def gate(
     *args: str,
     cwd: Path,
     env: Mapping[str, str] | None = None,
-    command: Sequence[str] = GATE,
-    stdout: int = subprocess.PIPE,
-    stderr: int = subprocess.PIPE,
+    command: Sequence[str] | None = None,
+    stdout: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
+    if command is None:
+        return commands.gate(*args, cwd=cwd, env={**CLEAN, **(env or {})}, stdout=stdout)
     return subprocess.run(
         [*command, *args],
         cwd=cwd,
         env={**CLEAN, **(env or {})},
         stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
+        capture_output=True,
         encoding="utf-8",
         timeout=120,
     )
@@ -77,23 +78,16 @@ def on_terminal(*args: str, cwd: Path, width: int, env: Mapping[str, str] | None
     """Run with a terminal of this width as stdout; the exit code and what the terminal was sent."""
     screen, process_side = pty.openpty()
     fcntl.ioctl(process_side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    with subprocess.Popen(
-        [*GATE, *args],
-        cwd=cwd,
-        env={**CLEAN, "TERM": "xterm", **(env or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=process_side,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        os.close(process_side)
-        sent = b""
-        try:
-            while part := os.read(screen, 65536):
-                sent += part
-        except OSError:  # how a terminal says that its other side is closed
-            pass
-        os.close(screen)
-    return process.returncode, sent.decode().replace("\r\n", "\n")
+    process = commands.start(*args, cwd=cwd, env={**CLEAN, "TERM": "xterm", **(env or {})}, stdout=process_side)
+    os.close(process_side)
+    sent = b""
+    try:
+        while part := os.read(screen, 65536):
+            sent += part
+    except OSError:  # how a terminal says that its other side is closed
+        pass
+    os.close(screen)
+    return process.wait(), sent.decode().replace("\r\n", "\n")
 
 
 def write_inputs(directory: Path, reverse: bool = False) -> None:

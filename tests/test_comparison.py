@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -14,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -380,9 +380,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def gate(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "GITHUB_ACTIONS", "SOURCE_DATE_EPOCH")}
-    return subprocess.run(
-        [sys.executable, "-m", "gate", *args], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
-    )
+    return commands.gate(*args, cwd=cwd, env=environment)
 
 
 NEW = ["--policy", "policy.yaml", "--release", "v3", "--fit", "new-fit.parquet", "--holdout", "new-holdout.parquet"]

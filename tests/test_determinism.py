@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -49,16 +48,8 @@ def write_inputs(place: Path, seed: int | None = None) -> None:
 
 def run(place: Path, env: dict[str, str]) -> dict[str, bytes]:
     args = ["run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.parquet", "--holdout", "holdout.parquet"]
-    subprocess.run(
-        [sys.executable, "-m", "gate", *args, "--ledger", "ledger.jsonl"],
-        cwd=place,
-        env={**os.environ, "SOURCE_DATE_EPOCH": "1767225600", **env},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        check=True,
-        timeout=120,
-    )
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600", **env}
+    commands.gate(*args, "--ledger", "ledger.jsonl", cwd=place, env=environment).check_returncode()
     return {path.name: path.read_bytes() for path in (place / "releases" / "v1").iterdir()}
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import commands
 import numpy as np
 import pytest
 from benchmarks.kill_loop import GATE, STOPS, is_ready, kill_loop, snapshot, start, wait, write_inputs
@@ -24,8 +25,11 @@ def gate(
     cwd: Path,
     preexec: Callable[[], None] | None = None,
     env: dict[str, str] | None = None,
-    command: list[str] = GATE,
+    command: list[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
+    if command is None and preexec is None:
+        return commands.gate(*args, cwd=cwd, env={**os.environ, **(env or {})})
+    command = command or GATE
     return subprocess.run(
         [*command, *args],
         cwd=cwd,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -197,8 +196,9 @@ class TestOtherFilesystems:
 )
 def test_numbers_on_stdin(content: str, code: int, sentence: str, tmp_path: Path) -> None:
     np.save(tmp_path / "fit.npy", VALUES)
-    command = [sys.executable, "-m", "gate", "run", "--release", "r", "--fit", "fit.npy", "--holdout", "-"]
-    result = subprocess.run(command, input=content, cwd=tmp_path, capture_output=True, text=True)
+    (tmp_path / "stdin").write_text(content)
+    with open(tmp_path / "stdin", "rb") as stdin:
+        result = commands.gate("run", "--release", "r", "--fit", "fit.npy", "--holdout", "-", cwd=tmp_path, stdin=stdin)
     assert (result.returncode, sentence in result.stderr) == (code, True), result.stderr
 
 

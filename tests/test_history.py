@@ -6,12 +6,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import commands
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
@@ -356,8 +356,7 @@ def test_a_page_of_many_targets_says_what_it_leaves_out(tmp_path: Path) -> None:
 
 def run(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "SOURCE_DATE_EPOCH")}
-    command = [sys.executable, "-m", "gate", *args]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, encoding="utf-8", timeout=120)
+    return commands.gate(*args, cwd=cwd, env=environment)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import math
 import os
 import re
 import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import commands
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -470,9 +470,7 @@ CLEAN = {name: value for name, value in os.environ.items() if name not in ("COLU
 
 
 def gate(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gate", *args], cwd=cwd, env=CLEAN, capture_output=True, encoding="utf-8", timeout=120
-    )
+    return commands.gate(*args, cwd=cwd, env=CLEAN)
 
 
 @pytest.fixture(scope="module")

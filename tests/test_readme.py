@@ -6,9 +6,9 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
+import commands
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -24,9 +24,7 @@ def run(command: str, cwd: Path, last: int) -> subprocess.CompletedProcess[str]:
     assert arguments[0] == "gate", "the README shows gate commands only"
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "GITHUB_ACTIONS")}
     environment["SOURCE_DATE_EPOCH"] = "1772323200"  # what is printed holds on any day
-    return subprocess.run(
-        [sys.executable, "-m", "gate", *arguments[1:]], cwd=cwd, env=environment, capture_output=True, text=True
-    )
+    return commands.gate(*arguments[1:], cwd=cwd, env=environment)
 
 
 def test_console_blocks_are_what_the_commands_print(tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -176,9 +176,7 @@ CLEAN = {name: value for name, value in os.environ.items() if name not in ("COLU
 
 
 def gate(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gate", *args], cwd=cwd, env=CLEAN, capture_output=True, encoding="utf-8", timeout=120
-    )
+    return commands.gate(*args, cwd=cwd, env=CLEAN)
 
 
 def write_rows(path: Path, seed: int, ids: list[int] | None, rows: int = 3000) -> None:

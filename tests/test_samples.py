@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-import sys
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -333,8 +333,7 @@ def test_what_is_no_time_is_refused(column: list[object], got: str) -> None:
 
 
 def run(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gate", "run", "--release", "r", "--json", "--dry-run", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    return commands.gate("run", "--release", "r", "--json", "--dry-run", *arguments, cwd=cwd)
 
 
 def test_a_leak_fails_the_release_and_is_recorded(tmp_path: Path) -> None:

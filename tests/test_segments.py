@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -219,12 +218,7 @@ def test_a_segment_that_was_averaged_away_is_found(tmp_path: Path) -> None:
         pa.parquet.write_table(content, tmp_path / f"{name}.parquet")
     (tmp_path / "p.yaml").write_text(document(more=", required: true").text)
     command = ["run", "--policy", "p.yaml", "--release", "r", "--segment-column", "lang", "--json", "--dry-run"]
-    result = subprocess.run(
-        [sys.executable, "-m", "gate", *command, "--fit", "fit.parquet", "--holdout", "holdout.parquet"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    result = commands.gate(*command, "--fit", "fit.parquet", "--holdout", "holdout.parquet", cwd=tmp_path)
     record = json.loads(result.stdout)
     assert result.returncode == 1, result.stderr
     assert record["reason"] == "the held-out benign rows disprove fpr@0.01/lang=nl"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -111,7 +111,7 @@ def test_a_side_without_rows_is_refused(n: int, fraction: float, groups: np.ndar
 
 
 def gate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "gate", *arguments], cwd=cwd, capture_output=True, text=True)
+    return commands.gate(*arguments, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

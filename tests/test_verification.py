@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -593,9 +594,7 @@ def test_another_matplotlib_may_draw_otherwise(release: Path) -> None:
 
 
 def gate(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gate", *args], cwd=cwd, capture_output=True, encoding="utf-8", timeout=120
-    )
+    return commands.gate(*args, cwd=cwd)
 
 
 def test_the_command_says_one_line_for_each_check(made: Path) -> None:

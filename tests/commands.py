@@ -1,0 +1,241 @@
+"""`gate` as a process of its own, with its own exit code and streams, forked from one that has imported everything.
+
+Importing scipy and pyarrow takes a second, and the suite runs hundreds of commands. What depends on the start of the
+interpreter itself (its options, PYTHON* variables, the locale, limits) is run by `cold`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import io
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+GATE = [sys.executable, "-m", "gate"]
+COLD_VARIABLES = ("PYTHON", "LC_", "LANG", "MPL", "OPENBLAS", "OMP_", "ARROW", "LD_", "MALLOC")
+TIMEOUT = 120
+
+Streams = int | IO[Any] | None
+
+
+def gate(
+    *args: str,
+    cwd: str | Path,
+    env: Mapping[str, str] | None = None,
+    stdin: Streams = None,
+    stdout: Streams = None,
+    stderr: Streams = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end; a stream that is not given is captured, and stdin is empty."""
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as logged:
+        process = start(*args, cwd=cwd, env=env, stdin=stdin, stdout=stdout or printed, stderr=stderr or logged)
+        code = process.wait(TIMEOUT)
+        for file in (printed, logged):
+            file.seek(0)
+        # Newlines as `subprocess` gives them in text mode.
+        texts = [file.read().decode().replace("\r\n", "\n") for file in (printed, logged)]
+    return subprocess.CompletedProcess([*GATE, *args], code, *texts)
+
+
+def cold(*args: str, cwd: str | Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """The same from a new interpreter, as a user's shell starts it."""
+    return subprocess.run(
+        [*GATE, *args],
+        cwd=cwd,
+        env=None if env is None else dict(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=TIMEOUT,
+    )
+
+
+class Process:
+    """A command that runs: what tests use of `subprocess.Popen`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid: int = _receive(connection)[0]["pid"]
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float = TIMEOUT) -> int:
+        """The exit code, or the negative number of the signal that ended it."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                status = _receive(self._connection)[0]["status"]
+            except TimeoutError:
+                os.kill(self.pid, signal.SIGKILL)
+                raise
+            finally:
+                self._connection.close()
+            self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+def start(
+    *args: str,
+    cwd: str | Path,
+    env: Mapping[str, str] | None = None,
+    stdin: Streams = None,
+    stdout: Streams = None,
+    stderr: Streams = None,
+) -> Process | subprocess.Popen[bytes]:
+    """Begin one command; a stream that is not given goes nowhere."""
+    environment = dict(os.environ if env is None else env)
+    changed = {name for name in environment.keys() | os.environ.keys() if environment.get(name) != os.environ.get(name)}
+    if not hasattr(os, "pidfd_open") or any(name.startswith(COLD_VARIABLES) for name in changed):
+        nowhere = subprocess.DEVNULL
+        streams = {"stdin": stdin or nowhere, "stdout": stdout or nowhere, "stderr": stderr or nowhere}
+        return subprocess.Popen([*GATE, *args], cwd=cwd, env=environment, **streams)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(_server())
+    with open(os.devnull, "r+b") as nowhere_file:
+        files = [stream if stream is not None else nowhere_file for stream in (stdin, stdout, stderr)]
+        numbers = [file if isinstance(file, int) else file.fileno() for file in files]
+        _send(connection, {"args": args, "cwd": os.fspath(cwd), "env": environment}, numbers)
+    return Process(connection)
+
+
+# --- between the tests and the server -----------------------------------------------------------------------
+
+
+def _send(connection: socket.socket, message: dict[str, Any], files: list[int] | None = None) -> None:
+    data = json.dumps(message).encode()
+    socket.send_fds(connection, [len(data).to_bytes(8, "big")], files or [])
+    connection.sendall(data)
+
+
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    head, files, _, _ = socket.recv_fds(connection, 8, 3)
+    if not head:
+        raise ConnectionError("the process that commands are forked from has ended")
+    size, data = int.from_bytes(head, "big"), b""
+    while len(data) < size:
+        data += connection.recv(size - len(data))
+    return json.loads(data), files
+
+
+@cache
+def _server() -> str:
+    """The address of this test process's server, which ends when the test process does."""
+    place = tempfile.TemporaryDirectory(prefix="gate-tests-")
+    address = f"{place.name}/socket"
+    reader, writer = os.pipe()
+    ready, told = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, __file__, address, str(told)],
+        stdin=reader,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[told],
+        cwd=Path(__file__).parent.parent,
+    )
+    for descriptor in (reader, told):
+        os.close(descriptor)
+    assert os.read(ready, 1), "the process that commands are forked from must start"
+    os.close(ready)
+
+    def end() -> None:
+        os.close(writer)
+        process.wait(10)
+        place.cleanup()
+
+    atexit.register(end)
+    return address
+
+
+# --- the server ---------------------------------------------------------------------------------------------
+
+
+def serve(address: str, told: int) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork a process for every request until the test process has gone; in a fork, what it was asked to do."""
+    running: dict[int, socket.socket] = {}
+    with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as waiting:
+        listener.bind(address)
+        listener.listen(64)
+        waiting.register(listener, selectors.EVENT_READ)
+        waiting.register(0, selectors.EVENT_READ)
+        os.write(told, b"1")
+        os.close(told)
+        while True:
+            for key, _ in waiting.select():
+                if key.fd == 0:
+                    return None
+                if key.data is not None:
+                    waiting.unregister(key.fd)
+                    os.close(key.fd)
+                    with running.pop(key.data) as connection:
+                        _send(connection, {"status": os.waitpid(key.data, 0)[1]})
+                    continue
+                connection, _ = listener.accept()
+                request, files = _receive(connection)
+                pid = os.fork()
+                if pid == 0:
+                    for held in (connection, *running.values()):
+                        held.close()
+                    return request, files
+                for file in files:
+                    os.close(file)
+                _send(connection, {"pid": pid})
+                running[pid] = connection
+                waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
+
+
+def become(request: dict[str, Any], files: list[int]) -> NoReturn:
+    """Turn this fork into what `python -m gate ARGS` would be."""
+    for place, file in enumerate(files):
+        os.dup2(file, place)
+    for file in {*files} - {0, 1, 2}:
+        os.close(file)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
+    printed, logged = (io.BufferedWriter(io.FileIO(number, "w", closefd=False)) for number in (1, 2))
+    sys.stdout = io.TextIOWrapper(printed, "utf-8", line_buffering=os.isatty(1))
+    sys.stderr = io.TextIOWrapper(logged, "utf-8", "backslashreplace", line_buffering=True)
+    sys.argv = ["gate", *request["args"]]
+    from gate.cli import main
+
+    try:
+        main()
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        atexit._run_exitfuncs()
+        os._exit(end.code if isinstance(end.code, int) else 1)  # without taking a hundred modules apart
+    raise AssertionError("the command must end by SystemExit")
+
+
+def preload() -> None:
+    """Everything that a command may import."""
+    import gate
+
+    for module in pkgutil.walk_packages(gate.__path__, "gate."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    import gc
+
+    gc.freeze()  # what is shared stays shared
+
+
+if __name__ == "__main__":
+    preload()
+    asked = serve(sys.argv[1], int(sys.argv[2]))
+    if asked is not None:
+        become(*asked)
