@@ -60,9 +60,10 @@ def gate(
     env: Mapping[str, str] | None = None,
     command: Sequence[str] | None = None,
     stdout: int | None = None,
+    stderr: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
     if command is None:
-        return commands.gate(*args, cwd=cwd, env={**CLEAN, **(env or {})}, stdout=stdout)
+        return commands.gate(*args, cwd=cwd, env={**CLEAN, **(env or {})}, stdout=stdout, stderr=stderr)
     return subprocess.run(
         [*command, *args],
         cwd=cwd,
@@ -369,8 +370,7 @@ def test_a_reader_that_goes_away_changes_nothing(here: Path, stream: str) -> Non
     """As with `| head -1`: the exit code stays the verdict's, the files are there, nothing is printed about it."""
     read_end, write_end = os.pipe()
     os.close(read_end)
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write_end}
-    result = gate(*V1, "--holdout", "inconclusive.npy", "--json", cwd=here, **streams)
+    result = gate(*V1, "--holdout", "inconclusive.npy", "--json", cwd=here, **{stream: write_end})
     os.close(write_end)
     assert result.returncode == 3
     assert contents(here / "releases" / "v1").keys() == {*RELEASE_FILES}
