@@ -44,7 +44,7 @@ from gate.errors import GateError, plural
 from gate.evidence import Evidence, measure
 from gate.planning import warnings
 from gate.policy import Document, Policy
-from gate.release import Record, StoredRelease, as_baseline, compose, read_calibrator, read_release, write
+from gate.release import Record, StoredRelease, as_baseline, compose, read_calibrator, read_release, stamp, write
 from gate.scores import Scores, Split, from_object
 from gate.verdict import Outcome, Verdict, judge
 
@@ -106,8 +106,6 @@ class Release:
 
     record: Record
     calibrator: Calibrator
-    ledger: str | None = None
-    ledger_entry: ledgers.Entry | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -125,14 +123,11 @@ class Release:
         return fitted | rendered(self.record)
 
     def write(self, directory: str | Path, force: bool = False, replaces: str | None = None) -> None:
-        """Write the release directory, whole or not at all, and count the use of its held-out rows first.
+        """Write the release directory, whole or not at all.
 
         `replaces` is what `release.refuse_existing` found there before the work began.
         """
-        files = self.files
-        if self.ledger is not None and self.ledger_entry is not None:
-            ledgers.append(self.ledger, self.ledger_entry)
-        write(directory, files, force, replaces)
+        write(directory, self.files, force, replaces)
 
 
 def rendered(record: Record) -> dict[str, bytes]:
@@ -186,7 +181,7 @@ def gate_release(
     malicious: Scores | None = None,
     baseline: Baseline | None = None,
 ) -> Release:
-    """The stages in order, from two samples to a judged release; nothing is written.
+    """The stages in order, from two samples to a judged release; only the ledger is written, where there is one.
 
     Waivers and ages are judged by the day `judged_on`; without it, by that of `created`.
     """
@@ -237,9 +232,6 @@ def _judged(
     baseline: Baseline | None,
 ) -> Release:
     policy, judged_on = document.policy, judged_on or created.date()
-    artifact = fit.calibrator.sha256 if isinstance(fit, Record) else calibrator.sha256
-    rows, question = holdout.rows_sha256 or holdout.sha256, f"{artifact} {document.sha256}"
-    use = ledgers.use_of(ledgers.read(ledger), rows, question) if ledger else None
     detection = None if malicious is None else detect(policy, calibrator, malicious)
     comparison = None
     if baseline is not None:
@@ -247,6 +239,11 @@ def _judged(
         scores = None if malicious is None else scored(thresholds, malicious, policy)
         benign, itself = scored(thresholds, holdout, policy), isinstance(fit, Record)
         comparison = compare(baseline, policy, calibrator.contract, benign, scores, itself)
+    use = None
+    if ledger is not None:  # as late as can be: what is refused before has shown nobody anything
+        artifact = fit.calibrator.sha256 if isinstance(fit, Record) else calibrator.sha256
+        question = ledgers.question_of(artifact, document.sha256, policy.data.model_dump())
+        use = ledgers.claim(ledger, ledgers.rows_of(holdout), question, release, stamp(created))
     evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use)
     evidence = replace(evidence, detection=detection, comparison=comparison)
     verdict = judge(policy, evidence, judged_on)
@@ -275,8 +272,7 @@ def _judged(
         ),
         malicious=malicious,
     )
-    entry = ledgers.Entry(rows, question, release, record.created, record.outcome)
-    return Release(record, calibrator, ledger, entry)
+    return Release(record, calibrator)
 
 
 def _document(policy: str | Path | Document | None) -> Document:

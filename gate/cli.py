@@ -95,7 +95,9 @@ def _judging(command: _Command) -> _Command:
         click.option("--force", is_flag=True, help="Replace an existing directory."),
         click.option("--json", "as_json", is_flag=True, help="Print the record as JSON instead of the table."),
         click.option(
-            "--dry-run", is_flag=True, help="Evaluate and print the verdict, write nothing; exits as the real run."
+            "--dry-run",
+            is_flag=True,
+            help="Evaluate and print the verdict, write nothing but the ledger's line; exits as the real run.",
         ),
         click.option(
             "--ledger", type=_name, metavar="FILE", help="Count how often these held-out rows have judged (JSON lines)."
@@ -572,7 +574,8 @@ def _conclude(judged: Release, out: Path | None, force: bool, as_json: bool, rep
         with _working(f"writing {out}"):
             judged.write(out, force, replaces)
     _print(_render(judged.record, "json" if as_json else "text", to_terminal=True))
-    _log(f"report: {out / 'report.html'}" if out else "dry run: nothing was written")
+    written = "nothing was written" if judged.record.reuse is None else "only the ledger's line was written"
+    _log(f"report: {out / 'report.html'}" if out else f"dry run: {written}")
     if _on_github():
         _publish(judged.record, EXIT_CODES[judged.outcome], out)
     return EXIT_CODES[judged.outcome]

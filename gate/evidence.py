@@ -116,10 +116,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Use:
-    """How often the same held-out rows have judged releases, this time included, and which."""
+    """How often rows like these held-out ones have judged releases, this time included, and which.
+
+    shared   of each earlier one, the share of the smaller set of rows that is in both; None where it cannot be told
+    """
 
     number: int
     earlier: tuple[str, ...]
+    shared: tuple[float | None, ...] = ()
 
 
 def measure(

@@ -244,12 +244,16 @@ class SplitSection(_Section):
 
 
 class ReuseSection(_Section):
-    """The held-out rows' history in the ledger; `confidence` is what this use of them was judged at."""
+    """The held-out rows' history in the ledger; `confidence` is what this use of them was judged at.
+
+    Each earlier judgement `shared` so much of the smaller set of rows; null where that cannot be told.
+    """
 
     ledger: str
     use: Count
     earlier: tuple[str, ...]
     confidence: Rate
+    shared: tuple[Rate | None, ...] = ()
 
 
 class AnchorEntry(_Section):
@@ -423,7 +427,7 @@ def compose(
         kind="check" if isinstance(fit, Record) else "run",
         tool=ToolSection(name="fpr-gate", version=version, libraries=libraries),
         release=release,
-        created=created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        created=stamp(created),
         judged_on=judged_on.isoformat() if judged_on and judged_by_day(policy) else None,
         outcome=verdict.outcome,
         reason=verdict.reason,
@@ -464,6 +468,10 @@ def compose(
 def judged_by_day(policy: Policy) -> bool:
     """Whether the verdict depends on the day."""
     return bool(policy.waivers) or policy.checks.freshness is not None
+
+
+def stamp(created: datetime) -> str:
+    return created.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _fit(fit: Scores, calibrator: Calibrator, evidence: Evidence | None) -> FitSection:
@@ -590,7 +598,8 @@ def reuse_entry(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSec
     if ledger is None or use is None:
         return None
     confidence = float(1 - policy.alpha(use.number))
-    return ReuseSection(ledger=_storable(ledger), use=use.number, earlier=use.earlier, confidence=confidence)
+    counted = {"use": use.number, "earlier": use.earlier, "shared": use.shared}
+    return ReuseSection(ledger=_storable(ledger), confidence=confidence, **counted)
 
 
 def _sources(scores: Scores) -> tuple[SourceEntry, ...]:

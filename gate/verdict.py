@@ -258,7 +258,8 @@ def judge_reuse(policy: Policy, use: Use) -> Finding:
     """Rows that have judged often enough no longer decide; without a limit in the policy they are only pointed out."""
     message = f"use {use.number} of these held-out rows"
     if use.earlier:
-        message += f", after {_listed(list(use.earlier[::-1]))}"
+        shares = use.shared or (1.0,) * len(use.earlier)
+        message += f", after {_listed([_told(*use_) for use_ in zip(use.earlier, shares, strict=True)][::-1])}"
     exhausted = policy.reuse is not None and use.number > policy.reuse.max_uses
     if policy.reuse is not None:
         message += f"; the intervals of this use miss at most {float(policy.alpha(use.number)):.2g} of the time"
@@ -268,6 +269,13 @@ def judge_reuse(policy: Policy, use: Use) -> Finding:
     outcome: Outcome = "inconclusive" if exhausted else "pass"
     reason = "exhausted" if exhausted else "reused" if use.earlier else "fresh"
     return _ungraded("reuse", outcome, policy.reuse is not None, reason, message, fresh if exhausted else None)
+
+
+def _told(release: str, share: float | None) -> str:
+    """An earlier judgement, and how much of the smaller set of rows it shares where that is not all."""
+    if share is None:
+        return f"{release} (which shares an unknown part of them)"
+    return release if share == 1 else f"{release} (which shares about {share * 100:.0f} % of the smaller set)"
 
 
 def judge_detection(

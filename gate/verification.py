@@ -32,6 +32,7 @@ from gate.detection import Detected, measure_anchor
 from gate.errors import GateError, plural
 from gate.evidence import Evidence, Measurement, Use, measure, measure_target, predicted_counts
 from gate.exchangeability import TailScan, compare_counts, scan_counts
+from gate.ledger import FURTHER
 from gate.policy import Document, Policy, Target
 from gate.proportions import Pairs, mcnemar, paired_interval
 from gate.release import (
@@ -394,7 +395,7 @@ def evidence_of(policy: Policy, thresholds: Thresholds, record: Record) -> Evide
 
 
 def _use(record: Record) -> Use | None:
-    return Use(record.reuse.use, record.reuse.earlier) if record.reuse else None
+    return Use(record.reuse.use, record.reuse.earlier, record.reuse.shared) if record.reuse else None
 
 
 def _measurement(policy: Policy, target: Target, record: Record, alpha: Fraction) -> Measurement:
@@ -677,6 +678,8 @@ def _refuse_impossible(record: Record) -> None:
     if record.reuse is not None:
         earlier = len(record.reuse.earlier)
         _require(record.reuse.use == earlier + 1, f"reuse.use must be {earlier + 1}, got {record.reuse.use}")
+        shared = [0.0 if share is not None and share < FURTHER else 1.0 for share in record.reuse.shared]
+        _require(shared == [1.0] * earlier, f"reuse.shared must be {plural(earlier, 'share')} of {FURTHER} or more")
 
 
 def _day(record: Record, policy: Policy) -> date:

@@ -41,7 +41,7 @@ from gate.errors import GateError
 from gate.policy import Columns
 from gate.release import manifest_of, parse_record
 from gate.report import junit, markdown, terminal
-from gate.scores import read
+from gate.scores import Scores, read
 
 SECONDS = 20.0  # for one input, on a busy machine
 MEGABYTES = 1000  # more than before, for all of a run
@@ -234,6 +234,15 @@ def take_ledger(content: bytes) -> bool:
     return refused(lambda: ledger.read("ledger.jsonl"), "ledger.jsonl") is not None
 
 
+def ledger_line() -> bytes:
+    """One judgement of rows with ids, as the ledger keeps it."""
+    ids = pa.array(["a", "b", "c"], pa.large_string())
+    rows = ledger.rows_of(Scores(np.array([0.1, 0.2, 0.2]), ids=ids))
+    Path("ledger.jsonl").unlink(missing_ok=True)
+    ledger.claim("ledger.jsonl", rows, "b c", "v1", "2026-03-01T12:00:00Z")
+    return Path("ledger.jsonl").read_bytes()
+
+
 def take_manifest(files: dict[str, bytes]) -> Callable[[bytes], bool]:
     def take(content: bytes) -> bool:
         changed = {**files, "manifest.json": content}
@@ -338,8 +347,7 @@ def kinds() -> list[Kind]:
     files = release_files()
     record = json.loads(files["verdict.json"])
     short = {**record, "curve": None}
-    entry = ledger.Entry("a" * 64, "b c", "v1", "2026-03-01T12:00:00Z", "pass")
-    line = json.dumps(entry.__dict__).encode() + b"\n"
+    line = ledger_line()
     formats = score_files()
     default = policies.load_default().text.encode()
     found = [

@@ -12,7 +12,8 @@ import pytest
 import gate
 
 PACKAGE = Path(gate.__file__).parent
-ORDER = ["errors", "contract", "policy", "scores", "demo", "binomial", "proportions", "calibrator", "exchangeability"]
+ORDER = ["errors", "storage", "contract", "sketch", "policy", "scores", "demo", "binomial", "proportions"]
+ORDER += ["calibrator", "exchangeability"]
 ORDER += [
     "samples",
     "segments",

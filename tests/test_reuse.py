@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from fractions import Fraction
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +20,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gate import ledger as ledgers
 from gate.binomial import Band, critical_counts, upper_tail
 from gate.errors import GateError
 from gate.evidence import Evidence, Use, measure_target
-from gate.ledger import Entry, append, read, use_of
+from gate.ledger import Entry, Rows, read, use_of
 from gate.policy import Policy, parse
+from gate.scores import Scores
+from gate.sketch import sketch
 from gate.verdict import judge, judge_reuse
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "statistics.json").read_text())
@@ -88,49 +98,226 @@ def test_retrying_until_it_passes(reuse: str, holds: bool) -> None:
 # --- the ledger ---------------------------------------------------------------------------------------------
 
 
-def entry(rows: str = "rows", question: str = "q1", release: str = "v1") -> Entry:
-    return Entry(rows, question, release, "2026-06-30T00:00:00Z", "pass")
+def rows_of(ids: Iterable[int] | None, scores: Any = None, seed: int = 5) -> Rows:
+    """Rows as the ledger sees them: named by ids, with scores of their own unless given."""
+    names = None if ids is None else pa.array([f"row {i}" for i in ids], pa.large_string())
+    if scores is None:
+        assert names is not None
+        scores = np.random.default_rng(seed).random(len(names))
+    return ledgers.rows_of(Scores(np.asarray(scores, dtype=np.float64), ids=names))
+
+
+def entry(rows: Rows, question: str = "q1", release: str = "v1") -> Entry:
+    ids = None if rows.ids is None else sketch(rows.ids)
+    return Entry(rows.digest, question, release, "2026-06-30T00:00:00Z", ids, sketch(rows.scores), rows.distinct)
+
+
+def claim(path: Path, rows: Rows, question: str = "q1", release: str = "v1") -> Use:
+    return ledgers.claim(str(path), rows, question, release, "2026-06-30T00:00:00Z")
+
+
+SOME, OTHERS = rows_of(range(3000)), rows_of(range(5000, 8000), seed=6)
 
 
 def test_uses_are_counted_by_rows_and_question() -> None:
-    """Other rows do not count, and the same question again is not another use."""
-    entries = [entry(), entry(question="q2", release="v2"), entry(rows="others", question="q3", release="v3")]
-    assert use_of([], "rows", "q1") == Use(1, ())
-    assert use_of(entries, "rows", "q3") == Use(3, ("v1", "v2"))
-    assert use_of(entries[:1], "rows", "q1") == Use(1, ())
-    assert use_of([*entries, entry(question="q2", release="v2 again")], "rows", "q3") == Use(3, ("v1", "v2"))
-    assert use_of(entries, "fresh", "q1") == Use(1, ())
+    """Other rows do not count, and the same question again is the same use, whatever has come between."""
+    entries = [entry(SOME), entry(SOME, "q2", "v2"), entry(OTHERS, "q3", "v3")]
+    assert use_of([], SOME, "q1") == Use(1, ())
+    assert use_of(entries, SOME, "q3") == Use(3, ("v1", "v2"), (1.0, 1.0))
+    assert use_of(entries, SOME, "q1") == Use(1, ())
+    assert use_of(entries, SOME, "q2") == Use(2, ("v1",), (1.0,))
+    assert use_of([*entries, entry(SOME, "q2", "v2 again")], SOME, "q3") == Use(3, ("v1", "v2"), (1.0, 1.0))
+    assert use_of(entries, rows_of(range(9000, 12_000), seed=7), "q1") == Use(1, ())
+
+
+@given(dropped=st.integers(0, 2700), added=st.integers(0, 20_000), seed=st.integers(0, 2**32 - 1), ids=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_dropped_and_added_rows_are_a_further_use(dropped: int, added: int, seed: int, ids: bool) -> None:
+    """However many, in any order, also where the question is the same; without ids by their scores."""
+    rng = np.random.default_rng(seed)
+    kept = rng.permutation(3000)[dropped:]
+    numbers = rng.permutation(np.concatenate([kept, np.arange(3000, 3000 + added)]))
+    scores = np.random.default_rng(5).random(23_000)
+    before = rows_of(range(3000) if ids else None, scores[:3000])
+    after = rows_of(numbers if ids else None, scores[numbers])
+    same = dropped == added == 0
+    found = use_of([entry(before)], after, "q1")
+    assert found.number == (1 if same else 2)
+    smaller = min(3000, len(numbers))
+    assert same or found.shared[0] == pytest.approx(len(kept) / smaller, abs=0.1)
+
+
+def test_rows_in_another_order_and_with_other_scores_are_the_same_by_their_ids() -> None:
+    assert use_of([entry(SOME)], rows_of(reversed(range(3000)), seed=8), "q2").number == 2
+    assert rows_of(reversed(range(3000)), seed=8).digest == SOME.digest
+
+
+def test_rows_under_new_ids_are_known_by_their_scores_where_every_row_has_its_own() -> None:
+    """Fine scores tell rows apart; coarse ones are alike by chance, and there ids decide."""
+    rng = np.random.default_rng(9)
+    fine = rng.random(3000)
+    assert use_of([entry(rows_of(range(3000), fine))], rows_of(range(3000, 5999), fine[1:]), "q2").number == 2
+    coarse = [rng.integers(0, 50, 3000) / 50 for _ in range(2)]
+    assert use_of([entry(rows_of(range(3000), coarse[0]))], rows_of(range(3000, 6000), coarse[1]), "q2").number == 1
+
+
+def test_leaving_the_ids_out_hides_nothing() -> None:
+    scores = np.random.default_rng(5).random(3000)
+    for before, after in ((range(3000), None), (None, range(3000))):
+        assert use_of([entry(rows_of(before, scores))], rows_of(after, scores), "q1").number == 2
+
+
+def test_without_ids_coarse_scores_count_as_the_same_rows() -> None:
+    """Rows of one score cannot be told apart: a use too many, never one too few."""
+    first, second = (rows_of(None, np.random.default_rng(i).integers(0, 100, 3000) / 100) for i in range(2))
+    assert use_of([entry(first)], second, "q1").number == 2
+
+
+def test_rows_from_a_far_larger_set_are_a_further_use() -> None:
+    """All of them are recognised, and where the sketch has seen none of so few, that is no sign that they are fresh."""
+    whole = rows_of(range(200_000))
+    for n in (10, 200, 1000, 20_000):
+        assert use_of([entry(whole)], rows_of(range(n)), "q1").number == 2
+    assert use_of([entry(whole)], rows_of(range(200_000, 220_000), seed=6), "q1").number == 1
 
 
 def test_entries_read_back_as_they_were_written(tmp_path: Path) -> None:
-    """Also with line breaks and other letters in a name: one entry, one line of ASCII."""
+    """Also with line breaks and other letters in a name: one entry, one line of ASCII, of bounded size."""
     path = tmp_path / "kept" / "ledger.jsonl"
-    written = [entry(), entry(release='two\nlines "quoted"'), entry(release="naïve 🚦 \u2028")]
-    for each in written:
-        append(str(path), each)
+    rows = [SOME, OTHERS, rows_of(None, np.arange(9)), rows_of(range(50_000))]
+    names = ["v1", 'two\nlines "quoted"', "naïve 🚦 \u2028", "v4"]
+    written = [entry(each, release=name) for each, name in zip(rows, names, strict=True)]
+    for each, name in zip(rows, names, strict=True):
+        claim(path, each, release=name)
     assert read(str(path)) == written
     assert path.read_bytes().isascii()
-    assert path.read_bytes().count(b"\n") == 3
+    assert path.read_bytes().count(b"\n") == 4
+    assert max(map(len, path.read_bytes().splitlines())) < 23_000
 
 
 def test_a_ledger_that_does_not_exist_yet_is_empty(tmp_path: Path) -> None:
     assert read(str(tmp_path / "none.jsonl")) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+WHOLE = json.loads(ledgers._line(entry(SOME)))
 
 
 @pytest.mark.parametrize(
     "line",
     [
         *(b"", b"{", b"[]", b"null", b'"text"', b"{}", b'{"rows": "a"}', b"\xff\xfe", b"[" * 100_000),
-        json.dumps({**vars(entry()), "release": 7}).encode(),
+        *(
+            json.dumps({**WHOLE, **change}).encode()
+            for change in (
+                {"release": 7},
+                {"scores": None},
+                {"scores": {**WHOLE["scores"], "n": 10}},
+                {"scores": {**WHOLE["scores"], "n": True}},
+                {"ids": {**WHOLE["ids"], "hashes": WHOLE["ids"]["hashes"][8:]}},
+                {"ids": {**WHOLE["ids"], "hashes": "AAAA" * 2730 + "AAA="}},
+                {"distinct": 0},
+                {"distinct": 3001},
+            )
+        ),
     ],
 )
 def test_a_broken_line_is_named(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
-    append(str(path), entry())
+    claim(path, SOME)
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(GateError) as caught:
         read(str(path))
     assert str(caught.value).startswith(f"{path}:2: must be one judgement as JSON")
+    with pytest.raises(GateError, match=":2: must be one judgement as JSON"):
+        claim(path, OTHERS)
+
+
+@given(kept=st.floats(0, 1, exclude_max=True))
+@settings(max_examples=20, deadline=None)
+def test_a_line_that_was_cut_off_counts_as_a_use_of_any_rows(kept: float) -> None:
+    """Wherever the crash came: it blocks nothing, resets nothing, and the next line stands on its own."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "ledger.jsonl"
+        claim(path, SOME)
+        first = path.read_bytes()
+        line = ledgers._line(entry(OTHERS, "q2", "v2"))[:-1]
+        path.write_bytes(first + line[: 1 + int(kept * len(line))])
+        unrelated = rows_of(range(9000, 12_000), seed=7)
+        assert claim(path, unrelated, "q3", "v3") == Use(2, (ledgers.CUT,), (None,))
+        assert path.read_bytes().startswith(first)
+        assert [each.release for each in read(str(path))] == ["v1", ledgers.CUT, "v3"]
+        assert claim(path, SOME, "q4", "v4") == Use(3, ("v1", ledgers.CUT), (1.0, None))
+        assert claim(path, unrelated, "q3", "v3") == Use(2, (ledgers.CUT,), (None,))
+
+
+@pytest.mark.parametrize("cut", [b"", b'{"rows": "ab', b"x" * 100_000])
+@pytest.mark.parametrize("accepted", [0, 1, 100, 10_000])
+def test_a_disk_that_takes_half_a_line_leaves_the_ledger_as_it_was(
+    accepted: int, cut: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No verdict follows from a use that was not counted, and the next run finds no less than was there."""
+    path = tmp_path / "ledger.jsonl"
+    claim(path, SOME)
+    before = path.read_bytes()
+    path.write_bytes(before + cut)
+    write, left = os.pwrite, [accepted]
+
+    def short(descriptor: int, data: bytes, at: int) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = write(descriptor, data[: left[0]], at)
+        left[0] -= taken
+        return taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", short)
+        with pytest.raises(GateError, match="must be a ledger that can be written, got No space left on device"):
+            claim(path, OTHERS, "q2", "v2")
+    assert path.read_bytes().startswith(before)
+    expected = ["v1", *([ledgers.CUT] if cut else [])]
+    assert [each.release for each in read(str(path))] == expected
+    assert claim(path, OTHERS, "q2", "v2").number == len(expected)
+
+
+def test_runs_at_once_are_as_many_uses(tmp_path: Path) -> None:
+    """Twelve processes, each with a question of its own: every use from 1 to 12 is given once."""
+    path = tmp_path / "ledger.jsonl"
+    with ProcessPoolExecutor(4, get_context("fork")) as pool:
+        uses = [*pool.map(_claim_one, [str(path)] * 12, range(12))]
+    assert sorted(uses) == [*range(1, 13)]
+    assert len(read(str(path))) == 12
+
+
+def _claim_one(path: str, i: int) -> int:
+    return ledgers.claim(path, SOME, f"q{i}", f"v{i}", "2026-06-30T00:00:00Z").number
+
+
+@pytest.mark.parametrize("where", ["the file", "a directory above"])
+def test_no_ledger_is_written_through_a_link(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "ledger.jsonl").write_text("")
+    place = tmp_path / "work"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    if where == "the file":
+        (place / "kept").mkdir()
+        (place / "kept" / "ledger.jsonl").symlink_to(tmp_path / "elsewhere" / "ledger.jsonl")
+    else:
+        (place / "kept").symlink_to(tmp_path / "elsewhere")
+    for given_ in (Path("kept/ledger.jsonl"), place / "kept/ledger.jsonl"):
+        with pytest.raises(GateError, match="must lead through no symbolic link, got one at"):
+            claim(given_, SOME)
+    assert (tmp_path / "elsewhere" / "ledger.jsonl").read_text() == ""
+
+
+def test_what_is_no_file_is_no_ledger(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(GateError, match="must be a plain file"):
+            claim(path, SOME)
+    with pytest.raises(GateError, match="must be a ledger that can be written, got Is a directory"):
+        claim(tmp_path, SOME)
 
 
 # --- the finding --------------------------------------------------------------------------------------------
@@ -213,7 +400,7 @@ def finding(record: dict[str, Any], check: str) -> dict[str, Any]:
 
 
 def test_releases_judged_on_the_same_rows_spend_alpha_and_exhaust_them(releases: Path) -> None:
-    """Counted by ids though scores and order change; a repetition is free; a dry run leaves no trace."""
+    """Counted by ids though scores and order change; a repetition is free; a dry run is a look like any other."""
     ledger = releases / "spent.jsonl"
     code, first = run(releases, 1, "--ledger", ledger.name)
     assert (code, first["reuse"]["use"], first["reuse"]["earlier"]) == (0, 1, [])
@@ -222,7 +409,10 @@ def test_releases_judged_on_the_same_rows_spend_alpha_and_exhaust_them(releases:
 
     code, dry = run(releases, 2, "--ledger", ledger.name, "--dry-run")
     assert (code, dry["reuse"]["use"]) == (0, 2)
-    assert ledger.read_bytes() == before
+    assert not (releases / "releases" / "v2").exists()
+    counted = ledger.read_bytes()
+    assert counted.startswith(before)
+    assert counted.count(b"\n") == 2
 
     _, again = run(releases, 1, "--ledger", ledger.name)
     assert (again["reuse"]["use"], again["findings"]) == (1, first["findings"])
@@ -232,8 +422,11 @@ def test_releases_judged_on_the_same_rows_spend_alpha_and_exhaust_them(releases:
         "ledger": "spent.jsonl",
         "use": 2,
         "earlier": ["v1"],
+        "shared": [1.0],
         "confidence": pytest.approx(1 - 0.05 / 6),
     }
+    assert second["findings"] == dry["findings"]
+    assert ledger.read_bytes() == counted
     widths = [np.subtract(*finding(record, "fpr@0.1")["interval"][::-1]) for record in (first, second)]
     assert widths[1] > 1.1 * widths[0]
 
@@ -243,8 +436,7 @@ def test_releases_judged_on_the_same_rows_spend_alpha_and_exhaust_them(releases:
     assert finding(fourth, "reuse")["reason"] == "exhausted"
     assert finding(fourth, "fpr@0.1")["outcome"] == "pass"
     entries = read(str(ledger))
-    assert [each.release for each in entries] == ["v1", "v1", "v2", "v3", "v4"]
-    assert [each.outcome for each in entries] == ["pass", "pass", "pass", "pass", "inconclusive"]
+    assert [each.release for each in entries] == ["v1", "v2", "v3", "v4"]
     assert {each.rows for each in entries} == {first["holdout"]["rows_sha256"]}
 
 

@@ -1,6 +1,6 @@
 """The scores: files in, raw scores of benign (or malicious) rows out as read-only float64; counted, never judged."""
 
-from gate.scores.columns import number_alike, shared_names
+from gate.scores.columns import number_alike, shared_names, text_buffer
 from gate.scores.files import find_copy
 from gate.scores.formats import write_parquet
 from gate.scores.labels import Kind
@@ -19,5 +19,6 @@ __all__ = [
     "read",
     "shared_names",
     "split",
+    "text_buffer",
     "write_parquet",
 ]

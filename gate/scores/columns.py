@@ -136,12 +136,18 @@ def number_alike(names: list[Any]) -> list[NDArray[np.int64]]:
 
 def digest_names(ids: Any) -> str:
     """The digest of a set of rows by their ids, whatever the order and the file format."""
-    ordered = ids.take(pc.sort_indices(ids)).cast(pa.large_string())
-    _, offsets, text = ordered.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int64)[ordered.offset : ordered.offset + len(ordered) + 1]
+    ends, text = text_buffer(ids.take(pc.sort_indices(ids)))
     digest = hashlib.sha256(np.diff(ends).astype("<i8", copy=False).data)
-    digest.update(memoryview(text)[ends[0] : ends[-1]])
+    digest.update(text[ends[0] : ends[-1]])
     return digest.hexdigest()
+
+
+def text_buffer(names: Any) -> tuple[NDArray[np.int64], memoryview]:
+    """The texts one behind the other, and where each ends: the i-th is from `ends[i]` to `ends[i + 1]`."""
+    wide = names.cast(pa.large_string())
+    _, offsets, text = wide.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    return ends, memoryview(text or b"")
 
 
 def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Floats:

@@ -1,0 +1,110 @@
+"""A sketch of a set: its smallest hashes, from which the share that another set has in common is told. No judgement.
+
+Broder, "On the resemblance and containment of documents" (1997): the smallest hashes are a random sample of the set,
+and the same sample whoever takes it. Hashes depend on the elements alone: not on the order of rows, the file format or
+the machine. They are no secret: whoever can guess an id can look for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gate.contract import Floats
+
+SIZE = 1024  # hashes of 8 bytes
+PIECE = 1 << 20  # rows hashed at a time
+LONGEST = 64  # bytes of a text that are hashed 8 at a time; longer ones, which are few as a rule, one by one
+
+Hashes = NDArray[np.uint64]
+_SEED = np.uint64(0x9E3779B97F4A7C15)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The smallest hashes of a set of n elements in rising order, at most SIZE, packed as little-endian bytes."""
+
+    n: int
+    packed: bytes
+
+    @property
+    def hashes(self) -> Hashes:
+        return np.frombuffer(self.packed, dtype="<u8").astype(np.uint64, copy=False)
+
+    @property
+    def possible(self) -> bool:
+        """Whether a set can have it."""
+        hashes = self.hashes if len(self.packed) % 8 == 0 else np.empty(0, dtype=np.uint64)
+        return self.n > 0 and len(hashes) == min(self.n, SIZE) and bool(np.all(hashes[1:] > hashes[:-1]))
+
+
+def sketch(hashes: Hashes) -> Sketch:
+    """Of all hashes of a set, in rising order."""
+    return Sketch(len(hashes), hashes[:SIZE].astype("<u8", copy=False).tobytes())
+
+
+def share(known: Sketch, hashes: Hashes) -> float | None:
+    """The share of the smaller set that two sets have in common, one known by its sketch, one by all of its hashes.
+
+    Up to the largest hash of the sketch all elements of both sets are known. The smaller set's among them are a random
+    sample of it, and so many of them stand in the other. None where none of them are there: then nothing can be told.
+    """
+    some = known.hashes
+    until = len(hashes) if known.n <= SIZE else int(np.searchsorted(hashes, some[-1], side="right"))
+    places = np.searchsorted(hashes[:until], some)
+    inside = places < until
+    shared = int(np.count_nonzero(hashes[places[inside]] == some[inside]))
+    sampled = len(some) if known.n <= len(hashes) else until
+    return shared / sampled if sampled else None
+
+
+def hash_scores(ordered: Floats) -> Hashes:
+    """The hashes of a sample's scores, given in rising order: the i-th row with a score is an element of its own.
+
+    So as many rows are shared as can be paired with one of the same score.
+    """
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    sizes = np.diff(np.append(starts, len(ordered)))
+    occurrence = np.arange(len(ordered)) - np.repeat(starts, sizes)
+    bits = np.ascontiguousarray(ordered, dtype=np.float64).view(np.uint64)
+    return _distinct(_mix(_mix(bits ^ _SEED) + occurrence.astype(np.uint64)))
+
+
+def hash_texts(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
+    """The hashes of a set of texts, which lie one behind the other: text i from `ends[i]` to `ends[i + 1]`."""
+    pieces = [_hash_piece(ends[i : i + PIECE + 1], text) for i in range(0, len(ends) - 1, PIECE)]
+    return _distinct(np.concatenate(pieces)) if pieces else np.empty(0, dtype=np.uint64)
+
+
+def _hash_piece(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
+    first, last = int(ends[0]), int(ends[-1])
+    padded = np.frombuffer(bytes(text[first:last]) + bytes(8), dtype=np.uint8)
+    words = np.ndarray(len(padded) - 7, dtype="<u8", buffer=padded, strides=(1,))  # 8 bytes from any place on
+    starts, lengths = ends[:-1] - first, np.diff(ends)
+    hashes = _mix(lengths.astype(np.uint64) ^ _SEED)
+    short = lengths <= LONGEST
+    for done in range(0, LONGEST, 8):
+        rows = np.flatnonzero(short & (lengths > done))
+        unused = 8 * np.maximum(8 - (lengths[rows] - done), 0).astype(np.uint64)
+        hashes[rows] = _mix(hashes[rows] ^ (words[starts[rows] + done] & (_ALL >> unused)))
+    for row in np.flatnonzero(~short):
+        digest = hashlib.sha256(padded[starts[row] : starts[row] + lengths[row]].data).digest()
+        hashes[row] = int.from_bytes(digest[:8], "little")
+    return hashes
+
+
+def _mix(values: Hashes) -> Hashes:
+    """Spread every bit over all 64: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _distinct(hashes: Hashes) -> Hashes:
+    """In rising order, each once; np.unique takes 70 times as long."""
+    hashes.sort()
+    return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
