@@ -48,6 +48,8 @@ from gate.release import Record, StoredRelease, as_baseline, compose, read_calib
 from gate.scores import Scores, Split, from_object
 from gate.verdict import Outcome, Verdict, judge
 
+NO_BASELINE = "none"  # in the place of a baseline's directory: this is the first release
+
 
 def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrator:
     """The calibrator of one benign sample; `policy` gives the contract, the settings and the columns."""
@@ -79,7 +81,10 @@ def run(
     malicious: Any = None,
     baseline: str | Path | None = None,
 ) -> Release:
-    """Fit, evaluate and judge: all that `gate run` does before it writes; `baseline` is a release directory."""
+    """Fit, evaluate and judge: all that `gate run` does before it writes.
+
+    `baseline` is the directory of the release that went before, or "none" where this is the first one.
+    """
     document, created = _document(policy), created or datetime.now(UTC)
     columns, domain = document.policy.data, document.policy.calibration.domain
     samples = (from_object(sample, name, columns, domain) for sample, name in ((fit, "fit"), (holdout, "holdout")))
@@ -91,7 +96,8 @@ def run(
         judged_on=judging_day(created),
         ledger=ledger,
         malicious=None if malicious is None else from_object(malicious, "malicious", columns, domain, "malicious"),
-        baseline=None if baseline is None else as_baseline(read_release(baseline)),
+        baseline=None if baseline in (None, NO_BASELINE) else as_baseline(read_release(str(baseline))),
+        first_release=baseline == NO_BASELINE,
     )
 
 
@@ -157,7 +163,7 @@ def warnings_of(
     return (
         *warnings(policy, fit_n, evidence.effective_n),
         *ledgers.warnings(evidence.use, rows_sha256, policy),
-        *comparisons.warnings(policy, evidence.comparison, scores_sha256, rows_sha256),
+        *comparisons.warnings(evidence.comparison, scores_sha256, rows_sha256),
         *([repeated] if duplicates else []),
     )
 
@@ -180,6 +186,7 @@ def gate_release(
     split: Split | None = None,
     malicious: Scores | None = None,
     baseline: Baseline | None = None,
+    first_release: bool = False,
 ) -> Release:
     """The stages in order, from two samples to a judged release; only the ledger is written, where there is one.
 
@@ -188,7 +195,20 @@ def gate_release(
     document.require_columns()
     ledgers.require(document, ledger)
     calibrator = fit_sorted(fit.ordered, document.policy.calibration, document.policy.anchors)
-    return _judged(document, release, created, judged_on, calibrator, fit, holdout, ledger, split, malicious, baseline)
+    return _judged(
+        document,
+        release,
+        created,
+        judged_on,
+        calibrator,
+        fit,
+        holdout,
+        ledger,
+        split,
+        malicious,
+        baseline,
+        first_release,
+    )
 
 
 def check_release(
@@ -230,6 +250,7 @@ def _judged(
     split: Split | None,
     malicious: Scores | None,
     baseline: Baseline | None,
+    first_release: bool = False,
 ) -> Release:
     policy, judged_on = document.policy, judged_on or created.date()
     detection = None if malicious is None else detect(policy, calibrator, malicious)
@@ -245,7 +266,7 @@ def _judged(
         question = ledgers.question_of(artifact, document.sha256, policy.data.model_dump())
         use = ledgers.claim(ledger, ledgers.rows_of(holdout), question, release, stamp(created))
     evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use)
-    evidence = replace(evidence, detection=detection, comparison=comparison)
+    evidence = replace(evidence, detection=detection, comparison=comparison, first_release=first_release)
     verdict = judge(policy, evidence, judged_on)
     record = compose(
         release=release,

@@ -118,7 +118,7 @@ def _judging(command: _Command) -> _Command:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of the split.")
 @_files("--malicious", "Malicious scores, for what is detected at each anchor.")
-@click.option("--baseline", type=_name, metavar="DIR", help="The release that went before, to compare with.")
+@click.option("--baseline", type=_name, metavar="DIR", help="The release that went before; none for the first one.")
 @_files("--baseline-holdout", "The baseline's scores of the held-out rows, joined by id.")
 @_files("--baseline-malicious", "The baseline's scores of the malicious rows, joined by id.")
 @click.option("--out", type=_name, metavar="DIR", help="The release directory to write  [default: releases/NAME]")
@@ -158,6 +158,8 @@ def run(
     from gate import policy as policies
     from gate.release import refuse_existing
 
+    first_release = baseline == "none"
+    baseline = None if first_release else baseline
     _require_samples(fit_paths, holdout_paths, benign_paths, split)
     _require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", baseline)
     _require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", baseline)
@@ -197,6 +199,7 @@ def run(
             split=divided,
             malicious=malicious,
             baseline=reference,
+            first_release=first_release,
         )
     return _conclude(judged, None if dry_run else directory, force, as_json, replaces)
 

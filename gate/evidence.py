@@ -95,7 +95,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured: on one held-out sample, on malicious rows, and against an earlier release."""
+    """All that was measured: on one held-out sample, on malicious rows, and against an earlier release.
+
+    `first_release` says that there is no earlier one, by declaration.
+    """
 
     measurements: tuple[Measurement, ...]
     tail_scan: TailScan | None = None
@@ -107,6 +110,7 @@ class Evidence:
     segments: SegmentEvidence | None = None
     detection: tuple[Detected, ...] | None = None
     comparison: Comparison | None = None
+    first_release: bool = False
 
     @property
     def effective_n(self) -> int:

@@ -360,11 +360,19 @@ class WaiverEntry(_Section):
     status: Literal["active", "expired", "unused"]
 
 
+class NotAskedEntry(_Section):
+    """What the policy asks of a release and a check cannot ask again, and what it would need."""
+
+    check: str
+    needs: str
+
+
 class Record(_Section):
     """Everything a report needs, without the data.
 
     Of a check, in which nothing was fitted, `fit` and `calibrator` are those of the release that was checked.
-    `judged_on` is the day by which waivers and ages were judged, where the policy has any.
+    `judged_on` is the day by which waivers and ages were judged, where the policy has any. `first_release` says that
+    there was none to compare with, by declaration.
     """
 
     schema_version: Literal[1]
@@ -381,6 +389,7 @@ class Record(_Section):
     holdout: HoldoutSection
     calibrator: CalibratorSection
     findings: tuple[FindingEntry, ...]
+    not_asked: tuple[NotAskedEntry, ...] = ()
     waivers: tuple[WaiverEntry, ...]
     warnings: tuple[str, ...] = ()
     reuse: ReuseSection | None = None
@@ -390,6 +399,7 @@ class Record(_Section):
     curve: CurveSection | None = None
     malicious: MaliciousSection | None = None
     baseline: BaselineSection | None = None
+    first_release: bool = False
     exchangeability: ExchangeabilitySection | None = None
 
     def to_json(self) -> str:
@@ -452,6 +462,7 @@ def compose(
         ),
         calibrator=fit.calibrator if isinstance(fit, Record) else _calibrator(policy, calibrator),
         findings=tuple(finding_entry(policy, finding) for finding in verdict.findings),
+        not_asked=tuple(NotAskedEntry(**asdict(entry)) for entry in verdict.not_asked),
         waivers=tuple(waiver_entry(use) for use in verdict.waivers),
         warnings=warnings,
         reuse=reuse_entry(document.policy, ledger, verdict.use),
@@ -461,6 +472,7 @@ def compose(
         curve=curve_entry(curve) if curve else None,
         malicious=None if malicious is None else _malicious(malicious, (evidence and evidence.detection) or ()),
         baseline=baseline_section(evidence.comparison) if evidence and evidence.comparison else None,
+        first_release=bool(evidence and evidence.first_release),
         exchangeability=ExchangeabilitySection(counts=scan.counts) if scan else None,
     )
 

@@ -59,6 +59,14 @@ class WaiverUse:
 
 
 @dataclass(frozen=True)
+class NotAsked:
+    """What the policy asks of a release and a check cannot ask again, and what it would need."""
+
+    check: str
+    needs: Literal["fit rows", "malicious rows", "another release"]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """All findings and what follows from them."""
 
@@ -67,6 +75,7 @@ class Verdict:
     findings: tuple[Finding, ...]
     waivers: tuple[WaiverUse, ...]
     use: Use | None = None
+    not_asked: tuple[NotAsked, ...] = ()
 
 
 def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
@@ -79,7 +88,26 @@ def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
     blocking = {finding.outcome for finding in findings if finding.blocks}
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
     uses = tuple(_waiver_use(waiver, findings, today) for waiver in policy.waivers)
-    return Verdict(outcome, _whole_reason(outcome, findings), findings, uses, evidence.use)
+    not_asked = tuple(_not_asked(policy, evidence))
+    return Verdict(outcome, _whole_reason(outcome, findings), findings, uses, evidence.use, not_asked)
+
+
+def _not_asked(policy: Policy, evidence: Evidence) -> Iterator[NotAsked]:
+    """In a check nothing is fitted and no other release is at hand, and malicious rows need not be."""
+    detection = policy.checks.detection
+    if not _is_check(evidence):
+        return
+    names = ["overlap", "exchangeability", *(granularity_check(found) for found in evidence.measurements), "floor"]
+    for check in names:
+        yield NotAsked(check, "fit rows")
+    for target in detection.targets if detection and evidence.detection is None else ():
+        yield NotAsked(target.check, "malicious rows")
+    for target in detection.targets if detection and detection.max_drop is not None else ():
+        yield NotAsked(target.drop_check, "another release")
+
+
+def _is_check(evidence: Evidence) -> bool:
+    return evidence.comparison is not None and evidence.comparison.itself
 
 
 def _all_findings(policy: Policy, evidence: Evidence, covered: set[str], today: date) -> Iterator[Finding]:
@@ -97,12 +125,17 @@ def _all_findings(policy: Policy, evidence: Evidence, covered: set[str], today: 
         yield judge_freshness(policy, evidence.holdout_ages, evidence.fit_ages, today)
     if evidence.use is not None:
         yield judge_reuse(policy, evidence.use)
-    if policy.checks.detection is not None:
+    if policy.checks.detection is not None and not (_is_check(evidence) and evidence.detection is None):
         for target in policy.checks.detection.targets:
             yield judge_detection(policy.rule, policy.checks.detection, target, evidence.detection)
     if evidence.comparison is not None:
         yield judge_baseline(policy, evidence.comparison)
         yield from judge_drops(policy, evidence.comparison, evidence.detection is not None)
+    elif evidence.first_release:
+        message = "declared to be the first release: there is none to compare with"
+        yield _ungraded("baseline", "pass", False, "first-release", message, None)
+    else:
+        yield from judge_missing_baseline(policy)
     if evidence.segments is not None:
         yield from judge_segments(policy, evidence.segments, covered)
 
@@ -180,13 +213,17 @@ def judge_granularity(policy: Policy, resolution: Resolution, measured: Measurem
         message += f"; a threshold here flags {low} or {high} of them"
     coarse = measured.unattainable
     return _ungraded(
-        f"granularity@{measured.check.partition('@')[2]}",
+        granularity_check(measured),
         "fail" if coarse else "pass",
         policy.checks.granularity.required,
         "granularity" if coarse else "fine",
         f"{message}, neither inside the tolerance" if coarse else message,
         _FINER_SCORES if coarse else None,
     )
+
+
+def granularity_check(measured: Measurement) -> str:
+    return f"granularity@{measured.check.partition('@')[2]}"
 
 
 def judge_floor(policy: Policy, measurements: tuple[Measurement, ...]) -> Finding:
@@ -343,6 +380,17 @@ def judge_drops(policy: Policy, comparison: Comparison, measured: bool) -> Itera
     changes = {change.anchor.fpr: change for change in comparison.malicious}
     for target in check.targets:
         yield judge_drop(policy.rule, check, target, changes.get(target.fpr), comparison.baseline.release)
+
+
+def judge_missing_baseline(policy: Policy) -> Iterator[Finding]:
+    """A drop that the policy limits and nobody measured is no pass; a first release must be declared to be one."""
+    check = policy.checks.detection
+    if check is None or check.max_drop is None:
+        return
+    for target in check.targets:
+        message = "no baseline was given to compare with"
+        remedy = "name the release that went before with --baseline DIR, or say --baseline none where there is none"
+        yield _ungraded(target.drop_check, "inconclusive", check.required, "not-measured", message, remedy)
 
 
 def judge_drop(rule: str, check: Detection, target: DetectionTarget, change: Change | None, release: str) -> Finding:

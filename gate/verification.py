@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -329,6 +329,7 @@ def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -
         "reason": record.reason,
         "findings": [finding.model_dump() for finding in record.findings],
         "waivers": [waiver.model_dump() for waiver in record.waivers],
+        "not_asked": [entry.model_dump() for entry in record.not_asked],
         "reuse": record.reuse.model_dump() if record.reuse else None,
         "curve": record.curve.model_dump() if record.curve else None,
         "malicious": [entry.model_dump() for entry in record.malicious.anchors] if record.malicious else [],
@@ -342,6 +343,7 @@ def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -
         "reason": verdict.reason,
         "findings": [finding.model_dump() for finding in again],
         "waivers": [waiver_entry(waiver).model_dump() for waiver in verdict.waivers],
+        "not_asked": [asdict(entry) for entry in verdict.not_asked],
         "reuse": reuse.model_dump() if reuse else None,
         "curve": _curve(record, policy),
         "malicious": [detection_entry(found).model_dump() for found in evidence.detection or ()],
@@ -391,6 +393,7 @@ def evidence_of(policy: Policy, thresholds: Thresholds, record: Record) -> Evide
         segments=_segments(policy, thresholds, record, alpha),
         detection=_detection(policy, thresholds, record),
         comparison=_comparison(policy, thresholds, record),
+        first_release=record.first_release,
     )
 
 

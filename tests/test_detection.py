@@ -49,7 +49,11 @@ def found(policy: Policy, fpr: str, k: int, n: int, worth: float | None = None) 
 
 
 def judged(policy: Policy, *detected: Detected) -> Verdict:
-    return judge(policy, Evidence((), detection=detected or None), TODAY)
+    """Detection alone: there is no earlier release to have dropped from."""
+    assert policy.checks.detection is not None
+    detection = policy.checks.detection.model_copy(update={"max_drop": None})
+    checks = policy.checks.model_copy(update={"detection": detection})
+    return judge(policy.model_copy(update={"checks": checks}), Evidence((), detection=detected or None), TODAY)
 
 
 # --- the policy ---------------------------------------------------------------------------------------------

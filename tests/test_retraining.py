@@ -83,7 +83,9 @@ def released(
     """Gate a release; the ids of its fit rows begin at `first`, which is where those of the held-out rows end."""
     samples = sample(fit, first=first), sample(holdout)
     attacks = sample(malicious, "malicious")
-    return gate_release(POLICY, name, NOON, *samples, malicious=attacks, baseline=baseline)
+    return gate_release(
+        POLICY, name, NOON, *samples, malicious=attacks, baseline=baseline, first_release=baseline is None
+    )
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from gate.report.rows import (
     fpr_findings,
     headline,
     in_order,
+    not_asked,
     other_rows,
     percent,
     regrouped,
@@ -87,6 +88,7 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "reason": regrouped(clean(record.reason), THIN_SPACE),
         "confidence": percent(confidence),
         "error": percent((1 - confidence) / 2),
+        "not_asked": not_asked(record),
         "command": command(record, limit),
         "clustered": any(row.effective for row in targets),
         "predicted": any(row.predicted or row.drift for row in targets),
@@ -120,6 +122,8 @@ def command(record: Record, limit: Limit) -> list[str]:
         if baseline is not None:
             lines.append(_option("--baseline", baseline.path))
             samples += [("--baseline-holdout", baseline.sources), ("--baseline-malicious", baseline.malicious_sources)]
+        if record.first_release:
+            lines.append("--baseline none")
     if record.malicious is not None:
         samples.append(("--malicious", record.malicious.sources))
     if record.split is not None:

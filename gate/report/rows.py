@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from gate.errors import visible
 from gate.release import FindingEntry, Record
 
+MOST_NOT_ASKED = 20
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
 THIN_SPACE = "\u202f"  # narrow, and no line breaks at it
 _WIDE = Context(prec=60)
@@ -61,12 +62,23 @@ REASONS = {
     "not-measured": "not measured",
     "passed": "passed its own gate",
     "did-not-pass": "did not pass its own gate",
+    "first-release": "first release",
 }
 
 
 def headline(record: Record) -> str:
     """What the outcome means: of a release, whether it may ship; of a check, whether its contract still holds."""
     return (CHECK_HEADLINES if record.kind == "check" else HEADLINES)[record.outcome]
+
+
+def not_asked(record: Record) -> str:
+    """What a check left out: `overlap, floor (for want of fit rows); tpr@0.01 (for want of malicious rows)`."""
+    needs: dict[str, list[str]] = {}
+    for entry in record.not_asked[:MOST_NOT_ASKED]:
+        needs.setdefault(clean(entry.needs), []).append(clean(entry.check))
+    more = len(record.not_asked) - MOST_NOT_ASKED
+    listed = [f"{', '.join(checks)} (for want of {what})" for what, checks in needs.items()]
+    return "; ".join([*listed, f"and {more:,} more"] if more > 0 else listed)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from gate.report.rows import (
     detection_findings,
     headline,
     in_order,
+    not_asked,
     other_rows,
     passed_checks,
     rows,
@@ -102,6 +103,9 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         _print_detection(console, detection)
     _print_remedies(console, [row for row in told if row.remedy and not row.blocks])
     _print_settled(console, apart, others)
+    if record.not_asked:
+        console.print()
+        console.print(Text(f"not asked in a check: {inert(not_asked(record))}.", style="dim"))
     if record.baseline is not None:
         console.print()
         _print_changes(console, changes(record.baseline, record.kind))
