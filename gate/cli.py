@@ -608,6 +608,7 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
     from gate.release import refuse_existing, write_file
     from gate.report import history as histories
     from gate.scores import read
+    from gate.storage import refuse_links
 
     document, outcomes, written = load_default(), set(), []
     columns, domain = document.policy.data, document.policy.calibration.domain
@@ -627,8 +628,8 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
         outcomes.add(release.outcome)
         written.append(str(release_directory))
     history = collect(written)
-    write_file(directory / "history.html", histories.render_html(history).encode())
-    write_file(directory / "history.svg", histories.figure(history).encode())
+    for name, draw in (("history.html", histories.render_html), ("history.svg", histories.figure)):
+        write_file(refuse_links(directory / name), draw(history).encode())
     _print(_render_history(history, "text", to_terminal=True))
     _log(f"history: {directory / 'history.html'}")
     return next(EXIT_CODES[outcome] for outcome in ("fail", "inconclusive", "pass") if outcome in outcomes)
@@ -636,7 +637,9 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
 
 def _write_scores(path: Path, values: Floats, force: bool) -> None:
     from gate.scores import write_parquet
+    from gate.storage import refuse_links
 
+    refuse_links(path)
     if path.exists() and not force:
         raise GateError(f"{path}: must not exist yet; choose another --out, or --force to replace it")
     try:
@@ -789,7 +792,10 @@ def _as_directory(release: str) -> str:
 
 
 def _make_directory(directory: Path) -> None:
+    from gate.storage import refuse_links
+
     try:
+        refuse_links(directory)
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GateError(f"{directory}: must be a directory that can be written, got {error.strerror}") from None

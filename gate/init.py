@@ -15,6 +15,7 @@ from gate.errors import GateError
 from gate.planning import plan_target
 from gate.policy import Document, Policy, Target, Tolerance, load_default, parse, rate
 from gate.release import write_file
+from gate.storage import refuse_links
 
 POLICY, WORKFLOW = Path("policies/release.yaml"), Path(".github/workflows/release-gate.yml")
 UNKNOWN = "OWNER/REPO"  # the repository with gate's action, where neither the installation nor an option tells
@@ -165,7 +166,8 @@ def installed_from() -> str:
 def write(files: Mapping[Path, str], force: bool) -> None:
     """All of the files or none; what is there stays, unless forced."""
     for path in files:
-        if (path.exists() or path.is_symlink()) and not force:
+        refuse_links(path)
+        if path.exists() and not force:
             raise GateError(f"{path}: must not exist yet; --force to replace it")
     before = {path: path.read_bytes() if path.is_file() else None for path in files}
     made: list[Path] = []

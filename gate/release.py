@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gate.errors import GateError
+from gate.storage import refuse_links, sync_directory
 
 if TYPE_CHECKING:
     from gate.calibrator import Calibrator
@@ -913,6 +914,7 @@ def refuse_existing(directory: str | Path, force: bool) -> str:
     try:
         if target.is_symlink() or (target.exists() and not target.is_dir()):
             raise GateError(f"{target}: must be a new directory, got something else; choose another --out")
+        refuse_links(target)
         parent = next(path for path in target.absolute().parents if path.exists())
         if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
             raise GateError(f"{target}: must be in a directory that can be written, which {parent} is not")
@@ -957,6 +959,7 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
     """
     target = Path(os.path.abspath(directory))
     try:
+        refuse_links(target.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
         if replaces is None:
             replaces = refuse_existing(target, force)
@@ -971,7 +974,10 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
                         "meanwhile; that one stays, nothing else was written"
                     )
                 refuse_existing(target, force)
+                sync_directory(staging)
                 _put_in_place(staging, target)
+            for parent in (target.parent, target.parent.parent):  # which this run may have made
+                sync_directory(parent)
     except OSError as error:
         raise GateError(f"{target}: must be writable, got {error.strerror or error}; nothing was written") from None
 
@@ -1035,10 +1041,11 @@ def write_file(path: Path, data: bytes) -> None:
             path.write_bytes(data)
             return
         place = Path(os.path.realpath(path))  # through a link, to the file that it names
-        staging = place.parent / f".gate-{os.getpid()}.partial"
+        staging = place.parent / f".gate-{secrets.token_hex(8)}.partial"
         try:
             _write_durably(staging, data)
             staging.replace(place)
+            sync_directory(place.parent)
         finally:
             staging.unlink(missing_ok=True)
     except OSError as error:
@@ -1046,7 +1053,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def _write_durably(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
