@@ -281,7 +281,7 @@ def test_nothing_half_written_is_ever_at_the_target(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fsync", fsync)
     write(tmp_path / "v1", FILES, force=False)
-    assert seen == [False] * (len(FILES) + 1)
+    assert seen == [False] * (len(FILES) + 2) + [True] * 2  # every file and their directory; then the two above
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next_and_a_living_ones_is_not(tmp_path: Path) -> None:
