@@ -110,7 +110,7 @@ def test_every_action_is_pinned_to_one_commit_with_its_version_beside_it(files: 
     for path in files:
         for uses in re.findall(r"^ +(?:- )?uses: (.+)$", path.read_text(), re.MULTILINE):
             if not uses.startswith(("./", "$/", "acme/gate/", init.UNKNOWN)):
-                assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", uses), f"{path}: {uses}"
+                assert re.fullmatch(r"(actions|pypa)/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", uses), f"{path}: {uses}"
                 pins.setdefault(uses.partition("@")[0], set()).add(uses)
     assert len(pins) >= 5
     assert {name: found for name, found in pins.items() if len(found) > 1} == {}
