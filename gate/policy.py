@@ -126,7 +126,14 @@ _RATE_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^(
 _POSITION_SCHEMA = {
     "anyOf": [
         {"enum": list(PLOTTING_POSITIONS)},
-        {"type": "object", "properties": {"np": _RATE_SCHEMA}, "required": ["np"], "additionalProperties": False},
+        {
+            "type": "object",
+            "properties": {
+                "np": {**_RATE_SCHEMA, "description": "how surely each threshold's rate is at most its target"}
+            },
+            "required": ["np"],
+            "additionalProperties": False,
+        },
     ]
 }
 _COUNT_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({_NUMBER.pattern})$"}]}
@@ -164,8 +171,8 @@ class _Frozen(BaseModel):
 class Tolerance(_Frozen):
     """The band around a target, as relative errors; `below: 1` or more means that only excess counts."""
 
-    above: Rate
-    below: Rate
+    above: Rate = Field(description="how far the rate may exceed the target, relative to it")
+    below: Rate = Field(description="how far it may fall short; 1 or more: only excess counts")
 
     @field_validator("above", "below")
     @classmethod
@@ -213,8 +220,8 @@ class Target(_Frozen):
 class ContractPoint(_Frozen):
     """One anchor: benign rows reach the calibrated score at this rate."""
 
-    fpr: Rate
-    score: Rate
+    fpr: Rate = Field(description="the share of benign rows")
+    score: Rate = Field(description="the calibrated score that this share reaches")
 
     @field_validator("fpr", "score")
     @classmethod
@@ -256,7 +263,7 @@ class Calibration(_Frozen):
 class Columns(_Frozen):
     """Where the scores stand in the files."""
 
-    score: Text = "score"
+    score: Text = Field(default="score", description="the column with raw scores, which rise with maliciousness")
     label: Text | None = Field(default=None, description="null: every row is benign")
     benign: Label = Field(default="0", description="the value in the label column that marks a benign row")
     segment: Text | None = Field(
@@ -312,7 +319,9 @@ class DetectionTarget(_Frozen):
 class Detection(_Frozen):
     """What the detector must still catch (`--malicious`)."""
 
-    targets: tuple[DetectionTarget, ...] = Field(json_schema_extra={"minItems": 1})
+    targets: tuple[DetectionTarget, ...] = Field(
+        description="the shares that must be detected", json_schema_extra={"minItems": 1}
+    )
     max_drop: Rate | None = Field(
         default=None, description="how far the share may fall below the baseline's (`--baseline`): 0.02 is two points"
     )
@@ -413,8 +422,8 @@ class Waiver(_Frozen):
     """A finding that is known, owned and accepted until a date."""
 
     check: Text = Field(description="the check waived, as reports name it, such as fpr@0.0001")
-    reason: Text
-    owner: Text
+    reason: Text = Field(description="why it is accepted")
+    owner: Text = Field(description="who answers for it")
     expires: Day = Field(description="the last day on which it waives")
 
     @field_validator("check")
@@ -430,21 +439,29 @@ class Waiver(_Frozen):
 class Policy(_Frozen):
     """What a release must show before it may be deployed."""
 
-    version: Annotated[Literal[1], BeforeValidator(_version)]
-    name: Text
-    rule: Literal["proven", "observed", "not-refuted"] = "proven"
-    confidence: Rate = Decimal("0.95")
+    version: Annotated[Literal[1], BeforeValidator(_version)] = Field(description="the format of the file")
+    name: Text = Field(description="appears in every report")
+    rule: Literal["proven", "observed", "not-refuted"] = Field(
+        default="proven",
+        description="what ships: what is proven; what is observed inside, not refuted; whatever is not refuted",
+    )
+    confidence: Rate = Field(
+        default=Decimal("0.95"),
+        description="of every interval; a bad release is proven at most (1 - C) / 2 of the time",
+    )
     calibration: Calibration = Calibration()
     contract: tuple[ContractPoint, ...] = Field(
         default=tuple(ContractPoint(fpr=a.fpr, score=a.score) for a in PAPER_ANCHORS),
         description="FPR strictly falls, score strictly rises; 1 <-> 0 and 1e-10 <-> 0.99 are implied",
         json_schema_extra={"minItems": 1},
     )
-    targets: tuple[Target, ...] = Field(json_schema_extra={"minItems": 1})
+    targets: tuple[Target, ...] = Field(
+        description="the anchors that are judged on held-out benign rows", json_schema_extra={"minItems": 1}
+    )
     data: Columns = Columns()
     checks: Checks = Checks()
     reuse: Reuse | None = Field(default=None, description="null: re-used held-out rows are only pointed out")
-    waivers: tuple[Waiver, ...] = ()
+    waivers: tuple[Waiver, ...] = Field(default=(), description="findings that are known and accepted until a date")
 
     @field_validator("confidence")
     @classmethod
