@@ -36,7 +36,8 @@ from typing import Any
 from gate import comparison as comparisons
 from gate import ledger as ledgers
 from gate import policy as policies
-from gate.calibrator import Calibrator, fit_sorted
+from gate.calibration.calibrator import Calibrator
+from gate.calibration.fit import fit_sorted
 from gate.comparison import Baseline, compare, scored
 from gate.curve import trace
 from gate.detection import detect

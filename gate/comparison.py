@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate.binomial import clopper_pearson, effective_rows
-from gate.calibrator import count_flagged
+from gate.calibration.calibrator import count_flagged
 from gate.contract import Anchor, Contract, Floats
 from gate.detection import effective_n
 from gate.policy import Policy, Target, Waiver

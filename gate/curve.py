@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gate.binomial import clopper_pearson
-from gate.calibrator import Calibrator, count_flagged
+from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.contract import Anchor, Contract, Floats
 
 STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99

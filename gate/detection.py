@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gate.binomial import Band, CriticalCounts, clopper_pearson, critical_counts, effective_rows, rows_to_prove
-from gate.calibrator import Calibrator, count_flagged
+from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.contract import Anchor
 from gate.policy import DetectionTarget, Policy
 from gate.scores import Scores

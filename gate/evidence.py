@@ -18,7 +18,8 @@ from gate.binomial import (
     effective_rows,
     rows_to_prove,
 )
-from gate.calibrator import Calibrator, count_flagged, fractional_rank, rows_to_support
+from gate.calibration.calibrator import Calibrator, count_flagged
+from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.comparison import Comparison
 from gate.detection import Detected
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
@@ -215,7 +216,7 @@ def measure_target(
         rows_wanted=wanted,
         rows_to_prove=rows_to_prove(k, n, band, at_least=wanted, worth=worth),
         extrapolated=float(target.fpr) < lowest_label,
-        fit_rows_to_support=rows_to_support(float(target.fpr), policy.calibration.plotting_position),
+        fit_rows_to_support=rows_to_support(named(policy.calibration.plotting_position), float(target.fpr)),
     )
 
 
@@ -227,5 +228,5 @@ def band_of(target: Target, alpha: Fraction) -> Band:
 
 def predicted_counts(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:
     """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
-    rank = float(fractional_rank(fpr, fit_n, policy.calibration.plotting_position))
+    rank = float(fractional_rank(named(policy.calibration.plotting_position), fpr, fit_n))
     return beta_binomial(n, rank, fit_n - rank + 1).quantiles(0.05) if rank >= 1 else None

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate.binomial import CountLaw, hypergeometric
-from gate.calibrator import from_ordinal, ordinal
 from gate.contract import Floats
+from gate.statistics.floats import from_ordinal, ordinal
 
 Ints = NDArray[np.int64]
 

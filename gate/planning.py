@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gate.binomial import Range, beta_binomial_between, beta_cdf, critical_counts, first, lower_tail, upper_tail
-from gate.calibrator import fractional_rank, label
+from gate.calibration.positions import fractional_rank, named
 from gate.errors import GateError
 from gate.evidence import band_of
 from gate.policy import Policy, Target
@@ -200,11 +200,11 @@ class _Law:
 
     def rank(self, n_fit: int) -> float:
         """The fractional rank in the fit sample at which the threshold lies."""
-        return float(fractional_rank(self.p, n_fit, self.position))
+        return float(fractional_rank(named(self.position), self.p, n_fit))
 
     def rule_at(self, n_fit: int) -> str:
         """Targets below the lowest fit label pass only when proven, whatever the rule."""
-        return "proven" if float(self.p) < float(label(1, n_fit, self.position)) else self.rule
+        return "proven" if float(self.p) < float(named(self.position).label(1, n_fit)) else self.rule
 
     def sound(self, n: int, n_fit: int) -> tuple[Chances, ...]:
         """The chances of a release whose calibrator was fitted on n_fit exchangeable rows."""

@@ -25,7 +25,7 @@ from gate.errors import GateError
 from gate.storage import refuse_links, sync_directory
 
 if TYPE_CHECKING:
-    from gate.calibrator import Calibrator
+    from gate.calibration.calibrator import Calibrator
     from gate.comparison import Baseline, Change, Comparison, Sample
     from gate.curve import Curve
     from gate.detection import Detected
@@ -812,7 +812,7 @@ def as_baseline(stored: StoredRelease) -> Baseline:
 
 def read_calibrator(stored: StoredRelease) -> Calibrator:
     """The calibrator of a stored release, from its JSON and never from its pickle."""
-    from gate.calibrator import from_json
+    from gate.calibration.calibrator import from_json
 
     if stored.calibrator_json is None:
         raise GateError(f"{stored.path}: must be a release with a calibrator.json, got none; name the release itself")

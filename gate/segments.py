@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate.binomial import TIE, Band, clopper_pearson, effective_rows, rows_to_prove
-from gate.calibrator import Calibrator
+from gate.calibration.calibrator import Calibrator
 from gate.policy import Policy, Target
 from gate.scores import Scores
 

@@ -24,7 +24,8 @@ from gate import policy as policies
 from gate import segments
 from gate.api import libraries, rendered, warnings_of
 from gate.binomial import clopper_pearson
-from gate.calibrator import Calibrator, count_flagged, fit_sorted, from_json
+from gate.calibration.calibrator import Calibrator, count_flagged, from_json
+from gate.calibration.fit import fit_sorted
 from gate.comparison import Baseline, Change, Comparison, Counted, Sample, unpaired
 from gate.contract import Anchor, Contract
 from gate.curve import curve_of, grid

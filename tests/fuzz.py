@@ -36,7 +36,7 @@ import pyarrow.parquet
 
 from gate import api, ledger, verification
 from gate import policy as policies
-from gate.calibrator import from_json
+from gate.calibration.calibrator import from_json
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.release import manifest_of, parse_record

@@ -13,7 +13,7 @@ import numpy as np
 
 from gate import policy as policies
 from gate.binomial import clopper_pearson
-from gate.calibrator import FitFacts
+from gate.calibration.calibrator import FitFacts
 from gate.comparison import Baseline, Change, Comparison, Counted, Sample, policy_changes
 from gate.curve import Curve, curve_of, grid
 from gate.detection import measure_anchor

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.calibrator import Calibrator, fit, fit_sorted, from_json
+from gate.calibration.calibrator import Calibrator, from_json
+from gate.calibration.fit import fit, fit_sorted
 from gate.contract import Anchor, Contract
 from gate.errors import GateError
 from gate.policy import Calibration

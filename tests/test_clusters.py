@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.binomial import clopper_pearson, effective_rows
-from gate.calibrator import fit
+from gate.calibration.fit import fit
 from gate.evidence import measure, measure_target
 from gate.policy import Columns, Policy, parse
 from gate.scores import Scores, read

@@ -12,7 +12,7 @@ import pytest
 from records import RECORDS
 
 from gate import policy as policies
-from gate.calibrator import fit, fit_sorted
+from gate.calibration.fit import fit, fit_sorted
 from gate.contract import Anchor, Contract
 from gate.curve import MAX_POINTS, grid, trace
 from gate.evidence import measure

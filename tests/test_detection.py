@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gate
 from gate.binomial import clopper_pearson, lower_tail, upper_tail
-from gate.calibrator import fit
+from gate.calibration.fit import fit
 from gate.contract import PAPER_ANCHORS
 from gate.detection import Detected, detect, measure_anchor
 from gate.errors import GateError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gate import exchangeability
 from gate.binomial import beta_binomial
-from gate.calibrator import fit
+from gate.calibration.fit import fit
 from gate.evidence import Evidence, Measurement, measure, measure_target
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.policy import Policy, parse

@@ -21,7 +21,7 @@ from scipy.stats import binom
 from test_reports import Elements, figures_as_text
 
 import gate
-from gate.calibrator import count_flagged
+from gate.calibration.calibrator import count_flagged
 from gate.demo import RETRAINED_ROWS, retrain
 from gate.history import History, _detected, collect
 from gate.planning import plan

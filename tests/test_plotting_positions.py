@@ -14,10 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from gate.calibrator import fit, fractional_rank, from_json, label, rows_to_support
+from gate.calibration.calibrator import from_json
+from gate.calibration.fit import fit
+from gate.calibration.positions import POSITIONS as KNOWN
+from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.contract import Anchor, Contract
 from gate.errors import GateError
-from gate.policy import Calibration, parse
+from gate.policy import PLOTTING_POSITIONS, Calibration, parse
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "statistics.json").read_text())
 POSITIONS = ("filliben", "mean", "median", "conformal", "np 0.95")
@@ -32,16 +35,16 @@ sizes = st.integers(2, 400) | st.sampled_from([10_000, 59_706, 10**6, 10**8])
 def test_the_umbrella_rank_equals_the_golden_numbers(case: dict[str, Any]) -> None:
     """The deepest rank labelled at most the rate, and how often its true rate exceeds it."""
     n, fpr, position = case["n"], case["fpr"], f"np {1 - case['delta']:g}"
-    labels = label(np.arange(1, 200), n, position)
+    labels = named(position).label(np.arange(1, 200), n)
     deepest = int(np.count_nonzero(labels <= fpr))
-    assert deepest == case["rank_from_top"] == int(fractional_rank(Fraction(str(fpr)), n, position))
+    assert deepest == case["rank_from_top"] == int(fractional_rank(named(position), Fraction(str(fpr)), n))
     assert beta.sf(fpr, deepest, n - deepest + 1) == pytest.approx(case["violation"], rel=1e-8)
 
 
 @pytest.mark.parametrize("case", GOLDEN["np_umbrella_min_n"], ids=lambda c: f"{c['fpr']:g}")
 def test_the_umbrellas_fewest_rows_equal_the_golden_numbers(case: dict[str, Any]) -> None:
     """n >= ln(delta) / ln(1 - p)."""
-    assert rows_to_support(case["fpr"], f"np {1 - case['delta']:g}") == case["n"]
+    assert rows_to_support(named(f"np {1 - case['delta']:g}"), case["fpr"]) == case["n"]
 
 
 # --- the labels ---------------------------------------------------------------------------------------------
@@ -51,7 +54,7 @@ def test_the_umbrellas_fewest_rows_equal_the_golden_numbers(case: dict[str, Any]
 @given(sizes, positions)
 def test_labels_rise_with_the_rank_and_are_rates(n: int, position: str) -> None:
     ranks = np.unique(np.clip(np.concatenate([np.arange(1, 50), np.geomspace(1, n, 50).astype(int), [n]]), 1, n))
-    labels = label(ranks, n, position)
+    labels = named(position).label(ranks, n)
     assert np.all(np.diff(labels) > 0)
     assert labels[0] > 0
     assert labels[-1] <= 1
@@ -62,19 +65,19 @@ def test_labels_rise_with_the_rank_and_are_rates(n: int, position: str) -> None:
 def test_the_fractional_rank_inverts_the_label(n: int, position: str, data: st.DataObject) -> None:
     """The rate on a label has that rank; a rate between two labels has a rank between them."""
     rank = data.draw(st.integers(2, n - 1)) if n > 3 else 2
-    here, deeper = (float(label(k, n, position)) for k in (rank, min(rank + 1, n)))
+    here, deeper = (float(named(position).label(k, n)) for k in (rank, min(rank + 1, n)))
     if rank < n:
-        assert float(fractional_rank(Fraction(here), n, position)) == pytest.approx(rank, rel=1e-6)
+        assert float(fractional_rank(named(position), Fraction(here), n)) == pytest.approx(rank, rel=1e-6)
     if rank + 1 < n:
-        between = fractional_rank(Fraction((here + deeper) / 2), n, position)
+        between = fractional_rank(named(position), Fraction((here + deeper) / 2), n)
         assert rank - 1e-6 * rank <= between <= rank + 1 + 1e-6 * rank
 
 
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("fpr", [0.1, 0.01, 0.003])
 def test_rows_to_support_are_the_fewest(position: str, fpr: float) -> None:
-    rows = rows_to_support(fpr, position)
-    assert label(1, rows, position) <= fpr < label(1, rows - 1, position)
+    rows = rows_to_support(named(position), fpr)
+    assert named(position).label(1, rows) <= fpr < named(position).label(1, rows - 1)
 
 
 @pytest.mark.parametrize("n", [10, 1000, 59_706, 10**9])
@@ -82,16 +85,16 @@ def test_rows_to_support_are_the_fewest(position: str, fpr: float) -> None:
 def test_labels_are_what_they_are_called(n: int, rank: int) -> None:
     """By scipy's beta law: the median, the mean, the 95 % quantile; Filliben's within 2 % of the median."""
     law = beta(rank, n - rank + 1)
-    assert law.cdf(label(rank, n, "median")) == pytest.approx(0.5, abs=1e-7)
-    assert law.cdf(label(rank, n, "np 0.95")) == pytest.approx(0.95, abs=1e-7)
-    assert label(rank, n, "mean") == pytest.approx(law.mean(), rel=1e-12)
-    assert label(rank, n, "filliben") == pytest.approx(float(label(rank, n, "median")), rel=0.02)
-    assert label(rank, n, "conformal") == pytest.approx((rank + 1) / (n + 1), rel=1e-15)
+    assert law.cdf(named("median").label(rank, n)) == pytest.approx(0.5, abs=1e-7)
+    assert law.cdf(named("np 0.95").label(rank, n)) == pytest.approx(0.95, abs=1e-7)
+    assert named("mean").label(rank, n) == pytest.approx(law.mean(), rel=1e-12)
+    assert named("filliben").label(rank, n) == pytest.approx(float(named("median").label(rank, n)), rel=0.02)
+    assert named("conformal").label(rank, n) == pytest.approx((rank + 1) / (n + 1), rel=1e-15)
 
 
 def test_a_median_of_a_billion_rows_is_a_median() -> None:
     """Where scipy's inverse of the beta law is off by a factor of two."""
-    assert beta.cdf(label(1000, 10**9, "median"), 1000, 10**9 - 999) == pytest.approx(0.5, abs=1e-7)
+    assert beta.cdf(named("median").label(1000, 10**9), 1000, 10**9 - 999) == pytest.approx(0.5, abs=1e-7)
 
 
 # --- what the thresholds promise, by real fits --------------------------------------------------------------
@@ -103,7 +106,7 @@ CONTRACT = Contract((Anchor(RATE, Decimal("0.5")),))
 
 def interpolated(samples: np.ndarray, position: str) -> np.ndarray:
     """The 5 % threshold of each sample by definition: between the two ranks whose labels enclose the rate."""
-    labels = label(np.arange(1, N + 1), N, position)
+    labels = named(position).label(np.arange(1, N + 1), N)
     rank = int(np.count_nonzero(labels <= float(RATE)))
     share = (labels[rank] - float(RATE)) / (labels[rank] - labels[rank - 1])
     ordered = np.partition(samples, [N - rank - 1, N - rank], axis=1)
@@ -169,7 +172,7 @@ def test_true_rates_follow_the_beta_law_of_the_fractional_rank(
     position: str, true_rates: dict[str, np.ndarray]
 ) -> None:
     """Kolmogorov's distance to it: 2.2 / sqrt(n) has a chance of 1 in 8,000, and the law is off by 0.01 at most."""
-    x = float(fractional_rank(Fraction(RATE), N, position))
+    x = float(fractional_rank(named(position), Fraction(RATE), N))
     levels = np.sort(beta.cdf(true_rates[position], x, N - x + 1))
     steps = np.arange(FITS + 1) / FITS
     assert max(np.max(levels - steps[:-1]), np.max(steps[1:] - levels)) < 2.2 / FITS**0.5 + 0.01
@@ -196,7 +199,7 @@ def test_conservative_ties_flag_no_more_than_the_position_allows(scores: np.ndar
     calibrated = calibrator.predict(scores)
     for anchor in calibrator.contract.anchors:
         flagged = int(np.count_nonzero(calibrated >= float(anchor.score)))
-        assert flagged <= fractional_rank(Fraction(anchor.fpr), n, position)
+        assert flagged <= fractional_rank(named(position), Fraction(anchor.fpr), n)
 
 
 @settings(max_examples=30, deadline=None)
@@ -254,10 +257,22 @@ def test_positions_in_a_policy(written: str, kept: str) -> None:
     policy = parse(policy_with(written), "test.yaml").policy
     assert policy.calibration.plotting_position == kept
     calibrator = fit(np.random.default_rng(5).random(1000), policy.calibration, policy.anchors)
-    assert calibrator.facts.lowest_label == label(1, 1000, kept)
+    assert calibrator.facts.lowest_label == named(kept).label(1, 1000)
 
 
 @pytest.mark.parametrize("written", ["{np: 1}", "{np: 0.4}", "{np: high}", "np", "{mean: 0.9}", "weibull", "[np, 0.9]"])
 def test_other_positions_are_refused(written: str) -> None:
     with pytest.raises(GateError, match=r"test\.yaml:3: calibration\.plotting_position"):
         parse(policy_with(written), "test.yaml")
+
+
+@pytest.mark.parametrize("text", ["weibull", "", "np", "np x", "filliben 0.5", "np 0.9 0.8", "Filliben"])
+def test_an_unknown_position_is_an_error_everywhere(text: str) -> None:
+    with pytest.raises(
+        GateError, match=r"^plotting position: must be one of filliben, mean, median, conformal, np, got"
+    ):
+        named(text)
+
+
+def test_every_position_that_a_policy_may_name_has_a_class() -> None:
+    assert [position.name for position in KNOWN] == [*PLOTTING_POSITIONS, "np"]

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from gate import policy, release
-from gate.calibrator import fit_sorted
+from gate.calibration.fit import fit_sorted
 from gate.errors import GateError
 from gate.evidence import measure
 from gate.policy import load_default, parse

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.binomial import lower_tail, upper_tail
-from gate.calibrator import fit, label
+from gate.calibration.fit import fit
+from gate.calibration.positions import named
 from gate.evidence import Evidence, Measurement, measure, measure_target
 from gate.policy import Policy, load, parse
 from gate.scores import Scores
@@ -473,8 +474,8 @@ def test_an_extrapolated_target_can_be_saved_by_fitting_or_by_proving(rule: str)
     assert (offered is not None) == (rule != "proven")
     if offered:
         fit_rows = int(offered[1].replace(",", ""))
-        assert label(1, fit_rows, "filliben") <= 0.001 < label(1, fit_rows - 1, "filliben")
-        supported = float(label(1, fit_rows, "filliben"))
+        assert named("filliben").label(1, fit_rows) <= 0.001 < named("filliben").label(1, fit_rows - 1)
+        supported = float(named("filliben").label(1, fit_rows))
         assert find(make(rule), 170, lowest_label=supported).outcome == "pass"
 
 
@@ -527,7 +528,7 @@ def test_the_papers_interval() -> None:
 def test_the_papers_counts_by_the_papers_policy() -> None:
     """The first three targets are proven; for the fourth 139,315 rows are fewer than the 160,000 it asks for."""
     policy = load(POLICIES / "paper.yaml").policy
-    lowest = float(label(1, 59_706, policy.calibration.plotting_position))
+    lowest = float(named(policy.calibration.plotting_position).label(1, 59_706))
     counts = (14_005, 1_425, 140, 13, 2, 0)
     evidence = Evidence(tuple(measured(policy, k, lowest_label=lowest, which=i) for i, k in enumerate(counts)))
     found = judge(policy, evidence, TODAY)

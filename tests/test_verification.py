@@ -26,7 +26,7 @@ import pytest
 from gate import api, verification
 from gate import policy as policies
 from gate.api import check_release, gate_release, libraries, rendered
-from gate.calibrator import Calibrator
+from gate.calibration.calibrator import Calibrator
 from gate.errors import GateError
 from gate.release import Record, as_baseline, manifest_of, parse_record, read_release
 from gate.scores import read, split

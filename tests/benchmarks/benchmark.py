@@ -25,7 +25,7 @@ import pyarrow.parquet
 from scipy.stats import binomtest
 from sklearn.isotonic import IsotonicRegression
 
-from gate.calibrator import fit, fit_sorted
+from gate.calibration.fit import fit, fit_sorted
 from gate.evidence import measure
 from gate.policy import Calibration, Columns, load_default
 from gate.scores import Scores, read, write_parquet

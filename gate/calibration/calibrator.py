@@ -1,0 +1,145 @@
+"""The calibrator: a plain sklearn Pipeline, its exact raw thresholds, and its JSON form. A pickle is never loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from itertools import pairwise
+
+import joblib
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.isotonic import IsotonicRegression
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MinMaxScaler
+
+from gate.contract import FLAG_ALL, LOWEST, Anchor, Contract, Floats
+from gate.errors import GateError, visible
+from gate.policy import Calibration
+from gate.statistics.floats import from_ordinal, ordinal
+
+TOP = 0.99  # the highest rescaled and calibrated score: a threshold of 1.0 flags nothing
+
+
+@dataclass(frozen=True)
+class FitFacts:
+    """What the fit sample was, as far as reports and verdicts need it."""
+
+    n: int
+    distinct: int
+    lowest_label: float
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """The shipped pipeline with the contract it keeps and the settings it was fitted with."""
+
+    pipeline: Pipeline
+    contract: Contract
+    settings: Calibration
+    facts: FitFacts
+
+    def predict(self, scores: ArrayLike) -> Floats:
+        """Calibrated scores; float32 input is promoted first, because sklearn would rescale it in float32."""
+        column = np.asarray(scores, dtype=np.float64).reshape(-1, 1)
+        return np.asarray(self.pipeline.predict(column), dtype=np.float64)
+
+    @property
+    def knots(self) -> tuple[Floats, Floats]:
+        spline = self.pipeline[-1]
+        return spline.X_thresholds_, spline.y_thresholds_
+
+    @cached_property
+    def thresholds(self) -> dict[Decimal, float | None]:
+        """For each anchor's FPR the smallest raw score that the pipeline maps to the anchor or above.
+
+        Found by bisection over the float64 values themselves, so that `score >= threshold` and
+        `predict(score) >= anchor` agree on every score; None where no score of the domain reaches the anchor.
+        """
+        anchors = self.contract.anchors
+        scores = np.array([float(anchor.score) for anchor in anchors])
+        ends = ordinal(np.array(self.settings.domain))
+        low, high = np.full(len(anchors), ends[0]), np.full(len(anchors), ends[1])
+        while np.any(low < high):
+            middle = (low & high) + ((low ^ high) >> 1)  # the mean without overflow
+            reached = self.predict(from_ordinal(middle)) >= scores
+            high = np.where(reached, middle, high)
+            low = np.where(reached, low, np.minimum(middle + 1, high))
+        found = from_ordinal(high)
+        reached = self.predict(found) >= scores
+        return {
+            anchor.fpr: float(threshold) if ok else None
+            for anchor, threshold, ok in zip(anchors, found, reached, strict=True)
+        }
+
+    @cached_property
+    def artifact(self) -> bytes:
+        """The file of the paper: `joblib.load` and `predict`, none of our code."""
+        buffer = io.BytesIO()
+        joblib.dump(self.pipeline, buffer)
+        return buffer.getvalue()
+
+    def to_json(self) -> str:
+        """The same knots without a pickle; floats are written so that they read back bit-equal."""
+        x, y = self.knots
+        document = {
+            "schema_version": 1,
+            "domain": list(self.settings.domain),
+            "feature_range": [0.0, TOP],
+            "plotting_position": self.settings.plotting_position,
+            "ties": self.settings.ties,
+            "knots": self.settings.knots,
+            "fit": {"n": self.facts.n, "distinct": self.facts.distinct, "lowest_label": self.facts.lowest_label},
+            "contract": [{"fpr": float(anchor.fpr), "score": float(anchor.score)} for anchor in self.contract.anchors],
+            "thresholds": [{"fpr": float(fpr), "raw_score": threshold} for fpr, threshold in self.thresholds.items()],
+            "rescaled": x.tolist(),
+            "calibrated": y.tolist(),
+        }
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the artifact."""
+        return hashlib.sha256(self.artifact).hexdigest()
+
+
+def count_flagged(ordered: Floats, threshold: float | None) -> int:
+    """How many scores, given in rising order, reach a threshold, inclusively; none where there is no threshold."""
+    return 0 if threshold is None else len(ordered) - int(np.searchsorted(ordered, threshold, side="left"))
+
+
+def from_json(text: str, where: str = "calibrator.json") -> Calibrator:
+    """Rebuild a calibrator from its JSON, bit-equal; a pickle is never loaded."""
+    try:
+        document = json.loads(text)
+        if document["schema_version"] != 1 or document["feature_range"] != [0.0, TOP]:
+            raise GateError(f"{where}: must be a calibrator of schema_version 1, got another; upgrade gate")
+        low, high = (float(end) for end in document["domain"])
+        settings = Calibration(
+            knots=document["knots"],
+            plotting_position=document["plotting_position"],
+            ties=document["ties"],
+            domain=(low, high),
+        )
+        anchors = tuple(Anchor(Decimal(repr(p["fpr"])), Decimal(repr(p["score"]))) for p in document["contract"])
+        facts = FitFacts(**document["fit"])
+        x = np.array(document["rescaled"], dtype=np.float64)
+        y = np.array(document["calibrated"], dtype=np.float64)
+        scaler = MinMaxScaler(feature_range=(0, TOP), clip=True).fit([[low], [high]])
+        spline = IsotonicRegression(increasing=True, out_of_bounds="clip").fit(x, y)
+        points = (FLAG_ALL, *anchors, LOWEST)
+        ordered = all(one.fpr > other.fpr and one.score < other.score for one, other in pairwise(points))
+        plain = type(facts.n) is int and type(facts.distinct) is int and type(facts.lowest_label) is float
+        possible = plain and facts.n >= 2 and 1 <= facts.distinct <= facts.n and 0 < facts.lowest_label <= 1
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        said = visible(" ".join(str(error).split())[:200])
+        raise GateError(f"{where}: must be a calibrator written by gate, got {type(error).__name__}: {said}") from None
+    if not (ordered and possible):
+        raise GateError(f"{where}: must be a calibrator written by gate, got an impossible contract or fit sample")
+    if not (np.array_equal(spline.X_thresholds_, x) and np.array_equal(spline.y_thresholds_, y)):
+        raise GateError(f"{where}: its knots must rise; this file was not written by gate")
+    return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), Contract(anchors), settings, facts)

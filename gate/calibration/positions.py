@@ -1,0 +1,168 @@
+"""Plotting positions: which false-positive rate the k-th largest of n benign scores stands for, and what that promises.
+
+The true rate at that score is Beta(k, n - k + 1), whatever the distribution of scores; a position takes one number
+from this law as its label. Each is a class with its formula (`label`), its inverse (`rank`) and its promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gate.binomial import beta_cdf, beta_quantiles, first
+from gate.contract import Floats
+from gate.errors import GateError
+
+Mask = NDArray[np.bool_]
+
+
+class Position(Protocol):
+    """What the fit and the planner ask of a plotting position."""
+
+    name: ClassVar[str]  # as a policy writes it
+    promise: ClassVar[str]
+
+    def label(self, rank: ArrayLike, n: int) -> Floats:
+        """The rate that the rank-th largest of n scores stands for."""
+
+    def rank(self, fpr: Fraction, n: int) -> Fraction:
+        """The real-valued rank whose label is `fpr`: what a threshold interpolates at; not held within 0 .. n."""
+
+    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
+        """Whether the label of a rank does not exceed `fpr`."""
+
+
+class Filliben:
+    """Filliben (1975): the median of the law, approximately, and exactly at both ends."""
+
+    name: ClassVar[str] = "filliben"
+    promise: ClassVar[str] = "the true rate is above its target half of the time"
+
+    def label(self, rank: ArrayLike, n: int) -> Floats:
+        k = np.asarray(rank, dtype=np.float64)
+        ends = np.where(k <= 1, -np.expm1(np.log(0.5) / n), 0.5 ** (1 / n))
+        return np.where((k <= 1) | (k >= n), ends, (k - 0.3175) / (n + 0.365))
+
+    def rank(self, fpr: Fraction, n: int) -> Fraction:
+        return fpr * (n + Fraction("0.365")) + Fraction("0.3175")
+
+    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
+        return self.label(rank, n) <= np.asarray(fpr)
+
+
+class Mean:
+    """The mean of the law, k / (n + 1)."""
+
+    name: ClassVar[str] = "mean"
+    promise: ClassVar[str] = "the true rate is its target on average"
+
+    def label(self, rank: ArrayLike, n: int) -> Floats:
+        return np.asarray(rank, dtype=np.float64) / (n + 1)
+
+    def rank(self, fpr: Fraction, n: int) -> Fraction:
+        return fpr * (n + 1)
+
+    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
+        return self.label(rank, n) <= np.asarray(fpr)
+
+
+class Conformal:
+    """(k + 1) / (n + 1), the conformal p-value of a fresh row at that score (Bates et al. 2023)."""
+
+    name: ClassVar[str] = "conformal"
+    promise: ClassVar[str] = "a fresh benign row is flagged at most at the target, on average"
+
+    def label(self, rank: ArrayLike, n: int) -> Floats:
+        return (np.asarray(rank, dtype=np.float64) + 1) / (n + 1)
+
+    def rank(self, fpr: Fraction, n: int) -> Fraction:
+        return fpr * (n + 1) - 1
+
+    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
+        return self.label(rank, n) <= np.asarray(fpr)
+
+
+class Median:
+    """The median of the law, exactly."""
+
+    name: ClassVar[str] = "median"
+    promise: ClassVar[str] = "the true rate is above its target half of the time"
+
+    def label(self, rank: ArrayLike, n: int) -> Floats:
+        return _quantile(0.5, rank, n)
+
+    def rank(self, fpr: Fraction, n: int) -> Fraction:
+        return _rank_by_halving(lambda rank: self.is_at_most(float(fpr), rank, n), n)
+
+    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
+        return _is_quantile_at_most(0.5, fpr, rank, n)
+
+
+@dataclass(frozen=True)
+class NeymanPearson:
+    """The C quantile of the law (Tong, Feng and Li 2018), written `{np: C}`."""
+
+    confidence: float
+    name: ClassVar[str] = "np"
+    promise: ClassVar[str] = "the true rate is at most its target with probability C"
+
+    def label(self, rank: ArrayLike, n: int) -> Floats:
+        return _quantile(self.confidence, rank, n)
+
+    def rank(self, fpr: Fraction, n: int) -> Fraction:
+        return _rank_by_halving(lambda rank: self.is_at_most(float(fpr), rank, n), n)
+
+    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
+        return _is_quantile_at_most(self.confidence, fpr, rank, n)
+
+
+POSITIONS: tuple[type[Position], ...] = (Filliben, Mean, Median, Conformal, NeymanPearson)
+
+
+def named(text: str) -> Position:
+    """The position that a policy keeps as `filliben` or `np 0.95`; an unknown one is an error."""
+    word, *arguments = text.split() or [""]
+    found = next((position for position in POSITIONS if position.name == word), None)
+    try:
+        if found is not None:
+            return found(*map(float, arguments))
+    except (TypeError, ValueError):
+        pass
+    known = ", ".join(position.name for position in POSITIONS)
+    raise GateError(f"plotting position: must be one of {known}, got {text!r}; write `filliben` or `np 0.95`")
+
+
+def fractional_rank(position: Position, fpr: Fraction, n: int) -> Fraction:
+    """The rank, from 0 to n, whose label is `fpr`."""
+    return min(max(position.rank(fpr, n), Fraction(0)), Fraction(n))
+
+
+def rows_to_support(position: Position, fpr: float) -> int:
+    """The fewest benign rows whose largest score, if not tied, is labelled `fpr` or less."""
+    return first(lambda n: bool(position.is_at_most(fpr, 1, n)), 1, 10**12)
+
+
+def _quantile(q: float, rank: ArrayLike, n: int) -> Floats:
+    k = np.asarray(rank, dtype=np.float64)
+    return beta_quantiles(k, n - k + 1, q)
+
+
+def _is_quantile_at_most(q: float, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
+    """By the distribution function, which is ten times faster than inverting it."""
+    k = np.asarray(rank, dtype=np.float64)
+    return beta_cdf(k, n - k + 1, fpr) >= q * (1 - 1e-12)  # equal but for rounding
+
+
+def _rank_by_halving(reaches: Callable[[float], Mask], n: int) -> Fraction:
+    """The highest rank that still reaches; a whole one where it comes within rounding of it."""
+    low, high = 0.0, float(n)
+    while np.nextafter(low, high) < high and high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if reaches(middle) else (low, middle)
+    whole = round(low)
+    return Fraction(whole if abs(whole - low) < 1e-6 and bool(reaches(whole)) else low)

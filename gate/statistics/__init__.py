@@ -1,0 +1,1 @@
+"""Pure functions of counts. They know neither a policy nor a file."""
