@@ -223,7 +223,7 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
     none = dict.fromkeys(("segment", "group", "id", "timestamp"))
-    assert record["data"] == {"score": "risk", "label": "kind", "benign": "ok", **none}
+    assert record["data"] == {"score": "risk", "label": "kind", "benign": ["ok"], **none}
     assert record["holdout"]["sources"] == [{"path": "pass.csv", "rows": 40_000, "benign": 20_000}]
     ordered = np.sort(np.load(here / "pass.npy")).astype("<f8")
     assert record["holdout"]["sha256"] == hashlib.sha256(ordered.tobytes()).hexdigest()

@@ -325,6 +325,13 @@ class TestCopies:
             "hold out rows that the calibrator is not fitted on"
         )
 
+    def test_names_that_are_no_text(self, tmp_path: Path) -> None:
+        paths = [tmp_path / os.fsdecode(b"%d-\xff.npy" % i) for i in range(2)]
+        for path in paths:
+            np.save(path, np.linspace(0.1, 0.2, 10))
+        said = refusal(lambda: read([str(path) for path in paths], Columns(), DOMAIN))
+        assert "must be read once, got the same bytes as in" in said
+
     def test_files_without_rows_may_be_alike(self, tmp_path: Path) -> None:
         paths = [write_scores(tmp_path / f"{i}.csv", 10 * (i == 2)) for i in range(3)]
         assert len(read([str(path) for path in paths], Columns(), DOMAIN)) == 10

@@ -76,7 +76,7 @@ targets:
     max_relative_error: {above: 0.5, blow: 1}
     required: yes
   - {fpr: 10%, min_n: 100, max_relative_error: x}
-data: {score: "", label: 3, benign: [0]}
+data: {score: "", label: 3, benign: [0, 0]}
 checks: {overlapp: {}}
 waivers:
   - {check: fpr@0.1, reason: known, owner: us, expires: tomorrow}
@@ -109,7 +109,7 @@ def test_all_errors_are_listed_at_once() -> None:
         "p.yaml:15: targets[1].required: must be true or false, got 'yes'",
         "p.yaml:16: targets[2].fpr: must differ from every other target's, got '10%'",
         "p.yaml:16: targets[2].max_relative_error: must be a number such as 0.001, 1e-3 or 0.1%, got 'x'",
-        "p.yaml:17: data.benign: must be one number or one word, as it stands in the label column, got [0]",
+        "p.yaml:17: data.benign: must be a number or a word of the label column, or a list of those, got [0, 0]",
         "p.yaml:17: data.label: must be text, got 3; put it in quotes",
         "p.yaml:17: data.score: must be one line of 1 to 200 printable characters, got ''",
         "p.yaml:18: checks.overlapp: must be a known key; did you mean `overlap`?",
@@ -295,12 +295,14 @@ def test_confidence_may_be_written_as_percent(written: str) -> None:
 def test_a_word_stays_the_word_that_was_written(written: str) -> None:
     """YAML 1.1 would read a truth, an octal, a sexagesimal, a date or a number."""
     policy = read(policy_text(f"data: {{score: {written}, label: {written}, benign: {written}}}\n"))
-    assert (policy.data.score, policy.data.label, policy.data.benign) == (written, written, written)
+    assert (policy.data.score, policy.data.label, policy.data.benign) == (written, written, (written,))
 
 
 @pytest.mark.parametrize(
     ("written", "label"),
     [
+        ("[0, false, BENIGN]", ("0", "false", "BENIGN")),
+        ("[0.0]", ("0.0",)),
         ("0", "0"),
         ("1.0", "1.0"),
         ("benign", "benign"),
@@ -310,8 +312,15 @@ def test_a_word_stays_the_word_that_was_written(written: str) -> None:
         ("-1", "-1"),
     ],
 )
-def test_the_benign_label_may_be_a_number_a_word_or_a_truth(written: str, label: str) -> None:
-    assert read(policy_text(f"data: {{benign: {written}}}\n")).data.benign == label
+def test_the_benign_label_may_be_a_number_a_word_a_truth_or_a_list(written: str, label: str | tuple[str, ...]) -> None:
+    expected = (label,) if isinstance(label, str) else label
+    assert read(policy_text(f"data: {{benign: {written}}}\n")).data.benign == expected
+
+
+@pytest.mark.parametrize("written", ["[]", "[0, '0']", "[0, [1]]", "{a: 1}", "[null]", "['']"])
+def test_a_list_of_benign_labels_names_each_once(written: str) -> None:
+    with pytest.raises(GateError, match=r"data\.benign: must be a number or a word of the label column"):
+        read(policy_text(f"data: {{benign: {written}}}\n"))
 
 
 @pytest.mark.parametrize("written", ["yes", "no", "on", "1", "0", "'true'", "null"])
@@ -502,7 +511,7 @@ def test_what_a_policy_leaves_out_has_its_documented_default() -> None:
         "domain": (0.0, 1.0),
     }
     none = dict.fromkeys(("label", "segment", "group", "id", "timestamp"))
-    assert policy.data.model_dump() == {"score": "score", "benign": "0", **none}
+    assert policy.data.model_dump() == {"score": "score", "benign": ("0",), **none}
     assert policy.targets[0].required is True
     assert policy.anchors == Contract()
 
@@ -602,11 +611,11 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
 
 def test_columns_named_elsewhere_replace_the_policys() -> None:
     document = parse(policy_text("data: {score: s, label: l, benign: ok}\n"), "p.yaml")
-    same = document.with_columns({"score": None, "label": None, "benign": None})
+    same = document.with_columns({"score": None, "label": None, "benign": ()})
     assert same.policy == document.policy
     changed = document.with_columns({"score": "raw", "label": None, "benign": "0"})
     none = dict.fromkeys(("segment", "group", "id", "timestamp"))
-    assert changed.policy.data.model_dump() == {"score": "raw", "label": "l", "benign": "0", **none}
+    assert changed.policy.data.model_dump() == {"score": "raw", "label": "l", "benign": ("0",), **none}
     assert (changed.text, changed.policy.targets) == (document.text, document.policy.targets)
 
 

@@ -236,7 +236,7 @@ LABELS: dict[str, tuple[Any, str]] = {
     "booleans compared with True": ([True, False, True], "True"),
     "words": (["benign", "malicious", "benign"], "benign"),
     "words that look like numbers to nobody": (["v1", "v2", "v1"], "v1"),
-    "words with spaces": ([" ok", "ok", " ok"], " ok"),
+    "words with spaces": ([" ok", "not ok", " ok"], " ok"),
 }
 
 
@@ -286,7 +286,7 @@ def test_array_labels_may_be_stored_in_any_way(tmp_path: Path, dtype: str) -> No
         ([1, 2, 1], "0", "1, 2"),
         ([1, 2, 1], "benign", "1, 2"),
         ([0.5, 1.5, 0.5], "0", "0.5, 1.5"),
-        (["bad", "ok ", "bad"], "ok", "'bad', 'ok '"),
+        (["bad", "ok?", "bad"], "ok", "'bad', 'ok?'"),
         (["a\nb", "c", "c"], "0", r"'a\nb', 'c'"),
         ([True, True, True], "false", "True"),
         ([True, True, True], "benign", "True"),

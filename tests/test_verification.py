@@ -374,8 +374,8 @@ def altered(value: Any) -> Any:
 
 
 # What a record says of where it came from, no count or policy implies.
-UNBOUND = ["release", "policy.path", "data.benign", "tool.name"]
-UNBOUND += [f"{sample}.sources.0.{key}" for sample in ("fit", "holdout") for key in ("path", "rows")]
+UNBOUND = ["release", "policy.path", "data.benign.0", "tool.name"]
+UNBOUND += [f"{sample}.sources.0.{key}" for sample in ("fit", "holdout") for key in ("path",)]
 UNBOUND += [f"tool.libraries.{name}" for name in libraries()]
 BOUND_BY_DATA = ["fit.sha256", "holdout.sha256", "data.score"]
 # Counts that may change a little without consequence, as far as anyone without the data can tell.
