@@ -249,7 +249,7 @@ def beta_quantiles(a: ArrayLike, b: ArrayLike, q: ArrayLike) -> Floats:
     for _ in range(200):
         miss = betainc(a, b, x) - q
         low, high = np.where(miss > 0, low, x), np.where(miss > 0, x, high)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # quantiles below 5e-324 are zero
             step = miss * np.exp(betaln(a, b) - (a - 1.0) * np.log(x) - (b - 1.0) * np.log1p(-x))
             closer = np.where((x - step >= low) & (x - step <= high), x - step, (low + high) / 2)
         closer = np.where(miss == 0, x, closer)

@@ -140,6 +140,15 @@ def test_one_file_is_gated_and_the_record_says_how_it_was_divided(here: Path) ->
     )
 
 
+def test_a_check_of_a_release_that_was_split_verifies(here: Path) -> None:
+    """Its record names the sources of the release, which hold more rows than were fitted on."""
+    release = gate("run", "--release", "v9", "--benign", "benign.parquet", "--split", "0.3", "--out", "nine", cwd=here)
+    assert release.returncode in (0, 1, 3), release.stderr
+    gate("check", "nine", "--holdout", "benign.parquet", "--out", "nine-checked", cwd=here)
+    verified = gate("verify", "nine-checked", "--holdout", "benign.parquet", cwd=here)
+    assert verified.returncode == 0, verified.stdout
+
+
 def test_groups_named_on_the_command_line_are_kept_whole(here: Path) -> None:
     result = gate(*RUN, "--split", "0.3", "--group-column", "tenant", "--json", "--dry-run", cwd=here)
     assert result.returncode == 0, result.stderr

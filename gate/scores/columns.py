@@ -19,7 +19,10 @@ from gate.scores.wording import NUMBER, kind_of, name_rows, reason_of, shorten, 
 def decode(column: Any) -> Any:
     """A column as Arrow holds it plainly: no dictionary, every kind of text as one."""
     if isinstance(column, np.ndarray):
-        column = pa.chunked_array([pa.array(column.astype(column.dtype.newbyteorder("=")))])
+        try:
+            column = pa.chunked_array([pa.array(column.astype(column.dtype.newbyteorder("=")))])
+        except (TypeError, ValueError) as error:  # a kind that Arrow has no word for, or text that is no Unicode
+            raise pa.ArrowInvalid(str(error)) from None
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if _is_text(column.type):
