@@ -26,6 +26,7 @@ by the names in the policy's `data:`.
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -157,8 +158,9 @@ def warnings_of(
     scores_sha256: str,
     rows_sha256: str | None,
     duplicates: int | None,
+    unread: Mapping[str, tuple[str, ...]],
 ) -> tuple[str, ...]:
-    """What a reader should know and no finding says."""
+    """What a reader should know and no finding says; `unread` names columns like labels that each sample has."""
     verbs = ("repeats", "counts") if duplicates == 1 else ("repeat", "count")
     repeated = f"{plural(duplicates or 0, 'held-out row')} {verbs[0]} the id of another, and {verbs[1]} again"
     return (
@@ -166,7 +168,17 @@ def warnings_of(
         *ledgers.warnings(evidence.use, rows_sha256, policy),
         *comparisons.warnings(evidence.comparison, scores_sha256, rows_sha256),
         *([repeated] if duplicates else []),
+        *(_unread_warning(sample, columns) for sample, columns in unread.items() if columns),
     )
+
+
+def _unread_warning(sample: str, columns: tuple[str, ...]) -> str:
+    names = ", ".join(map(repr, columns))
+    named = (
+        f"column {names}, named like a label, was" if len(columns) == 1 else f"columns {names}, named like labels, were"
+    )
+    kind = "malicious" if sample == "malicious" else "benign"
+    return f"{sample}: {named} not used, and every row counts as {kind}; name labels in data.label or --label-column"
 
 
 def libraries() -> dict[str, str]:
@@ -282,7 +294,17 @@ def _judged(
         verdict=verdict,
         evidence=evidence,
         warnings=warnings_of(
-            policy, calibrator.facts.n, evidence, holdout.sha256, holdout.rows_sha256, holdout.duplicates
+            policy,
+            calibrator.facts.n,
+            evidence,
+            holdout.sha256,
+            holdout.rows_sha256,
+            holdout.duplicates,
+            {
+                "fit": () if isinstance(fit, Record) else fit.unread,
+                "holdout": holdout.unread,
+                "malicious": () if malicious is None else malicious.unread,
+            },
         ),
         ledger=ledger,
         split=split,

@@ -84,8 +84,15 @@ def _files(option: str, help_: str, **more: Any) -> Callable[[_Command], _Comman
 def _columns(command: _Command) -> _Command:
     """The columns of score files, which the policy names unless the command line does."""
     for key in ("timestamp", "id", "group", "segment", "benign", "label", "score"):
-        option, value = ("--benign-label", "VALUE") if key == "benign" else (f"--{key}-column", "NAME")
-        command = click.option(option, key, metavar=value, help=f"Overrides data.{key} of the policy.")(command)
+        option, value = (f"--{key}-column", "NAME")
+        more: dict[str, Any] = {"help": f"Overrides data.{key} of the policy."}
+        if key == "benign":
+            option, value, more = (
+                "--benign-label",
+                "VALUE",
+                {"help": f"{more['help'][:-1]}; repeatable.", "multiple": True},
+            )
+        command = click.option(option, key, metavar=value, **more)(command)
     return command
 
 
@@ -141,7 +148,7 @@ def run(
     dry_run: bool,
     as_json: bool,
     force: bool,
-    **columns: str | None,
+    **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
 
@@ -222,7 +229,7 @@ def check(
     dry_run: bool,
     as_json: bool,
     force: bool,
-    **columns: str | None,
+    **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Evaluate a calibrator fitted earlier on new benign scores, without fitting.
 
@@ -272,7 +279,7 @@ def compare(
     baseline_malicious_paths: tuple[str, ...],
     format_: str,
     output: str,
-    **columns: str | None,
+    **columns: str | tuple[str, ...] | None,
 ) -> None:
     """Two releases side by side: thresholds, false-positive rates, detection, and what changed in the policy.
 

@@ -342,6 +342,8 @@ def _shown(value: object) -> str:
         return f"{value.normalize():f}"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value)) or "nothing"
     return "nothing" if value is None else str(value)
 
 

@@ -87,6 +87,20 @@ def _label(value: object) -> str:
     raise PydanticCustomError("label", "must be one number or one word, as it stands in the label column")
 
 
+def _labels(value: object) -> tuple[str, ...]:
+    """One label, or a list of labels that all mean the same."""
+    try:
+        labels = tuple(map(_label, value)) if isinstance(value, list | tuple) else (_label(value),)
+    except PydanticCustomError:
+        raise PydanticCustomError("label", _LABELS) from None
+    if not labels or len({*labels}) < len(labels):
+        raise PydanticCustomError("label", _LABELS)
+    return labels
+
+
+_LABELS = "must be a number or a word of the label column, or a list of those"
+
+
 def _date(value: object) -> date:
     if isinstance(value, date):
         return value
@@ -138,11 +152,17 @@ _POSITION_SCHEMA = {
 }
 _COUNT_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({_NUMBER.pattern})$"}]}
 
+_LABEL_SCHEMA: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+_LABELS_SCHEMA = {
+    "anyOf": [_LABEL_SCHEMA, {"type": "array", "items": _LABEL_SCHEMA, "minItems": 1, "uniqueItems": True}]
+}
+
 Rate = Annotated[Decimal, BeforeValidator(_decimal), WithJsonSchema(_RATE_SCHEMA)]
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
 Number = Annotated[float, BeforeValidator(_float), WithJsonSchema(_RATE_SCHEMA)]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
-Label = Annotated[str, BeforeValidator(_label), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+Label = Annotated[str, BeforeValidator(_label), WithJsonSchema(_LABEL_SCHEMA)]
+Labels = Annotated[tuple[str, ...], BeforeValidator(_labels), WithJsonSchema(_LABELS_SCHEMA)]
 Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
 PlottingPosition = Annotated[str, BeforeValidator(_plotting_position), WithJsonSchema(_POSITION_SCHEMA)]
 Flag = Annotated[bool, Field(strict=True)]
@@ -265,7 +285,9 @@ class Columns(_Frozen):
 
     score: Text = Field(default="score", description="the column with raw scores, which rise with maliciousness")
     label: Text | None = Field(default=None, description="null: every row is benign")
-    benign: Label = Field(default="0", description="the value in the label column that marks a benign row")
+    benign: Labels = Field(
+        default=("0",), description="the value in the label column that marks a benign row, or a list of such values"
+    )
     segment: Text | None = Field(
         default=None, description="a language, product or tenant to judge by itself; a split keeps its share"
     )
@@ -566,9 +588,9 @@ class Document:
     def sha256(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    def with_columns(self, given: Mapping[str, str | None]) -> Document:
+    def with_columns(self, given: Mapping[str, str | tuple[str, ...] | None]) -> Document:
         """The same document with the columns that the command line names instead of the policy's."""
-        named = {key: value for key, value in given.items() if value is not None}
+        named = {key: value for key, value in given.items() if value is not None and value != ()}
         try:
             columns = Columns.model_validate({**self.policy.data.model_dump(), **named})
         except ValidationError as error:

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MAX_RECORD_BYTES = 50_000_000
 MAX_CURVE_POINTS = 200
+MAX_LISTED_FILES = 100
+MAX_LABELS = 10
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 # What no sample has is refused on reading, so that a report need not fear it.
@@ -79,7 +81,7 @@ class ColumnsSection(_Section):
 
     score: str
     label: str | None
-    benign: str
+    benign: tuple[str, ...]
     segment: str | None = None
     group: str | None = None
     id: str | None = None
@@ -92,12 +94,49 @@ class SourceEntry(_Section):
     benign: Count
 
 
-class FitSection(_Section):
-    """`sha256` is over the benign scores in rising order as little-endian float64."""
+class FileEntry(_Section):
+    path: str
+    rows: Count
+
+
+class FilesSection(_Section):
+    """The files with rows: how many, the first of them, and the digest of all: a line of JSON, `[path, rows]`, each."""
+
+    count: Count
+    sha256: str
+    first: tuple[FileEntry, ...] = Field(max_length=MAX_LISTED_FILES)
+
+
+class LabelEntry(_Section):
+    label: str
+    rows: Count
+    taken_for: Literal["benign", "malicious"]
+
+
+class LabelsSection(_Section):
+    """How many distinct labels there are, and the first of them: the benign ones, then those of most rows."""
+
+    distinct: Count
+    first: tuple[LabelEntry, ...] = Field(max_length=MAX_LABELS)
+
+
+class SampleSection(_Section):
+    """Where rows came from, and what they were taken for; `sha256` is over the scores in rising order as float64.
+
+    `unread_labels` are columns named like labels, where the policy names no label column.
+    """
 
     sources: tuple[SourceEntry, ...]
     sha256: str
     n: Count
+    files: FilesSection | None = None
+    labels: LabelsSection | None = None
+    unread_labels: tuple[str, ...] = ()
+
+
+class FitSection(SampleSection):
+    """The rows that the calibrator was fitted on."""
+
     distinct: Count
     lowest_label: Rate
     largest_tie: Count | None = None
@@ -105,13 +144,10 @@ class FitSection(_Section):
     newest: str | None = None
 
 
-class HoldoutSection(_Section):
+class HoldoutSection(SampleSection):
     """`rows_sha256` is over the sorted ids of the rows, where the policy names a column of them; `duplicates` counts
     the rows that repeat the id of another."""
 
-    sources: tuple[SourceEntry, ...]
-    sha256: str
-    n: Count
     rows_sha256: str | None = None
     groups: Count | None = None
     duplicates: Count | None = None
@@ -159,12 +195,9 @@ class DetectionEntry(_Section):
     interval: tuple[Rate, Rate]
 
 
-class MaliciousSection(_Section):
+class MaliciousSection(SampleSection):
     """The malicious rows: those of `sources` that are not benign, and what they show at each anchor."""
 
-    sources: tuple[SourceEntry, ...]
-    sha256: str
-    n: Count
     rows_sha256: str | None = None
     groups: Count | None = None
     anchors: tuple[DetectionEntry, ...] = ()
@@ -453,9 +486,7 @@ def compose(
         data=ColumnsSection(**policy.data.model_dump()),
         fit=fit.fit if isinstance(fit, Record) else _fit(fit, calibrator, evidence),
         holdout=HoldoutSection(
-            sources=_sources(holdout),
-            sha256=holdout.sha256,
-            n=len(holdout),
+            **sample_entry(holdout),
             rows_sha256=holdout.rows_sha256,
             groups=None if holdout.groups is None else len(holdout.group_sizes),
             duplicates=holdout.duplicates,
@@ -489,9 +520,7 @@ def stamp(created: datetime) -> str:
 
 def _fit(fit: Scores, calibrator: Calibrator, evidence: Evidence | None) -> FitSection:
     return FitSection(
-        sources=_sources(fit),
-        sha256=fit.sha256,
-        n=len(fit),
+        **sample_entry(fit),
         distinct=calibrator.facts.distinct,
         lowest_label=calibrator.facts.lowest_label,
         largest_tie=evidence.resolution.largest_tie if evidence and evidence.resolution else None,
@@ -512,9 +541,7 @@ def _calibrator(policy: Policy, calibrator: Calibrator) -> CalibratorSection:
 
 def _malicious(malicious: Scores, detection: tuple[Detected, ...]) -> MaliciousSection:
     return MaliciousSection(
-        sources=_sources(malicious),
-        sha256=malicious.sha256,
-        n=len(malicious),
+        **sample_entry(malicious),
         rows_sha256=malicious.rows_sha256,
         groups=None if malicious.groups is None else len(malicious.group_sizes),
         anchors=tuple(detection_entry(found) for found in detection),
@@ -613,6 +640,26 @@ def reuse_entry(policy: Policy, ledger: str | None, use: Use | None) -> ReuseSec
     confidence = float(1 - policy.alpha(use.number))
     counted = {"use": use.number, "earlier": use.earlier, "shared": use.shared}
     return ReuseSection(ledger=_storable(ledger), confidence=confidence, **counted)
+
+
+def sample_entry(scores: Scores) -> dict[str, Any]:
+    """What the record says of any sample."""
+    files = tuple(FileEntry(path=_storable(piece.file.name), rows=piece.rows) for piece in scores.pieces)
+    return {
+        "sources": _sources(scores),
+        "sha256": scores.sha256,
+        "n": len(scores),
+        "files": FilesSection(count=len(files), sha256=digest_files(files), first=files[:MAX_LISTED_FILES])
+        if files
+        else None,
+        "labels": scores.labels and LabelsSection(**asdict(scores.labels)),
+        "unread_labels": scores.unread,
+    }
+
+
+def digest_files(files: Iterable[FileEntry]) -> str:
+    lines = (json.dumps([file.path, file.rows], ensure_ascii=False) + "\n" for file in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _sources(scores: Scores) -> tuple[SourceEntry, ...]:

@@ -37,14 +37,18 @@ from gate.ledger import FURTHER
 from gate.policy import Document, Policy, Target
 from gate.proportions import Pairs, mcnemar, paired_interval
 from gate.release import (
+    MAX_LABELS,
+    MAX_LISTED_FILES,
     ChangeEntry,
     DetectionChangeEntry,
     FindingEntry,
     Record,
+    SampleSection,
     change_entry,
     curve_entry,
     detection_change_entry,
     detection_entry,
+    digest_files,
     finding_entry,
     judged_by_day,
     manifest_of,
@@ -52,6 +56,7 @@ from gate.release import (
     read_regular,
     recorded_samples,
     reuse_entry,
+    sample_entry,
     waiver_entry,
 )
 from gate.samples import Ages, Overlap, Resolution, TieBlock, copied_rows
@@ -361,7 +366,12 @@ def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -
     if same_words:
         held_out = record.holdout
         digests = (held_out.sha256, held_out.rows_sha256)
-        found = warnings_of(policy, record.fit.n, evidence, *digests, held_out.duplicates)
+        unread = {
+            "fit": record.fit.unread_labels if record.kind == "run" else (),
+            "holdout": held_out.unread_labels,
+            "malicious": record.malicious.unread_labels if record.malicious else (),
+        }
+        found = warnings_of(policy, record.fit.n, evidence, *digests, held_out.duplicates, unread)
         _refuse_differences("verdict.json.warnings", record.warnings, found)
     judged = (
         f"{record.outcome} follows from the recorded counts and policy; {plural(len(again), 'finding')} judged again"
@@ -685,11 +695,37 @@ def _refuse_impossible(record: Record) -> None:
         whole = fit == record.fit.n or (record.kind == "check" and fit > record.fit.n)
         _require(whole, "fit.n is not the benign rows of its sources")
         _require(holdout == record.holdout.n, "holdout.n is not the benign rows of its sources")
+    samples = {"fit": record.fit, "holdout": record.holdout, "malicious": record.malicious}
+    for name, section in samples.items():
+        if section is not None:
+            foreign = name == "fit" and record.kind == "check"  # the release's, which may have had other columns
+            labelled = section.labels is not None if foreign else record.data.label is not None
+            _refuse_impossible_reading(name, section, labelled)
     if record.reuse is not None:
         earlier = len(record.reuse.earlier)
         _require(record.reuse.use == earlier + 1, f"reuse.use must be {earlier + 1}, got {record.reuse.use}")
         shared = [0.0 if share is not None and share < FURTHER else 1.0 for share in record.reuse.shared]
         _require(shared == [1.0] * earlier, f"reuse.shared must be {plural(earlier, 'share')} of {FURTHER} or more")
+
+
+def _refuse_impossible_reading(name: str, section: SampleSection, labelled: bool) -> None:
+    """The files and the labels of a sample must be those of its rows."""
+    rows, benign = (sum(getattr(source, key) for source in section.sources) for key in ("rows", "benign"))
+    files, labels = section.files, section.labels
+    if files is not None:
+        held = sum(file.rows for file in files.first)
+        whole = files.count == len(files.first) and held == rows and digest_files(files.first) == files.sha256
+        partly = files.count > len(files.first) == MAX_LISTED_FILES and held < rows
+        _require(whole or partly, f"{name}.files are not those of its rows")
+    _require((labels is not None) == labelled, f"{name}.labels must be counted where there is a column of them")
+    _require(not (labelled and section.unread_labels), f"{name}.unread_labels must be empty beside a label column")
+    if labels is None:
+        return
+    counted = sum(label.rows for label in labels.first)
+    marked = sum(label.rows for label in labels.first if label.taken_for == "benign")
+    whole = labels.distinct == len(labels.first) and counted == rows
+    partly = labels.distinct > len(labels.first) == MAX_LABELS and counted < rows
+    _require((whole or partly) and (marked == benign or partly), f"{name}.labels are not those of its rows")
 
 
 def _day(record: Record, policy: Policy) -> date:
@@ -756,6 +792,7 @@ def _read(record: Record, policy: Policy, data: Data) -> tuple[Scores | None, Sc
 
 def _check_fit(fit: Scores, files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
     _refuse_differences("fit", {"n": record.fit.n, "sha256": record.fit.sha256}, {"n": len(fit), "sha256": fit.sha256})
+    _refuse_other_reading("fit", record.fit, fit)
     again = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
     _require(again.to_json().encode() == files.get("calibrator.json"), "these scores give another calibrator.json")
     return f"{plural(len(fit), 'benign row')} with the recorded digest give calibrator.json again, bit for bit"
@@ -781,6 +818,7 @@ def _check_holdout(holdout: Scores, files: Mapping[str, bytes], record: Record, 
             "duplicates": holdout.duplicates,
         },
     )
+    _refuse_other_reading("holdout", record.holdout, holdout)
     counted = len(policy.targets)
     if record.kind == "run":
         for found in measure(policy, _calibrator(files), None, holdout, _use(record)).measurements:
@@ -797,6 +835,18 @@ def _check_holdout(holdout: Scores, files: Mapping[str, bytes], record: Record, 
         counted += 1
     rows = plural(len(holdout), "benign row")
     return f"{rows} with the recorded digest, counted again at {plural(counted, 'threshold')}: every count is the same"
+
+
+def _refuse_other_reading(name: str, recorded: SampleSection, scores: Scores) -> None:
+    """Labels and rows must be those read now; the files too, where they are given by the names that they had then."""
+    keys = ["labels", "unread_labels"]
+    found = type(recorded).model_validate({**recorded.model_dump(), **sample_entry(scores)})
+    if [source.path for source in recorded.sources] == [source.path for source in found.sources]:
+        keys += ["sources", "files"]
+    totals = [sum(source.rows for source in section.sources) for section in (recorded, found)]
+    _refuse_differences(f"{name}.rows", *totals)
+    for key in keys:
+        _refuse_differences(f"{name}.{key}", recorded.model_dump()[key], found.model_dump()[key])
 
 
 def _check_samples(fit: Scores, holdout: Scores, record: Record, policy: Policy) -> str:

@@ -135,7 +135,8 @@ def command(record: Record, limit: Limit) -> list[str]:
             lines.append(f"{option} ...")
     lines.append(_option("--score-column", record.data.score))
     if record.data.label is not None:
-        lines += [_option("--label-column", record.data.label), _option("--benign-label", record.data.benign)]
+        lines.append(_option("--label-column", record.data.label))
+        lines += [_option("--benign-label", label) for label in record.data.benign]
     for name in ("segment", "group", "id", "timestamp"):
         column = getattr(record.data, name)
         if column is not None:

@@ -276,7 +276,7 @@ def _size(file: File) -> int | None:
 
 
 def _raw(file: File) -> Any:
-    return pa.OSFile(file.path) if file.remote is None else file.remote.open_input_file(file.path)
+    return pa.OSFile(os.fsencode(file.path)) if file.remote is None else file.remote.open_input_file(file.path)
 
 
 def _ends(file: File) -> tuple[bytes, bytes]:

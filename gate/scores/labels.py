@@ -1,7 +1,12 @@
-"""The labels: which rows are benign and which malicious."""
+"""The labels: which rows are benign and which malicious, by the distinct labels; each is shown with what it meant."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -11,56 +16,201 @@ from numpy.typing import NDArray
 
 from gate.errors import GateError, plural
 from gate.policy import Columns
-from gate.scores.columns import decode, round_decimals
+from gate.scores.columns import decode
 from gate.scores.formats import File
-from gate.scores.wording import is_number, kind_of, name_rows, show
+from gate.scores.wording import is_number, kind_of, name_rows, one_line, show
 
 Kind = Literal["benign", "malicious"]
 
+SHOWN = 10
+PIECE = 1 << 16
+EXACT = 2.0**53  # from here on a float is no exact whole number
+MISSING = {
+    "",
+    "na",
+    "n/a",
+    "#n/a",
+    "#na",
+    "<na>",
+    "nan",
+    "-nan",
+    "null",
+    "none",
+    "nil",
+    "nat",
+    r"\n",
+    "?",
+    "-",
+    "missing",
+}
+EMPTY = pa.table(
+    {"label": pa.array([], pa.string()), "benign": pa.array([], pa.int8()), "rows": pa.array([], pa.int64())}
+)
+TRUTHS = {"false": "0", "no": "0", "true": "1", "yes": "1"}
+LABELS = {"label", "labels", "y", "y_true", "target", "targets", "class", "classes", "ground_truth", "truth", "gt"}
+LABELS |= {f"{prefix}{word}" for prefix in ("", "is_") for word in ("malicious", "benign", "attack", "bad", "positive")}
+LABELS |= {f"{prefix}{word}" for prefix in ("", "is_") for word in ("malware", "phishing", "spam", "fraud", "anomaly")}
+TRUE_OR_FALSE = {"0": False, "false": False, "1": True, "true": True}
 
-def take_rows(kind: Kind, labels: Any, columns: Columns, path: File, alone: bool) -> NDArray[np.bool_]:
-    """Which rows are benign, or not: the policy's text compared in the label column's own type.
+
+@dataclass(frozen=True)
+class LabelCount:
+    """A label as it stands in the file, how many rows have it, and what they were taken for."""
+
+    label: str
+    rows: int
+    taken_for: Kind
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How many distinct labels there are, and the first ten: the benign ones, then those of most rows."""
+
+    distinct: int
+    first: tuple[LabelCount, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{show(each.label)} {each.rows:,} {each.taken_for}" for each in self.first)
+        more = self.distinct - len(self.first)
+        return f"{plural(self.distinct, 'label')} ({shown}{f' and {more:,} more' if more else ''})"
+
+
+def find_labels(names: Iterable[str]) -> frozenset[str]:
+    """The columns that are named like labels."""
+    return frozenset(name for name in names if re.sub(r"[\W_]+", "_", name.strip()).casefold() in LABELS)
+
+
+def take_rows(kind: Kind, labels: Any, columns: Columns, path: File, alone: bool) -> tuple[NDArray[np.bool_], pa.Table]:
+    """Which rows are benign, or not, and all distinct labels: the policy's text compared in the column's own type.
 
     A file that stands `alone` must have some of the kind; among several, one may hold the other rows only.
     """
     if len(labels) == 0:
-        return np.zeros(0, dtype=bool)
+        return np.zeros(0, dtype=bool), EMPTY
+    labels = _plain(labels, columns, path)
+    counts = pc.value_counts(labels)
+    values, rows = counts.field("values"), counts.field("counts")
+    benign = pa.array(_judge(labels, values, columns, path), pa.bool_())
+    marked = np.asarray(pc.is_in(labels, value_set=values.filter(benign)).to_numpy(), dtype=bool)
+    taken = marked if kind == "benign" else ~marked
+    if alone and not taken.any():
+        shown = ", ".join(map(show, values.slice(0, 5).to_pylist())) + (", ..." if len(values) > 5 else "")
+        marks = " or ".join(map(repr, columns.benign))
+        must = f"{kind} rows with {'' if kind == 'benign' else 'something else than '}{marks}"
+        raise GateError(
+            f"{path}: column {columns.label!r} must mark {must}, "
+            f"got {shown} in {plural(len(labels), 'row')}; set data.benign or --benign-label"
+        )
+    return taken, pa.table({"label": values.cast(pa.string()), "benign": benign.cast(pa.int8()), "rows": rows})
+
+
+def count_labels(tables: Iterable[pa.Table]) -> Labels:
+    """The labels of all files together."""
+    together = pa.concat_tables(tables).group_by(["label", "benign"]).aggregate([("rows", "sum")])
+    order = [("benign", "descending"), ("rows_sum", "descending"), ("label", "ascending")]
+    first = together.sort_by(order).slice(0, SHOWN).to_pylist()
+    return Labels(
+        len(together),
+        tuple(
+            LabelCount(one_line(each["label"], 80), each["rows_sum"], "benign" if each["benign"] else "malicious")
+            for each in first
+        ),
+    )
+
+
+def _plain(labels: Any, columns: Columns, path: File) -> Any:
+    """The labels as words, numbers or truths, one in every row."""
     wrong = f"{path}: column {columns.label!r} must hold words, numbers or booleans, got {kind_of(labels)}"
     try:
         labels = decode(labels)
         missing = labels.is_null(nan_is_null=True).to_numpy()
-        if pa.types.is_string(labels.type):
-            missing = missing | pc.equal(labels, "").fill_null(False).to_numpy()
-        benign = _equal(labels, columns.benign)
+        kind = labels.type
+        if pa.types.is_floating(kind):
+            labels = labels.cast(pa.float64())
+        elif not (
+            pa.types.is_integer(kind) or pa.types.is_decimal(kind) or kind in (pa.string(), pa.bool_(), pa.null())
+        ):
+            raise pa.ArrowTypeError
     except pa.ArrowException:
         raise GateError(f"{wrong} in {plural(len(labels), 'row')}; write them as UTF-8 text or numbers") from None
+    if pa.types.is_string(labels.type):
+        missing = missing | pc.equal(labels, "").fill_null(False).to_numpy()
     if missing.any():
         raise GateError(
             f"{path}: column {columns.label!r} must label every row, got none in {name_rows(missing, None)}; "
             "label or remove these rows"
         )
-    taken = benign if kind == "benign" else ~benign
-    if alone and not taken.any():
-        found = pc.unique(labels)
-        shown = ", ".join(map(show, found.slice(0, 5).to_pylist())) + (", ..." if len(found) > 5 else "")
-        must = f"{kind} rows with {'' if kind == 'benign' else 'something else than '}{columns.benign!r}"
+    return labels
+
+
+def _judge(labels: Any, values: Any, columns: Columns, path: File) -> list[bool]:
+    """Which of the distinct labels are benign; one that cannot be told for sure is refused."""
+    wanted = [_Wanted.of(text) for text in columns.benign]
+    benign = []
+    for start in range(0, len(values), PIECE):
+        for value in values.slice(start, PIECE).to_pylist():
+            benign.append(any(each.equals(value) for each in wanted))
+            if not benign[-1]:
+                _refuse_doubtful(value, wanted, labels, columns, path)
+    return benign
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A benign label of the policy, as each type of column would hold it."""
+
+    text: str
+    number: Decimal | None
+    truth: bool | None
+    sense: Hashable
+
+    @classmethod
+    def of(cls, text: str) -> _Wanted:
+        number = Decimal(text.strip()) if is_number(text) else None
+        return cls(text, number, TRUE_OR_FALSE.get(text.lower()), _sense(text))
+
+    def equals(self, value: object) -> bool:
+        if isinstance(value, str):
+            return value == self.text
+        if isinstance(value, bool) or self.number is None:
+            return value is self.truth
+        # A fraction is written with fewer digits than its float has; whole numbers are compared exactly.
+        return value == self.number or (isinstance(value, float) and value == float(self.number) and value % 1 != 0)
+
+
+def _sense(text: str) -> Hashable:
+    """What a label means whatever its case, blanks and number format: `0`, `0.0`, `+0`, ` 0` and `false` are one."""
+    visible = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
+    plain = "".join("".join(visible).split()).casefold()
+    try:
+        number = Decimal(TRUTHS.get(plain, plain).replace(",", "."))
+    except ArithmeticError:
+        return plain
+    return number if number.is_finite() else plain
+
+
+def _refuse_doubtful(value: object, wanted: list[_Wanted], labels: Any, columns: Columns, path: File) -> None:
+    """Taken for malicious, such a label would hide a benign row."""
+    text = str(value)
+    sense = Decimal(value) if isinstance(value, int | float) else _sense(text)
+    alike = next((each.text for each in wanted if each.sense == sense), None)
+    exact = not (isinstance(value, float) and abs(value) >= EXACT)
+    missing = isinstance(value, str) and sense in MISSING
+    if alike is None and exact and not missing:
+        return
+    rows = name_rows(pc.equal(labels, pa.scalar(value, labels.type)).to_numpy(), None)
+    where = f"{path}: column {columns.label!r}"
+    if not exact:
         raise GateError(
-            f"{path}: column {columns.label!r} must mark {must}, "
-            f"got {shown} in {plural(len(labels), 'row')}; set data.benign or --benign-label"
+            f"{where} must hold labels that can be told apart, got {show(value)} as a float in {rows}; "
+            "write whole numbers from 2^53 on as integers or text"
         )
-    return taken
-
-
-def _equal(labels: Any, text: str) -> NDArray[np.bool_]:
-    """Which labels the policy's text names, read as what the column holds."""
-    wanted: bool | str | float | None
-    if pa.types.is_boolean(labels.type):
-        wanted = {"0": False, "false": False, "1": True, "true": True}.get(text.lower())
-    elif pa.types.is_string(labels.type):
-        wanted = text
-    else:
-        labels = round_decimals(labels).cast(pa.float64(), safe=False)
-        wanted = float(text) if is_number(text) else None
-    if wanted is None:
-        return np.zeros(len(labels), dtype=bool)
-    return np.asarray(pc.equal(labels, wanted).fill_null(False).to_numpy(), dtype=bool)
+    if alike is None:
+        raise GateError(
+            f"{where} must label every row, got {show(value)} in {rows}; label or remove these rows, or list it in "
+            "data.benign or with --benign-label"
+        )
+    raise GateError(
+        f"{where} must write a label in one way, got {show(value)} in {rows}, which differs from the benign {alike!r} "
+        "only in case, blanks or number format; write them alike, or list both in data.benign or with --benign-label"
+    )

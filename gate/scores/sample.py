@@ -30,8 +30,10 @@ from gate.scores.columns import (
 )
 from gate.scores.files import find, find_copy, refuse_repeated
 from gate.scores.formats import File, Table, list_wanted, one_dimensional, pick, read_file, require
-from gate.scores.labels import Kind, take_rows
+from gate.scores.labels import Kind, Labels, count_labels, find_labels, take_rows
 from gate.scores.wording import reason_of, show
+
+UNREAD = 10
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Scores:
     segment_names: tuple[str, ...] = ()
     timestamps: NDArray[np.int64] | None = None  # microseconds since 1970, in UTC
     kind: Kind = "benign"
+    labels: Labels | None = None  # where the policy names a column of them
+    unread: tuple[str, ...] = ()  # columns named like labels, where it names none
     pieces: tuple[Piece, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # what lay among the files and was not read, each name with why
 
@@ -100,9 +104,10 @@ class Scores:
         rows = sum(source.rows for source in self.sources)
         others = f", {rows - len(self):,} of other labels" if rows > len(self) else ""
         spread = f" ({plural(len(self.pieces), 'file')} with rows)" if len(self.pieces) > len(self.sources) else ""
-        return f"{plural(rows, 'row')} from {self.files}{spread}: {len(self):,} {self.kind}{others}, none refused" + (
-            f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
-        )
+        labels = f"; {self.labels}" if self.labels else ""
+        skipped = f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
+        taken = f"{len(self):,} {self.kind}{others}, none refused"
+        return f"{plural(rows, 'row')} from {self.files}{spread}: {taken}{labels}{skipped}"
 
     @property
     def files(self) -> str:
@@ -207,13 +212,17 @@ class _Sample:
     ids: Any
     segments: Any
     timestamps: NDArray[np.int64] | None
+    labels: pa.Table | None
+    unread: frozenset[str]
 
 
 def _sample(
     file: File, whole: Table, columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool
 ) -> _Sample:
     table = whole.columns
-    taken = None if columns.label is None else take_rows(kind, table[columns.label], columns, file, alone)
+    taken = labels = None
+    if columns.label is not None:
+        taken, labels = take_rows(kind, table[columns.label], columns, file, alone)
     values = to_float64(table[columns.score], columns.score, file, taken)
     refuse_outside(values, columns.score, domain, file, taken)
     ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
@@ -222,7 +231,8 @@ def _sample(
     times = None
     if columns.timestamp is not None:
         times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
-    return _Sample(len(table[columns.score]), values, groups, ids, segments, times)
+    unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
+    return _Sample(len(table[columns.score]), values, groups, ids, segments, times, labels, unread)
 
 
 def _piece(file: File, part: _Sample) -> Piece:
@@ -251,4 +261,6 @@ def _join(parts: list[_Sample], sources: tuple[Source, ...], kind: Kind) -> Scor
         () if segment_names is None else tuple(segment_names.to_pylist()),
         None if parts[0].timestamps is None else np.concatenate([part.timestamps for part in parts]),
         kind,
+        labels=None if parts[0].labels is None else count_labels(part.labels for part in parts),
+        unread=tuple(sorted(frozenset().union(*(part.unread for part in parts)))[:UNREAD]),
     )
