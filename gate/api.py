@@ -155,16 +155,18 @@ def warnings_of(
     policy: Policy,
     fit_n: int,
     evidence: Evidence,
+    verdict: Verdict,
     scores_sha256: str,
     rows_sha256: str | None,
     duplicates: int | None,
     unread: Mapping[str, tuple[str, ...]],
 ) -> tuple[str, ...]:
     """What a reader should know and no finding says; `unread` names columns like labels that each sample has."""
+    passed = {finding.check for finding in verdict.findings if finding.outcome == "pass"}
     verbs = ("repeats", "counts") if duplicates == 1 else ("repeat", "count")
     repeated = f"{plural(duplicates or 0, 'held-out row')} {verbs[0]} the id of another, and {verbs[1]} again"
     return (
-        *warnings(policy, fit_n, evidence.effective_n),
+        *warnings(policy, passed, fit_n, evidence.effective_n),
         *ledgers.warnings(evidence.use, rows_sha256, policy),
         *comparisons.warnings(evidence.comparison, scores_sha256, rows_sha256),
         *([repeated] if duplicates else []),
@@ -297,6 +299,7 @@ def _judged(
             policy,
             calibrator.facts.n,
             evidence,
+            verdict,
             holdout.sha256,
             holdout.rows_sha256,
             holdout.duplicates,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,6 +80,16 @@ class CriticalCounts:
     observed: Range | None
     refuted_at_or_below: int | None
     refuted_at_or_above: int | None
+
+    def passing(self, rule: str, n: int) -> Range | None:
+        """The smallest and largest count of n rows that a rule lets pass, whatever the policy's minimum of rows."""
+        if rule == "proven":
+            return self.proven
+        if rule == "observed":
+            return self.observed
+        low = -1 if self.refuted_at_or_below is None else self.refuted_at_or_below
+        high = n + 1 if self.refuted_at_or_above is None else self.refuted_at_or_above
+        return _range_or_none(low + 1, high - 1)
 
     def refuted(self, n: int) -> list[Range]:
         """The counts of n rows that disprove the target."""
@@ -162,37 +172,6 @@ def critical_counts(n: int, band: Band, worth: float = 1.0) -> CriticalCounts:
         refuted_at_or_below=refuted_low if refuted_low >= 0 else None,
         refuted_at_or_above=refuted_high if refuted_high <= n else None,
     )
-
-
-def rows_to_prove(k: int, n: int, band: Band, at_least: int = 1, worth: float = 1.0, limit: int = 10**12) -> int | None:
-    """The fewest rows, neither below n nor `at_least`, at which the share k/n (rounded down) is proven.
-
-    None where no number of rows below `limit` would do. Rounding down makes the proof a saw-tooth in the rows:
-    with the unrounded share less one at the upper edge, and the unrounded share at the lower, it is monotone and
-    never later, so bisection says where to start. From there each count is tried: at the lower edge its fewest
-    rows are best, at the upper edge its most.
-    """
-    if (band.high < 1 and Fraction(k, n) >= band.high) or 0 < band.low >= Fraction(k, n):
-        return None
-
-    def few_enough(count: float, rows: int) -> bool:
-        return band.proves_high(count * worth, rows * worth)
-
-    def enough(count: float, rows: int) -> bool:
-        return band.proves_low(count * worth, rows * worth)
-
-    rows = max(n, at_least)
-    if k > 0:
-        rows = first(lambda m: few_enough(m * k / n - 1, m) and enough(m * k / n, m), rows, limit)
-    while rows < limit:
-        count = rows * k // n
-        stop = min(-(-(count + 1) * n // k), limit) if k else limit
-        if enough(count, rows) and few_enough(count, stop - 1):
-            found = first(partial(few_enough, count), rows, stop)
-            if enough(count, found):
-                return found
-        rows = stop
-    return None
 
 
 def effective_rows(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gate.binomial import Band, CriticalCounts, clopper_pearson, critical_counts, effective_rows, rows_to_prove
+from gate.binomial import Band, CriticalCounts, clopper_pearson, critical_counts, effective_rows
 from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.contract import Anchor
+from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import DetectionTarget, Policy
 from gate.scores import Scores
 
@@ -17,7 +18,8 @@ class Detected:
     """The malicious rows at one anchor.
 
     effective_n               how many independent rows these are worth: fewer where they come in groups
-    critical, rows_to_prove   where the policy judges the anchor: the counts that decide, and the rows that would
+    critical, advice          where the policy judges the anchor: the counts that decide, and the rows in all that
+                              would do at the rate observed where these do not
     """
 
     anchor: Anchor
@@ -28,7 +30,7 @@ class Detected:
     interval: tuple[float, float]
     target: DetectionTarget | None = None
     critical: CriticalCounts | None = None
-    rows_to_prove: int | None = None
+    advice: Advice | None = None
 
     @property
     def observed_tpr(self) -> float:
@@ -37,17 +39,23 @@ class Detected:
 
 def detect(policy: Policy, calibrator: Calibrator, malicious: Scores) -> tuple[Detected, ...]:
     """Count the malicious scores that reach each anchor of the contract."""
-    found = []
+    found, budget = [], Budget()
     for anchor in calibrator.contract.anchors:
         threshold = calibrator.thresholds[anchor.fpr]
         k = count_flagged(malicious.ordered, threshold)
         worth = effective_n(malicious, threshold, float(policy.alpha()))
-        found.append(measure_anchor(policy, anchor, threshold, k, len(malicious), worth))
+        found.append(measure_anchor(policy, anchor, threshold, k, len(malicious), worth, budget))
     return tuple(found)
 
 
 def measure_anchor(
-    policy: Policy, anchor: Anchor, threshold: float | None, k: int, n: int, effective: float | None = None
+    policy: Policy,
+    anchor: Anchor,
+    threshold: float | None,
+    k: int,
+    n: int,
+    effective: float | None = None,
+    budget: Budget | None = None,
 ) -> Detected:
     """What k detected of n malicious rows say about one anchor: a function of counts alone."""
     alpha = policy.alpha()
@@ -55,6 +63,10 @@ def measure_anchor(
     judged = policy.checks.detection.targets if policy.checks.detection else ()
     target = next((target for target in judged if target.fpr == anchor.fpr), None)
     band = Band(Fraction(target.min_tpr), Fraction(1), alpha) if target else None
+    critical = critical_counts(n, band, worth) if band else None
+    advice = None
+    if band and critical and not (counts := critical.passing(policy.rule, n) or (1, 0))[0] <= k <= counts[1]:
+        advice = advise_at_rate(policy.rule, band, k, n, budget or Budget(0), worth=worth)
     return Detected(
         anchor=anchor,
         threshold=threshold,
@@ -63,8 +75,8 @@ def measure_anchor(
         effective_n=n * worth,
         interval=clopper_pearson(k * worth, n * worth, float(alpha)),
         target=target,
-        critical=critical_counts(n, band, worth) if band else None,
-        rows_to_prove=rows_to_prove(k, n, band, worth=worth) if band else None,
+        critical=critical,
+        advice=advice,
     )
 
 

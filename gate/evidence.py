@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 from gate import segments
 from gate.binomial import (
-    Band,
     CriticalCounts,
     Range,
     beta_binomial,
     clopper_pearson,
     critical_counts,
     effective_rows,
-    rows_to_prove,
 )
 from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.comparison import Comparison
 from gate.detection import Detected
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
+from gate.planning import Advice, Budget, advise, advise_at_rate, band_of
 from gate.policy import Policy, Target
 from gate.samples import Ages, Overlap, Resolution, TieBlock, ages, overlap, refuse_identical, resolution, tie_block
 from gate.scores import Scores
@@ -38,8 +36,8 @@ class Measurement:
     effective_n                   how many independent rows these are worth: fewer where they come in groups
     interval, plain_interval      with the effective rows, and as if all were independent
     predicted                     the counts that 95 % of sound releases show
-    critical, critical_at_min_n   the counts that decide on these rows, and on min_n rows where these are fewer
-    rows_wanted, rows_to_prove    the rows that are worth min_n, and the fewest that prove the observed rate
+    critical                      the counts that decide
+    advice                        the rows that would do, where the count does not pass
     """
 
     target: Target
@@ -54,9 +52,7 @@ class Measurement:
     drift: PooledTest | None
     tied: TieBlock | None
     critical: CriticalCounts
-    critical_at_min_n: CriticalCounts
-    rows_wanted: int
-    rows_to_prove: int | None
+    advice: Advice | None
     extrapolated: bool
     fit_rows_to_support: int
 
@@ -90,8 +86,7 @@ class Measurement:
     @property
     def inside(self) -> bool:
         """Whether the observed rate lies in the tolerance."""
-        counts = self.critical.observed
-        return counts is not None and counts[0] <= self.false_positives <= counts[1]
+        return _inside(self.critical.observed, self.false_positives)
 
 
 @dataclass(frozen=True)
@@ -141,11 +136,11 @@ def measure(
     alpha = policy.alpha(use.number if use else 1)
     if fit is not None:
         refuse_identical(fit, holdout)
-    n, deff = len(holdout), 1.0
+    n, deff, budget = len(holdout), 1.0, Budget()
     measured = {}
     # From the highest rate down: a design effect seen at a high rate holds at the rarer ones too, where fewer
     # false positives show less of it.
-    for target in sorted(policy.targets, key=lambda target: -target.fpr):
+    for target in by_rate(policy):
         threshold = calibrator.thresholds[target.fpr]
         k = count_flagged(holdout.ordered, threshold)
         worth = float(n)
@@ -165,6 +160,8 @@ def measure(
             predicted=predicted_counts(policy, p, calibrator.facts.n, n),
             drift=pooled_test(fit.ordered, holdout.ordered, p) if fit is not None else None,
             tied=tie_block(fit.ordered, p) if fit is not None else None,
+            fit_n=calibrator.facts.n,
+            budget=budget,
         )
     measurements = tuple(measured[target] for target in policy.targets)
     return Evidence(
@@ -177,6 +174,11 @@ def measure(
         ages(holdout),
         segments.measure(policy, calibrator, holdout, alpha),
     )
+
+
+def by_rate(policy: Policy) -> list[Target]:
+    """The targets from the highest rate down: the order in which they are measured and share one budget of advice."""
+    return sorted(policy.targets, key=lambda target: -target.fpr)
 
 
 def measure_target(
@@ -192,13 +194,28 @@ def measure_target(
     predicted: Range | None = None,
     drift: PooledTest | None = None,
     tied: TieBlock | None = None,
+    fit_n: int | None = None,
+    budget: Budget | None = None,
 ) -> Measurement:
-    """What k false positives among n held-out benign rows say about one target: a function of counts alone."""
+    """What k false positives among n held-out benign rows say about one target: a function of counts alone.
+
+    Advice is computed within the budget given, else not at all.
+    """
     alpha = policy.alpha() if alpha is None else alpha
-    band = band_of(target, alpha)
     effective = float(n) if effective_n is None else effective_n
     worth = effective / n
-    wanted = target.min_n if worth == 1.0 else math.ceil(target.min_n / worth)
+    band = band_of(target, alpha)
+    critical = critical_counts(n, band, worth)
+    extrapolated = float(target.fpr) < lowest_label
+    support = rows_to_support(named(policy.calibration.plotting_position), float(target.fpr))
+    advice, budget, rule = None, budget or Budget(0), "proven" if extrapolated else policy.rule
+    if _inside(critical.passing(rule, n), k) and effective >= target.min_n:
+        pass
+    elif threshold is None:  # nothing is ever flagged
+        advice = advise_at_rate(rule, band, 0, n, budget, min_n=target.min_n, worth=worth)
+    elif not extrapolated or fit_n is None or fit_n < support:  # else tied scores are the cause
+        refuted = any(_inside(counts, k) for counts in critical.refuted(n))
+        advice = advise(policy, target, k, n, fit_n, budget, worth=worth, refuted=refuted)
     return Measurement(
         target=target,
         score=next(point.score for point in policy.contract if point.fpr == target.fpr),
@@ -211,19 +228,15 @@ def measure_target(
         predicted=predicted,
         drift=drift,
         tied=tied,
-        critical=critical_counts(n, band, worth),
-        critical_at_min_n=critical_counts(max(n, wanted), band, worth),
-        rows_wanted=wanted,
-        rows_to_prove=rows_to_prove(k, n, band, at_least=wanted, worth=worth),
-        extrapolated=float(target.fpr) < lowest_label,
-        fit_rows_to_support=rows_to_support(named(policy.calibration.plotting_position), float(target.fpr)),
+        critical=critical,
+        advice=advice,
+        extrapolated=extrapolated,
+        fit_rows_to_support=support,
     )
 
 
-def band_of(target: Target, alpha: Fraction) -> Band:
-    """The target's tolerance in exact numbers, with intervals that miss at most `alpha` of the time."""
-    error = target.max_relative_error
-    return Band.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
+def _inside(counts: Range | None, k: int) -> bool:
+    return counts is not None and counts[0] <= k <= counts[1]
 
 
 def predicted_counts(policy: Policy, fpr: Fraction, fit_n: int, n: int) -> Range | None:

@@ -8,18 +8,29 @@ calibrator's own noise is counted, which the rule of thumb n = 4 / (r^2 p) leave
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from gate.binomial import Range, beta_binomial_between, beta_cdf, critical_counts, first, lower_tail, upper_tail
+from gate.binomial import (
+    Band,
+    Range,
+    beta_binomial_between,
+    beta_cdf,
+    critical_counts,
+    first,
+    lower_tail,
+    upper_tail,
+)
 from gate.calibration.positions import fractional_rank, named
 from gate.errors import GateError
-from gate.evidence import band_of
 from gate.policy import Policy, Target
-from gate.verdict import passing_counts
 
 LARGEST = 10**13  # rows; a plan beyond this is no plan
+MOST_ROWS = 10**10  # that a record may hold, so that advice on one need not look further
+POWER = 0.95
+STEPS, ADVICE_STEPS = 2000, 800  # of the searches for the plan of one target, and for all advice of one run
+MOST_PLANNED = 100  # targets of a run that are looked at for weaknesses
 WEAK_LIVENESS, WEAK_TEETH = 0.8, 0.1
 PATIENCE = 1000  # steps of a search, five times what most need
 SAFE_RANK = 5.0  # below this fractional rank the beta law is only a bracket
@@ -53,6 +64,7 @@ class TargetPlan:
     holdout_needed    at the fit size given, else at an equal one; likewise `fit_needed`
     equal_needed      both sizes, where they are the same
     teeth_needed      held-out rows at which a bad release ships at most rarely
+    computed          false where a search took too many steps: a size that is None was not computed then
     """
 
     target: Target
@@ -65,6 +77,7 @@ class TargetPlan:
     equal_needed: int | None
     teeth_needed: int | None
     paper_n: int
+    computed: bool = True
 
     @property
     def liveness(self) -> float:
@@ -91,24 +104,177 @@ def plan(policy: Policy, fit_n: int | None = None, holdout_n: int | None = None,
     return Plan(power, tuple(plan_target(policy, target, fit_n, holdout_n, power) for target in policy.targets))
 
 
-def plan_target(policy: Policy, target: Target, fit_n: int | None, holdout_n: int | None, power: float) -> TargetPlan:
-    law = _Law(policy, target)
+def plan_target(
+    policy: Policy,
+    target: Target,
+    fit_n: int | None,
+    holdout_n: int | None,
+    power: float,
+    budget: Budget | None = None,
+) -> TargetPlan:
+    law = _Law(policy, target, budget or Budget(STEPS))
     n = holdout_n if holdout_n is not None else target.min_n
     n_fit = fit_n if fit_n is not None else n
     r = min(Fraction(target.max_relative_error.above), Fraction(1))
-    equal = law.holdout_needed(None, power)
+    equal = law.search(lambda: law.holdout_needed(None, power))
     return TargetPlan(
         target=target,
         fit_n=n_fit,
         holdout_n=n,
         sound=law.sound(n, n_fit),
         teeth=law.teeth(n, n_fit),
-        holdout_needed=equal if fit_n is None else law.holdout_needed(fit_n, power),
-        fit_needed=equal if holdout_n is None else law.fit_needed(holdout_n, power),
+        holdout_needed=equal if fit_n is None else law.search(lambda: law.holdout_needed(fit_n, power)),
+        fit_needed=equal if holdout_n is None else law.search(lambda: law.fit_needed(holdout_n, power)),
         equal_needed=equal,
-        teeth_needed=law.teeth_needed(n_fit),
+        teeth_needed=law.search(lambda: law.teeth_needed(n_fit)),
         paper_n=math.ceil(4 / (r**2 * law.p)),
+        computed=not law.budget.is_spent,
     )
+
+
+class Budget:
+    """How many steps searches may take, counted and not timed: the same question always has the same answer."""
+
+    def __init__(self, steps: int = ADVICE_STEPS) -> None:
+        self.left = steps
+        self.is_spent = False
+
+    def spend(self) -> None:
+        if self.left <= 0:
+            self.is_spent = True
+            raise _SpentError
+        self.left -= 1
+
+
+class _SpentError(Exception):
+    """A search that is given up."""
+
+
+# --- advice after a count -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The rows with which a sound release passes 95 % of the time, after what was counted.
+
+    more        to hold out in all, with the calibrator as it is; where `fresh`, those on hand not among them
+    again       to fit anew on, and as many to hold out, where the calibrator cannot be saved or at less cost
+    computed    false where the search took too many steps
+    """
+
+    more: int | None = None
+    again: int | None = None
+    computed: bool = True
+    fresh: bool = False
+
+
+def advise(
+    policy: Policy,
+    target: Target,
+    k: int,
+    n: int,
+    fit_n: int | None,
+    budget: Budget,
+    *,
+    worth: float = 1.0,
+    refuted: bool = False,
+) -> Advice:
+    """What rows would turn a target green that k of n held-out rows have not.
+
+    The calibrator's true rate is Beta(x, n_fit - x + 1) before, and so Beta(x + k, n_fit - x + 1 + n - k) after the
+    count: where that lies inside the band often enough, more held-out rows will show it; else a new fit is needed,
+    of which this count says nothing. Rows in groups are each worth `worth` independent ones, in either sample.
+    """
+    law = _Law(policy, target, budget, MOST_ROWS)
+    size = n if worth == 1.0 else int(n * worth)
+    most = MOST_ROWS * worth
+    if target.min_n > most:
+        return Advice()
+    more = again = None
+    fresh = policy.reuse is not None  # rows that have judged would judge with a smaller error the next time
+    try:
+        if fit_n is not None and not refuted:
+            fitted = fit_n if worth == 1.0 else int(fit_n * worth)
+            more = law.more_needed(k * worth, size, fitted, fresh)
+        if more is None or more > 4 * size:
+            again = law.holdout_needed(None, POWER)
+            safe = math.ceil(SAFE_RANK / min(law.p, 1 - law.p)) if law.p < 1 else MOST_ROWS + 1
+            again = None if again is None else max(again, target.min_n, safe)
+    except _SpentError:
+        return Advice(_rows(more, worth), None, more is not None, fresh)
+    if more is not None and again is not None and 2 * again < more:
+        more = None
+    return Advice(_rows(more, worth), _rows(again, worth) if more is None else None, fresh=fresh)
+
+
+def _rows(size: int | None, worth: float) -> int | None:
+    rows = None if size is None else math.ceil(size / worth)
+    return None if rows is None or rows > MOST_ROWS else rows
+
+
+def advise_at_rate(
+    rule: str, band: Band, k: int, n: int, budget: Budget, *, min_n: int = 1, worth: float = 1.0
+) -> Advice:
+    """The rows in all, those on hand among them, that pass 95 % of the time if the others show the rate of these."""
+    rate = Fraction(k, n)
+    if (band.low > 0 and rate <= band.low) or (band.high < 1 and rate >= band.high) or min_n > MOST_ROWS * worth:
+        return Advice()
+    size = n if worth == 1.0 else int(n * worth)
+    coming = _Coming(0.0, 0.0, k * worth, size, float(rate))
+    tooth = math.ceil(1 / rate) if k else 1
+
+    def enough(rows: int) -> bool:
+        budget.spend()
+        return coming.passes(_edges(band, rule, rows, rows + tooth), rows, rows + tooth) >= POWER
+
+    try:
+        return Advice(_rows(_fewest(enough, max(size, min_n), MOST_ROWS), worth))
+    except _SpentError:
+        return Advice(computed=False)
+
+
+@dataclass(frozen=True)
+class _Coming:
+    """How many of all rows will be flagged: those counted already, and of the others as their rate has it.
+
+    The rate is Beta(a, b), or known.
+    """
+
+    a: float
+    b: float
+    counted: float
+    rows: int
+    rate: float | None = None
+
+    def reaches(self, k: int, n: int) -> float:
+        """The chance that k or more of n rows are."""
+        more, needed = n - self.rows, math.ceil(k - self.counted)
+        if needed <= 0 or needed > more:
+            return float(needed <= 0)
+        if self.rate is not None:
+            return upper_tail(needed, more, self.rate)
+        return beta_binomial_between(more, self.a, self.b, (needed, more))
+
+    def passes(self, counts: Range | None, low: int, high: int) -> float:
+        """A bound from below on the chance that the count is among these, at every number of rows in [low, high]."""
+        return 0.0 if counts is None else self.reaches(counts[0], low) - self.reaches(counts[1] + 1, high)
+
+
+def _edges(band: Band, rule: str, low: int, high: int) -> Range | None:
+    """The counts that pass at every number of rows in [low, high]: as rows grow, both ends do."""
+    smallest = first(lambda k: band.admits_from_below(rule, k, high), 0, high + 1)
+    largest = first(lambda k: not band.admits_from_above(rule, k, low), 0, low + 1) - 1
+    return (smallest, largest) if smallest <= largest else None
+
+
+def _fewest(enough: Callable[[int], bool], start: int, most: int) -> int | None:
+    """The rows from about which on there are enough: larger by half until there are, then halved between."""
+    low = high = start
+    while not enough(high):
+        if high >= most:
+            return None
+        low, high = high, min(high + high // 2 + 1, most)
+    return first(enough, low, high)
 
 
 @dataclass(frozen=True)
@@ -133,14 +299,19 @@ def operating_characteristics(policy: Policy, planned: Plan) -> list[Curve]:
     return curves
 
 
-def warnings(policy: Policy, fit_n: int, holdout_n: int, power: float = 0.95) -> tuple[str, ...]:
-    """A sentence for every target that is dead or weak at these sizes, with the number that would do."""
-    sentences = []
-    for target in policy.targets:
-        law = _Law(policy, target)
+def warnings(policy: Policy, passed: Container[str], fit_n: int, holdout_n: int) -> tuple[str, ...]:
+    """A sentence for every target that passed and yet is dead or weak at these sizes, with the number that would do.
+
+    What did not pass has a finding with its own remedy.
+    """
+    sentences, budget = [], Budget()
+    for target in [target for target in policy.targets if target.check in passed][:MOST_PLANNED]:
+        law = _Law(policy, target, budget)
         if standing(law.sound(holdout_n, fit_n), law.teeth(holdout_n, fit_n)) != "good":
-            planned = plan_target(policy, target, fit_n, holdout_n, power)
-            sentences.append(describe_weakness(planned, power) or "")
+            planned = plan_target(policy, target, fit_n, None, POWER, budget)
+            weak = replace(planned, holdout_n=holdout_n, sound=law.sound(holdout_n, fit_n))
+            weak = replace(weak, teeth=law.teeth(holdout_n, fit_n))
+            sentences.append(describe_weakness(weak, POWER) or "")
     return tuple(sentences)
 
 
@@ -166,7 +337,9 @@ def describe_weakness(planned: TargetPlan, power: float) -> str | None:
         problem = f"a release at {multiple:g} times the target still passes {planned.teeth[0].passes:.1%} of the time"
     least = planned.target.min_n
     equal = planned.equal_needed
-    if planned.liveness >= WEAK_LIVENESS:
+    if not planned.computed:
+        cure = "how many rows would do was not computed"
+    elif planned.liveness >= WEAK_LIVENESS:
         if planned.teeth_needed is None:
             return f"{planned.target.check}: {problem}; no number of rows would do"
         rows = max(planned.teeth_needed, planned.holdout_needed or least, least)
@@ -183,10 +356,18 @@ def describe_weakness(planned: TargetPlan, power: float) -> str | None:
     return f"{planned.target.check}: {problem}; {cure}"
 
 
+def band_of(target: Target, alpha: Fraction) -> Band:
+    """The target's tolerance in exact numbers, with intervals that miss at most `alpha` of the time."""
+    error = target.max_relative_error
+    return Band.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
+
+
 class _Law:
     """One target's pass region and the law of its held-out count."""
 
-    def __init__(self, policy: Policy, target: Target) -> None:
+    def __init__(self, policy: Policy, target: Target, budget: Budget | None = None, largest: int = LARGEST) -> None:
+        self.budget = budget or Budget(10**9)
+        self.largest = largest
         self.rule = policy.rule
         self.position = policy.calibration.plotting_position
         self.min_n = target.min_n
@@ -209,7 +390,7 @@ class _Law:
     def sound(self, n: int, n_fit: int) -> tuple[Chances, ...]:
         """The chances of a release whose calibrator was fitted on n_fit exchangeable rows."""
         critical = critical_counts(n, self.band)
-        region = passing_counts(self.rule_at(n_fit), critical, n) if n >= self.min_n else None
+        region = critical.passing(self.rule_at(n_fit), n) if n >= self.min_n else None
         x = self.rank(n_fit)
         ranks = [x] if x >= SAFE_RANK else [float(math.floor(x)), math.floor(x) + 1.0]
         return tuple(
@@ -234,24 +415,46 @@ class _Law:
 
     def liveness(self, n: int, n_fit: int) -> float:
         """The chance that a sound release passes, by the beta law alone: what the planner searches with."""
+        self.budget.spend()
         return _chance(n, n_fit, self.rank(n_fit), self._region(n, n_fit))
 
     def _region(self, n: int, n_fit: int) -> Range | None:
         """The counts that pass, whatever the minimum of rows."""
-        rule = self.rule_at(n_fit)
-        smallest = first(lambda k: self.band.admits_from_below(rule, k, n), 0, n + 1)
-        largest = first(lambda k: not self.band.admits_from_above(rule, k, n), 0, n + 1) - 1
-        return (smallest, largest) if smallest <= largest else None
+        return _edges(self.band, self.rule_at(n_fit), n, n)
 
     # --- sizes needed
+
+    def search(self, needed: Callable[[], int | None]) -> int | None:
+        """A size, or None where the budget is spent before it is found."""
+        try:
+            return needed()
+        except _SpentError:
+            return None
+
+    def more_needed(self, k: float, n: int, n_fit: int, fresh: bool) -> int | None:
+        """The held-out rows in all, k of n being counted, with which the calibrator passes; None where it may not."""
+        x = self.rank(n_fit)
+        if min(x, n_fit + 1 - x) < SAFE_RANK:
+            return None
+        a, b = x + k, n_fit - x + 1 + n - k
+        if self._inside(a, b) < POWER:
+            return None
+        coming = _Coming(a, b, 0.0, 0) if fresh else _Coming(a, b, k, n)
+        rule, tooth = self.rule_at(n_fit), math.ceil(1 / self.p)
+
+        def enough(rows: int) -> bool:
+            self.budget.spend()
+            return coming.passes(_edges(self.band, rule, rows, rows + tooth), rows, rows + tooth) >= POWER
+
+        return _fewest(enough, max(1 if fresh else n, self.min_n), self.largest)
 
     def fit_needed(self, holdout_n: int | None, power: float) -> int | None:
         """The fewest rows to fit on at this held-out size (or at an equal one) for the power; None if none do."""
         if holdout_n is None:
             return self.holdout_needed(None, power)
         least = math.ceil(1 / self.p)
-        found = first(lambda n_fit: self.liveness(holdout_n, n_fit) >= power, least, LARGEST)
-        return found if found < LARGEST else None
+        found = first(lambda n_fit: self.liveness(holdout_n, n_fit) >= power, least, self.largest)
+        return found if found < self.largest else None
 
     def holdout_needed(self, fit_n: int | None, power: float) -> int | None:
         """The fewest held-out rows from which on, at every larger number too, a sound release passes with the power.
@@ -269,6 +472,7 @@ class _Law:
         rule = self.rule_at(n_fit)
 
         def rare(low: int, high: int) -> bool:
+            self.budget.spend()
             largest = first(lambda k: not self.band.admits_from_above(rule, k, high), 0, high + 1) - 1
             return lower_tail(largest, low, q) <= WEAK_TEETH
 
@@ -284,11 +488,11 @@ class _Law:
         def enough(n: int) -> bool:
             return good(n, n + tooth)
 
-        high = math.ceil(64 / (self.narrowest**2 * self.p))
+        high = min(math.ceil(64 / (self.narrowest**2 * self.p)), self.largest)
         while not enough(high):
-            high *= 2
-            if high > LARGEST:
+            if high >= self.largest:
                 return None
+            high = min(2 * high, self.largest)
         low = high
         while low > 1 and enough(low):
             low, high = low * 7 // 10, low
@@ -305,12 +509,12 @@ class _Law:
 
         As n grows the count grows, and so do the smallest and the largest that pass.
         """
+        self.budget.spend()
         fit_low, fit_high = (low, high) if fit_n is None else (fit_n, fit_n)
-        rule = self.rule_at(fit_low)
-        smallest = first(lambda k: self.band.admits_from_below(rule, k, high), 0, high + 1)
-        largest = first(lambda k: not self.band.admits_from_above(rule, k, low), 0, low + 1) - 1
-        if smallest > largest:
+        counts = _edges(self.band, self.rule_at(fit_low), low, high)
+        if counts is None:
             return 0.0
+        smallest, largest = counts
         if low == high:
             return _chance(low, fit_low, self.rank(fit_low), (smallest, largest))
         reaches = _chance(low, fit_low, self.rank(fit_low), (smallest, low))
@@ -319,9 +523,12 @@ class _Law:
     def _with_endless_rows(self, n_fit: int) -> float:
         """What liveness tends to as held-out rows grow: the chance that the calibrator itself is inside the band."""
         rank = max(self.rank(n_fit), 1e-9)
+        return self._inside(rank, n_fit - rank + 1)
+
+    def _inside(self, a: float, b: float) -> float:
+        """The chance that a rate of Beta(a, b) lies in the band."""
         low, high = max(float(self.band.low), 0.0), min(float(self.band.high), 1.0)
-        inside = beta_cdf(rank, n_fit - rank + 1, high) - beta_cdf(rank, n_fit - rank + 1, low)
-        return float(inside)
+        return float(beta_cdf(a, b, high) - beta_cdf(a, b, low))
 
 
 def _last_not(good: Callable[[int, int], bool], low: int, high: int) -> int:

@@ -12,10 +12,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.binomial import TIE, Band, clopper_pearson, effective_rows, rows_to_prove
+from gate.binomial import TIE, Band, clopper_pearson, effective_rows
 from gate.calibration.calibrator import Calibrator
+from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import Policy, Target
 from gate.scores import Scores
+
+SEGMENT_STEPS = 100  # of the search for the rows that one segment needs
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,10 @@ class SegmentMeasurement:
     def plain_interval(self) -> tuple[float, float]:
         return clopper_pearson(self.false_positives, self.benign, float(self.band.alpha))
 
-    @cached_property
-    def rows_wanted(self) -> int:
-        return -int(-self.target.min_n // self._worth)
-
-    @cached_property
-    def rows_to_prove(self) -> int | None:
-        return rows_to_prove(
-            self.false_positives, self.benign, self.band, at_least=self.rows_wanted, worth=self._worth, limit=10**9
-        )
+    def advice(self, rule: str) -> Advice:
+        """The rows in all that pass 95 % of the time at the rate observed."""
+        counts, least = (self.false_positives, self.benign), self.target.min_n
+        return advise_at_rate(rule, self.band, *counts, Budget(SEGMENT_STEPS), min_n=least, worth=self._worth)
 
     @property
     def _worth(self) -> float:

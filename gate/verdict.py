@@ -153,7 +153,7 @@ def judge_target(policy: Policy, measured: Measurement) -> Finding:
         waived=False,
         reason=reason,
         message="; ".join(filter(None, [_message(measured, reason), _READINGS.get(reading)])),
-        remedy=_DRIFT_REMEDY if reading == "drift" else _remedy(policy.rule, measured, reason),
+        remedy=_DRIFT_REMEDY if reading == "drift" else _remedy(measured, reason),
         accepts=accepted_counts(policy.rule, measured),
         measurement=measured,
     )
@@ -234,7 +234,8 @@ def judge_floor(policy: Policy, measurements: tuple[Measurement, ...]) -> Findin
         return _ungraded("floor", "pass", required, "seen", "the fit sample shows every target's rate", None)
     names = _listed([measured.check for measured in below])
     message = f"the fit sample is too small to show the rate of {names}: the threshold is extrapolated"
-    rows = max(measured.fit_rows_to_support for measured in below)
+    advised = [(measured.advice and measured.advice.again) or measured.fit_rows_to_support for measured in below]
+    rows = max(advised)  # the same number as at the target, where that has one
     remedy = f"fit on at least {rows:,} benign rows whose highest scores are not tied"
     return _ungraded("floor", "inconclusive", required, "extrapolated", message, remedy)
 
@@ -326,7 +327,7 @@ def judge_detection(
             "give the detector's scores of malicious rows with --malicious",
         )
         return _ungraded(target.check, "inconclusive", check.required, "not-measured", message, remedy)
-    grade, accepts = _grade(found.true_positives, found.critical), passing_counts(rule, found.critical, found.malicious)
+    grade, accepts = _grade(found.true_positives, found.critical), found.critical.passing(rule, found.malicious)
     outcome, reason = _decide_detection(rule, grade, _inside(accepts, found.true_positives))
     return Finding(
         check=target.check,
@@ -446,18 +447,7 @@ def accepted_counts(rule: str, measured: Measurement) -> tuple[int, int] | None:
     """The smallest and largest count that passes on these rows, or None where no count does."""
     if measured.effective_n < measured.target.min_n:
         return None
-    return passing_counts(_rule_for(rule, measured), measured.critical, measured.benign)
-
-
-def passing_counts(rule: str, critical: CriticalCounts, n: int) -> tuple[int, int] | None:
-    """The smallest and largest count of n rows that a rule lets pass, whatever the policy's minimum of rows."""
-    if rule == "proven":
-        return critical.proven
-    if rule == "observed":
-        return critical.observed
-    low = -1 if critical.refuted_at_or_below is None else critical.refuted_at_or_below
-    high = n + 1 if critical.refuted_at_or_above is None else critical.refuted_at_or_above
-    return (low + 1, high - 1) if low + 1 < high else None
+    return measured.critical.passing(_rule_for(rule, measured), measured.benign)
 
 
 def _rule_for(rule: str, measured: Measurement | SegmentMeasurement) -> str:
@@ -522,11 +512,14 @@ def _segment_remedy(rule: str, measured: SegmentMeasurement, outcome: Outcome, r
         return "find out how benign rows of this segment differ: the calibrator fits them together with the others"
     if reason == "unreachable":
         return _UNREACHABLE
-    proving = _rule_for(rule, measured) == "proven"
-    wanted = measured.rows_to_prove if proving else measured.rows_wanted
-    if wanted is None or wanted <= measured.benign:
-        return "hold out more benign rows of this segment: at the observed rate no number in reach would pass"
-    return f"hold out {wanted - measured.benign:,} more benign rows of this segment ({wanted:,} in all) at this rate"
+    advice = measured.advice(_rule_for(rule, measured))
+    if not advice.computed:
+        return f"hold out more benign rows of this segment: {_NOT_COMPUTED}"
+    rows = advice.more
+    if rows is None:
+        return "find out how benign rows of this segment differ: at the rate observed no number of rows would pass"
+    more = f"hold out {rows - measured.benign:,} more benign rows of this segment ({rows:,} in all)"
+    return f"{more}: at the rate observed, it {_PROMISE}"
 
 
 def _ungraded(check: str, outcome: Outcome, required: bool, reason: str, message: str, remedy: str | None) -> Finding:
@@ -619,6 +612,9 @@ _UNREACHABLE = (
     "more held-out rows cannot help: too many benign rows share the highest scores; "
     "give the detector finer scores or drop this target"
 )
+_PROMISE = "then passes 95 % of the time"
+_NOT_COMPUTED = "how many would do was not computed"
+_MOST_ROWS = 10**10  # that a record may hold
 _DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
 
 
@@ -640,8 +636,6 @@ def _message(measured: Measurement, reason: str) -> str:
     counted = f"{plural(measured.false_positives, 'false positive')} in {plural(measured.benign, 'benign row')}"
     if measured.effective_n < measured.benign:
         counted += f", in groups worth {int(measured.effective_n):,} independent ones"
-    if reason == "min-n":
-        counted += f", {measured.target.min_n:,} wanted"
     if measured.threshold is None:
         counted += "; no raw score reaches this anchor, so nothing is ever flagged there"
     elif reason == "granularity" and measured.tied is not None:
@@ -652,14 +646,17 @@ def _message(measured: Measurement, reason: str) -> str:
         )
     elif measured.extrapolated:
         counted += "; the threshold is extrapolated beyond the fit sample"
-    return f"{counted}; {_deciding_counts(measured)}"
+    return f"{counted}; {_deciding_counts(measured, reason)}"
 
 
-def _deciding_counts(measured: Measurement) -> str:
+def _deciding_counts(measured: Measurement, reason: str) -> str:
     """`126 to 148 prove it, 84 or fewer or 201 or more refute it`."""
     critical = measured.critical
     proven = "no count proves it"
-    if critical.proven:
+    if reason == "min-n":
+        independent = "independent " if measured.effective_n < measured.benign else ""
+        proven = f"no count passes on fewer than {measured.target.min_n:,} {independent}rows"
+    elif critical.proven:
         low, high = critical.proven
         proven = f"{low:,} to {high:,} prove it" if low < high else f"only {low:,} proves it"
     limits = []
@@ -671,41 +668,33 @@ def _deciding_counts(measured: Measurement) -> str:
     return f"{proven}, {' or '.join(limits)} refute it" if limits else f"{proven}, no count refutes it"
 
 
-def _remedy(rule: str, measured: Measurement, reason: str) -> str | None:
-    """What would turn the finding green; None where it is."""
+def _remedy(measured: Measurement, reason: str) -> str | None:
+    """What would turn the finding green, and how often; None where it is."""
     if reason in ("proven", "observed", "not-refuted"):
         return None
     if reason == "unreachable":
         return _UNREACHABLE
     if reason == "granularity":
         return _FINER_SCORES
-    if reason == "too-many":
-        return "refit on more, or more recent, benign rows: at this threshold the true rate exceeds the tolerance"
-    if reason == "too-few":
-        return "refit on more, or more recent, benign rows: at this threshold the true rate is below the tolerance"
-    if reason == "extrapolated" and rule != "proven":
-        fit = f"fit on at least {measured.fit_rows_to_support:,} benign rows whose highest scores are not tied"
-        return f"{fit}, or {_more_rows(rule, measured)}" if measured.rows_to_prove else fit
-    return _more_rows(rule, measured)
-
-
-def _more_rows(rule: str, measured: Measurement) -> str:
-    """How many rows would pass at the observed rate, as far as any number would."""
-    k, n, min_n, rule = measured.false_positives, measured.benign, measured.rows_wanted, _rule_for(rule, measured)
-    if rule == "proven":
-        if measured.rows_to_prove is None:
-            return "no number of rows in reach proves a rate so near, at or beyond the edge: refit on more benign rows"
-        wanted = measured.rows_to_prove
-    elif n >= min_n:
-        return "hold out more benign rows: the observed rate lies outside the tolerance, but not provably"
-    elif _inside(passing_counts(rule, measured.critical_at_min_n, min_n), min_n * k // n):
-        wanted = min_n
-    elif _inside(measured.critical.observed, k):  # only rounding puts the count outside: a multiple of n needs none
-        wanted = -(-min_n // n) * n
-    else:
-        more = f"hold out {min_n - n:,} more benign rows ({min_n:,} in all)"
-        return f"{more}; at the observed rate, outside the tolerance, they would not pass"
-    return f"hold out {wanted - n:,} more benign rows ({wanted:,} in all) at this rate"
+    advice, target = measured.advice, measured.target
+    if advice is None:
+        return f"fit on at least {measured.fit_rows_to_support:,} benign rows whose highest scores are not tied"
+    like = ", in groups like these" if measured.effective_n < measured.benign else ""
+    if advice.more is not None and advice.fresh:
+        rows = f"hold out {advice.more:,} benign rows that have judged no release yet{like}"
+        return f"{rows}: a sound release with this count {_PROMISE}"
+    if advice.more is not None:
+        rows = f"hold out {advice.more - measured.benign:,} more benign rows ({advice.more:,} in all){like}"
+        return f"{rows}: a sound release with this count {_PROMISE}"
+    if advice.again is not None:
+        rows = f"fit on {advice.again:,} fresh benign rows like those to come and hold out as many others{like}"
+        return f"{rows}: a sound release {_PROMISE}"
+    if not advice.computed:
+        return f"hold out more benign rows, or fit again: {_NOT_COMPUTED}; `gate plan` looks further"
+    if target.min_n > _MOST_ROWS * measured.effective_n / measured.benign:
+        return f"lower the min_n of {target.min_n:,}: gate judges at most {_MOST_ROWS:,} rows"
+    none = f"no number of rows up to {_MOST_ROWS:,} lets a sound release pass 95 % of the time"
+    return f"widen max_relative_error or drop this target: {none}"
 
 
 def _detection_message(found: Detected, critical: CriticalCounts, target: DetectionTarget) -> str:
@@ -729,12 +718,15 @@ def _detection_remedy(rule: str, found: Detected, reason: str) -> str | None:
         return "train the detector further: it catches too few malicious rows, and no calibration changes that"
     if reason not in ("open", "outside"):
         return None
-    if rule == "proven" and found.rows_to_prove is not None:
-        more = f"{found.rows_to_prove - found.malicious:,} more malicious rows ({found.rows_to_prove:,} in all)"
-        return f"score {more} at this rate"
+    if found.advice is not None and found.advice.more is not None:
+        rows = found.advice.more
+        more = f"score {rows - found.malicious:,} more malicious rows ({rows:,} in all)"
+        return f"{more}: at the rate observed, a release {_PROMISE}"
+    if found.advice is not None and not found.advice.computed:
+        return f"score more malicious rows: {_NOT_COMPUTED}"
     if rule == "proven":
         return "train the detector further: no number of rows in reach proves a rate so near, at or below the minimum"
-    return "score more malicious rows: the observed rate lies below the minimum, but not provably"
+    return "train the detector further: the rate observed lies below the minimum, though not provably"
 
 
 def _drop_message(change: Change, edge: float, release: str) -> str:

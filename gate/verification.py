@@ -31,9 +31,10 @@ from gate.contract import Anchor, Contract
 from gate.curve import curve_of, grid
 from gate.detection import Detected, measure_anchor
 from gate.errors import GateError, plural
-from gate.evidence import Evidence, Measurement, Use, measure, measure_target, predicted_counts
+from gate.evidence import Evidence, Measurement, Use, by_rate, measure, measure_target, predicted_counts
 from gate.exchangeability import TailScan, compare_counts, scan_counts
 from gate.ledger import FURTHER
+from gate.planning import Budget
 from gate.policy import Document, Policy, Target
 from gate.proportions import Pairs, mcnemar, paired_interval
 from gate.release import (
@@ -371,7 +372,7 @@ def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -
             "holdout": held_out.unread_labels,
             "malicious": record.malicious.unread_labels if record.malicious else (),
         }
-        found = warnings_of(policy, record.fit.n, evidence, *digests, held_out.duplicates, unread)
+        found = warnings_of(policy, record.fit.n, evidence, verdict, *digests, held_out.duplicates, unread)
         _refuse_differences("verdict.json.warnings", record.warnings, found)
     judged = (
         f"{record.outcome} follows from the recorded counts and policy; {plural(len(again), 'finding')} judged again"
@@ -393,8 +394,10 @@ def evidence_of(policy: Policy, thresholds: Thresholds, record: Record) -> Evide
     if policy.reuse and use is None:
         raise _CheckError("the record does not say which use of its held-out rows it is, as the policy's `reuse` needs")
     fitted = record.kind == "run"  # a check has no fit sample to compare with
+    budget = Budget()
+    measured = {target: _measurement(policy, target, record, alpha, budget) for target in by_rate(policy)}
     return Evidence(
-        measurements=tuple(_measurement(policy, target, record, alpha) for target in policy.targets),
+        measurements=tuple(measured[target] for target in policy.targets),
         tail_scan=_scan(record) if fitted else None,
         use=use,
         overlap=_overlap(record) if fitted else None,
@@ -412,7 +415,7 @@ def _use(record: Record) -> Use | None:
     return Use(record.reuse.use, record.reuse.earlier, record.reuse.shared) if record.reuse else None
 
 
-def _measurement(policy: Policy, target: Target, record: Record, alpha: Fraction) -> Measurement:
+def _measurement(policy: Policy, target: Target, record: Record, alpha: Fraction, budget: Budget) -> Measurement:
     entry = _finding(record, target.check)
     n, fit_n = record.holdout.n, record.fit.n
     k, drift, tied = entry.false_positives, entry.drift_counts, entry.tied
@@ -443,6 +446,8 @@ def _measurement(policy: Policy, target: Target, record: Record, alpha: Fraction
         predicted=predicted_counts(policy, p, fit_n, n),
         drift=None if drift is None else compare_counts(*drift, n, n + fit_n),
         tied=None if tied is None else TieBlock(*tied, fit_n),
+        fit_n=fit_n,
+        budget=budget,
     )
 
 
@@ -534,14 +539,14 @@ def _detection(policy: Policy, thresholds: Thresholds, record: Record) -> tuple[
     )
     others = sum(source.rows - source.benign for source in section.sources)
     _require(others == section.n, "malicious.n is not the malicious rows of its sources")
-    found = []
+    found, budget = [], Budget()
     for anchor, entry in zip(anchors, section.anchors, strict=True):
         at = policies.fpr_check(anchor.fpr)
         _require(entry.threshold == thresholds[anchor.fpr], f"malicious rows at {at} have another threshold")
         worth, n = entry.effective_n, section.n
         possible = entry.malicious == n and entry.true_positives <= n and 0 < worth <= n
         _require(possible and (worth == n or section.groups is not None), f"malicious rows at {at} are no counts")
-        found.append(measure_anchor(policy, anchor, entry.threshold, entry.true_positives, n, worth))
+        found.append(measure_anchor(policy, anchor, entry.threshold, entry.true_positives, n, worth, budget))
     roc = record.curve.roc if record.curve else None
     if roc is not None:
         drawn = {point.fpr: (point.threshold, point.true_positives) for point in roc.points}

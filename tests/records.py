@@ -18,6 +18,7 @@ from gate.comparison import Baseline, Change, Comparison, Counted, Sample, polic
 from gate.curve import Curve, curve_of, grid
 from gate.detection import measure_anchor
 from gate.evidence import Evidence, measure_target
+from gate.planning import Budget
 from gate.policy import Policy
 from gate.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.release import FindingEntry, Record, RocPoint, RocSection, compose
@@ -47,7 +48,9 @@ def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
     """The record of a release with these counts; the calibrator and the scores are stand-ins of fixed content."""
     document = policies.parse(text, "policies/production.yaml")
     measurements = tuple(
-        measure_target(document.policy, target, 0.25 + i / 10, counts[target.check], benign, 1e-6)
+        measure_target(
+            document.policy, target, 0.25 + i / 10, counts[target.check], benign, 1e-6, fit_n=200_000, budget=Budget()
+        )
         for i, target in enumerate(document.policy.targets)
     )
     return compose(
@@ -204,7 +207,9 @@ def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", check
     anchors = policy.anchors.anchors
     counts = [20_100, 1_990, 204, 15, 2, 0]
     measurements = tuple(
-        measure_target(policy, target, 0.25 + i / 10, PASSING[target.check], benign, 1e-6)
+        measure_target(
+            policy, target, 0.25 + i / 10, PASSING[target.check], benign, 1e-6, fit_n=200_000, budget=Budget()
+        )
         for i, target in enumerate(policy.targets)
     )
     detection = tuple(

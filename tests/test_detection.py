@@ -21,6 +21,7 @@ from gate.contract import PAPER_ANCHORS
 from gate.detection import Detected, detect, measure_anchor
 from gate.errors import GateError
 from gate.evidence import Evidence
+from gate.planning import Budget
 from gate.policy import Columns, Policy, parse
 from gate.scores import Scores, read
 from gate.verdict import Verdict, judge
@@ -45,7 +46,7 @@ def make(rule: str = "proven", required: str = "true") -> Policy:
 
 def found(policy: Policy, fpr: str, k: int, n: int, worth: float | None = None) -> Detected:
     anchor = next(anchor for anchor in PAPER_ANCHORS if anchor.fpr == Decimal(fpr))
-    return measure_anchor(policy, anchor, 0.5, k, n, worth)
+    return measure_anchor(policy, anchor, 0.5, k, n, worth, Budget())
 
 
 def judged(policy: Policy, *detected: Detected) -> Verdict:
@@ -202,20 +203,31 @@ def test_the_sentences_say_which_counts_decide_and_what_would_help() -> None:
         lost.remedy == "train the detector further: it catches too few malicious rows, and no calibration changes that"
     )
     assert (open_.outcome, open_.reason) == ("inconclusive", "open")
-    more = open_.detected.rows_to_prove if open_.detected else None
+    advice = open_.detected.advice if open_.detected else None
+    assert advice is not None
+    more = advice.more
     assert more is not None
-    assert open_.remedy == f"score {more - 1000:,} more malicious rows ({more:,} in all) at this rate"
+    assert open_.remedy == (
+        f"score {more - 1000:,} more malicious rows ({more:,} in all): at the rate observed, a release then passes "
+        "95 % of the time"
+    )
     assert near.remedy is not None
     assert near.remedy.startswith("train the detector further: no number of rows in reach")
     assert (sure.outcome, sure.remedy) == ("pass", None)
 
 
-def test_so_many_more_rows_would_prove_it() -> None:
-    policy = make()
-    at = found(policy, "0.001", 810, 1_000)
-    assert at.rows_to_prove is not None
-    rows = at.rows_to_prove
-    assert judged(policy, found(policy, "0.001", rows * 810 // 1000, rows)).findings[0].outcome == "pass"
+@pytest.mark.parametrize(("k", "n"), [(810, 1000), (85, 100), (170, 200), (4050, 5000)])
+def test_so_many_more_rows_at_the_rate_observed_pass_as_often_as_it_says(k: int, n: int) -> None:
+    """5,000 draws of the rows to come; four standard errors of 95 % are 1.2 %."""
+    policy, rng = make(), np.random.default_rng(k)
+    advice = found(policy, "0.001", k, n).advice
+    assert advice is not None
+    assert advice.more is not None
+    rows = advice.more
+    accepts = judged(policy, found(policy, "0.001", k, rows)).findings[0].accepts
+    assert accepts is not None
+    counts = k + rng.binomial(rows - n, k / n, 5000)
+    assert 0.938 <= np.mean((counts >= accepts[0]) & (counts <= accepts[1])) < 0.99
 
 
 def test_a_check_without_malicious_rows_is_not_passed_over() -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from gate import binomial, planning
+from gate import api, binomial, planning
 from gate.binomial import Band, CountLaw, beta_binomial, critical_counts, hypergeometric
 from gate.planning import Plan, TargetPlan, _Law, plan
 from gate.policy import Policy, load, parse
@@ -529,17 +529,19 @@ def test_the_chart_is_svg_with_text_and_the_same_bytes_again(place: Path) -> Non
     assert {"1 % (140,000 held out)", "0.1 % (140,000 held out)"} <= texts
 
 
-def test_a_run_warns_as_the_plan_does(place: Path) -> None:
-    """The same sentences, at the sizes of the run, in the record."""
-    rng = np.random.default_rng(1)
-    for name, rows in (("fit", 6000), ("holdout", 5000)):
-        np.save(place / f"{name}.npy", rng.beta(0.5, 8, rows))
-    args = ["--policy", "policy.yaml", "--fit", "fit.npy", "--holdout", "holdout.npy", "--release", "v1"]
-    run = gate("run", *args, "--dry-run", "--json", cwd=place)
-    planned = gate("plan", "--policy", "policy.yaml", "--fit-n", "6000", "--holdout-n", "5000", "--json", cwd=place)
-    sentences = [target["warning"] for target in json.loads(planned.stdout)["targets"]]
+def test_a_run_warns_of_what_passed_as_the_plan_does() -> None:
+    """The same sentences at the sizes of the run; what did not pass has a remedy, and no second number of rows."""
+    policy = make("observed", ("0.01", "0.25", "0.25"), ("0.001", "0.25", "0.25"))
+    planned = plan(policy, fit_n=60_000, holdout_n=2000)
+    sentences = [planning.describe_weakness(target, 0.95) for target in planned.targets]
     assert all(sentences)
-    assert json.loads(run.stdout)["warnings"] == sentences
+    assert list(planning.warnings(policy, {"fpr@0.01", "fpr@0.001"}, 60_000, 2000)) == sentences
+    assert list(planning.warnings(policy, {"fpr@0.001"}, 60_000, 2000)) == sentences[1:]
+    rng = np.random.default_rng(1)
+    document = parse(policy_text("proven", ("0.01", "0.5", "0.5"), ("0.001", "0.25", "0.25"), min_n=5000), "p.yaml")
+    record = api.run(rng.beta(0.5, 8, 6000), rng.beta(0.5, 8, 5000), release="v1", policy=document).record
+    assert [finding.outcome for finding in record.findings[:2]] == ["inconclusive", "inconclusive"]
+    assert record.warnings == ()
 
 
 @pytest.mark.parametrize(

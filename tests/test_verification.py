@@ -393,10 +393,11 @@ def remember_what_stays(monkeypatch: pytest.MonkeyPatch, calibrator: Calibrator)
             return dataclasses.replace(value, **changes)
         return traced.setdefault(changes["contract"], dataclasses.replace(value, **changes))
 
-    def warnings_of(policy: Any, fit_n: int, evidence: Any, *rest: Any) -> tuple[str, ...]:
-        key = repr((policy, fit_n, evidence.effective_n, evidence.use, rest))
+    def warnings_of(policy: Any, fit_n: int, evidence: Any, verdict: Any, *rest: Any) -> tuple[str, ...]:
+        passed = [finding.check for finding in verdict.findings if finding.outcome == "pass"]
+        key = repr((policy, fit_n, evidence.effective_n, evidence.use, passed, rest))
         if key not in planned:
-            planned[key] = real(policy, fit_n, evidence, *rest)
+            planned[key] = real(policy, fit_n, evidence, verdict, *rest)
         return planned[key]
 
     monkeypatch.setattr(verification, "from_json", lambda text: calibrator)

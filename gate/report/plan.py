@@ -45,8 +45,8 @@ def _needs(plan: Plan) -> Table:
         table.add_row(
             _target(target),
             _tolerance(target),
-            _rows(target.holdout_needed),
-            _rows(target.fit_needed),
+            _rows(target.holdout_needed, target.computed),
+            _rows(target.fit_needed, target.computed),
             f"{target.paper_n:,}",
         )
     return table
@@ -85,8 +85,8 @@ def _tolerance(planned: TargetPlan) -> str:
     return f"{low} to +{percent(error.above)}"
 
 
-def _rows(count: int | None) -> str:
-    return "none do" if count is None else f"{count:,}"
+def _rows(count: int | None, computed: bool) -> str:
+    return f"{count:,}" if count is not None else "none do" if computed else "not computed"
 
 
 def _bracket(chances: list[float]) -> str:
@@ -132,6 +132,7 @@ def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
         "teeth": [{"multiple": float(teeth.multiple), "passes": teeth.passes} for teeth in planned.teeth],
         "holdout_needed": planned.holdout_needed,
         "fit_needed": planned.fit_needed,
+        "computed": planned.computed,
         "paper_n": planned.paper_n,
         "standing": planned.standing,
         "warning": describe_weakness(planned, power),
