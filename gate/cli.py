@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import signal
 import sys
@@ -96,6 +97,35 @@ def _columns(command: _Command) -> _Command:
     return command
 
 
+def _size(text: str) -> int:
+    """A number of bytes, as 500MB or 2GiB."""
+    units = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(b|[kmgt](i?)b|)", text.strip().lower())
+    size = int(float(found[1]) * (1024 if found[3] else 1000) ** units[found[2][:1]]) if found else 0
+    if size < 1:
+        raise click.BadParameter(f"must be a number of bytes such as 500MB or 8GB, got {text[:40]!r}")
+    return size
+
+
+def _bounded(command: _Command) -> _Command:
+    """Of every command that reads scores: how much they may become."""
+
+    def bound(context: click.Context, _option: click.Parameter, size: int | None) -> None:
+        if size is not None:
+            from gate.scores.budget import bound
+
+            context.with_resource(bound(size))
+
+    return click.option(
+        "--max-bytes",
+        type=_size,
+        callback=bound,
+        expose_value=False,
+        metavar="SIZE",
+        help="What the columns of one sample may decode to  [default: a quarter of the memory]",
+    )(command)
+
+
 def _judging(command: _Command) -> _Command:
     """What every command that judges can do with its verdict."""
     for option in (
@@ -130,6 +160,7 @@ def _judging(command: _Command) -> _Command:
 @_files("--baseline-malicious", "The baseline's scores of the malicious rows, joined by id.")
 @click.option("--out", type=_name, metavar="DIR", help="The release directory to write  [default: releases/NAME]")
 @_columns
+@_bounded
 @_judging
 def run(
     policy: str | None,
@@ -218,6 +249,7 @@ def run(
 @click.option("--policy", type=_name, metavar="FILE", help="The policy (YAML); without it, that of the release.")
 @click.option("--out", type=_name, metavar="DIR", help="The directory to write  [default: checks/NAME-TIME]")
 @_columns
+@_bounded
 @_judging
 def check(
     directory: str,
@@ -268,6 +300,7 @@ def check(
 @_files("--malicious", "The new release's scores of malicious rows.")
 @_files("--baseline-malicious", "The old release's scores of the same rows, joined by id.")
 @_columns
+@_bounded
 @click.option("--format", "format_", type=click.Choice(["text", "md", "json"]), default="text", show_default=True)
 @click.option("-o", "--output", type=_name, default="-", metavar="FILE", help="Write here instead of to stdout.")
 def compare(
@@ -463,6 +496,7 @@ def init(targets: str | None, rule: str | None, holdout_n: int | None, action: s
     "--holdout", "holdout_paths", type=_name, multiple=True, metavar="FILE", help="The scores it was judged on."
 )
 @click.option("--benign", "benign_paths", type=_name, multiple=True, metavar="FILE", help="The scores that it split.")
+@_bounded
 def verify(
     directory: str, fit_paths: tuple[str, ...], holdout_paths: tuple[str, ...], benign_paths: tuple[str, ...]
 ) -> int:

@@ -245,10 +245,11 @@ class TestPatterns:
 
 
 class TestStores:
-    """Other filesystems, stood in for by one that lives in this process."""
+    """Other filesystems, stood in for by one below a directory."""
 
-    def store(self, names: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-        filesystem = pa.fs._MockFileSystem()
+    def store(self, below: Path, names: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        below.mkdir()
+        filesystem = pa.fs.SubTreeFileSystem(str(below), pa.fs.LocalFileSystem())
         for name, path in names.items():
             filesystem.create_dir(f"bucket/{name}".rpartition("/")[0])
             with filesystem.open_output_stream(f"bucket/{name}", compression=None) as sink:
@@ -266,7 +267,7 @@ class TestStores:
         self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         always = write_scores(tmp_path / "always.parquet", 10)
-        self.store({"always.parquet": always, name: write_scores(tmp_path / name, 20)}, monkeypatch)
+        self.store(tmp_path / "store", {"always.parquet": always, name: write_scores(tmp_path / name, 20)}, monkeypatch)
         if FATES[name] == "refused":
             said = refusal(lambda: read(["s3://bucket/"], Columns(), DOMAIN))
             assert said.startswith(f"s3://bucket/{name}: must ")
@@ -278,12 +279,12 @@ class TestStores:
     @pytest.mark.parametrize("mark", ["t/_delta_log/0.json", "t/.hoodie/x", "t/metadata/v1.metadata.json"])
     def test_tables(self, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file = write_scores(tmp_path / "a.parquet", 10)
-        self.store({"t/a.parquet": file, mark: file}, monkeypatch)
+        self.store(tmp_path / "store", {"t/a.parquet": file, mark: file}, monkeypatch)
         assert "which keeps deleted rows" in refusal(lambda: read(["s3://bucket"], Columns(), DOMAIN))
 
     def test_copies(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file = write_scores(tmp_path / "a.parquet", 10)
-        self.store({"a.parquet": file, "b.parquet": file}, monkeypatch)
+        self.store(tmp_path / "store", {"a.parquet": file, "b.parquet": file}, monkeypatch)
         assert refusal(lambda: read(["s3://bucket"], Columns(), DOMAIN)) == (
             "s3://bucket/b.parquet: must be read once, got the same bytes as in s3://bucket/a.parquet; "
             "name one of the two"

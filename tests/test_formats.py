@@ -151,11 +151,11 @@ def test_a_file_uri_is_the_file(name: str, tmp_path: Path) -> None:
 
 
 class TestOtherFilesystems:
-    """Stores that are no disk of this machine, stood in for by a filesystem that lives in this process."""
+    """Stores that are no disk of this machine, stood in for by a filesystem below a directory."""
 
     @pytest.fixture(autouse=True)
-    def filesystem(self, monkeypatch: pytest.MonkeyPatch) -> Any:
-        filesystem = pa.fs._MockFileSystem()
+    def filesystem(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        filesystem = pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
         filesystem.create_dir("bucket/day=1")
         for name, make in (FORMATS | PACKED).items():
             with filesystem.open_output_stream(f"bucket/day=1/{name}", compression=None) as sink:

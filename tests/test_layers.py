@@ -33,7 +33,7 @@ ORDER += [
     "__main__",
 ]
 WITHIN = {
-    "scores": ["wording", "formats", "files", "columns", "labels", "sample", "split", "__init__"],
+    "scores": ["wording", "budget", "child", "formats", "files", "columns", "labels", "sample", "split", "__init__"],
     "statistics": ["floats", "__init__"],
     "calibration": ["positions", "calibrator", "fit", "__init__"],
 }

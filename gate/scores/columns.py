@@ -153,15 +153,15 @@ def text_buffer(names: Any) -> tuple[NDArray[np.int64], memoryview]:
     return ends, memoryview(text or b"")
 
 
-def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Floats:
+def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> list[Floats]:
+    """The scores in the pieces that they lie in, which need no copy where they are float64 already."""
     if len(column) == 0:
-        return np.empty(0)
+        return []
     wrong = f"{path}: column {name!r} must hold numbers, got {kind_of(column)} in {plural(len(column), 'row')}"
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "fiu" or column.dtype.itemsize > 8:
             raise GateError(f"{wrong}; save the scores as float64")
-        selected = column if benign is None else column[benign]
-        return np.array(selected, dtype=np.float64)
+        return [np.asarray(column if benign is None else column[benign], dtype=np.float64)]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
@@ -179,7 +179,8 @@ def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | N
             f"{path}: column {name!r} must hold a score in every row, got none in {name_rows(nulls, benign)}; "
             "remove or score these rows"
         )
-    return np.asarray(round_decimals(column).to_numpy(), dtype=np.float64)
+    chunks = round_decimals(column).chunks
+    return [np.asarray(chunk.to_numpy(zero_copy_only=False), dtype=np.float64) for chunk in chunks]
 
 
 def round_decimals(column: Any) -> Any:
@@ -199,13 +200,14 @@ def _refuse_text(column: Any, name: str, path: File) -> None:
 
 
 def refuse_outside(
-    values: Floats, name: str, domain: tuple[float, float], path: File, benign: NDArray[np.bool_] | None
+    pieces: list[Floats], name: str, domain: tuple[float, float], path: File, benign: NDArray[np.bool_] | None
 ) -> None:
     low, high = domain
-    piece = 1 << 16  # stays in the processor's cache, so that the scores pass through it once
-    pieces = (values[start : start + piece] for start in range(0, len(values), piece))
-    if all(low <= part.min() and part.max() <= high for part in pieces):  # NaN makes both comparisons false
+    step = 1 << 16  # stays in the processor's cache, so that the scores pass through it once
+    parts = (piece[start : start + step] for piece in pieces for start in range(0, len(piece), step))
+    if all(low <= part.min() and part.max() <= high for part in parts):  # NaN makes both comparisons false
         return
+    values = np.concatenate(pieces)
     not_a_number = np.isnan(values)
     if not_a_number.any():
         raise GateError(

@@ -7,12 +7,14 @@ import csv
 import difflib
 import errno
 import gzip
+import math
 import mmap
 import os
 import re
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -20,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
@@ -28,6 +31,8 @@ from numpy.typing import NDArray
 from gate.contract import Floats
 from gate.errors import GateError, plural
 from gate.policy import Columns
+from gate.scores.budget import Budget
+from gate.scores.child import name_copies, tell
 from gate.scores.wording import is_number, reason_of, show
 
 
@@ -74,13 +79,14 @@ def list_wanted(columns: Columns) -> list[str]:
     return list(dict.fromkeys(name for name in named if name is not None))
 
 
-def read_file(file: File, columns: Columns) -> Table:
-    """The columns that the policy names."""
+def read_file(file: File, columns: Columns, budget: Budget) -> Table:
+    """The columns that the policy names, every length and number of a name in them checked."""
     if file.suffix not in READERS:
         known, got = ", ".join(READERS), file.suffix or "no suffix"
         raise GateError(
             f"{file}: must end in one of {known} (or these with .gz), got {got}; convert it to one of these"
         )
+    tell(str(file))
     reader, remedy = READERS[file.suffix]
     keys = {key: value for key, value in file.keys.items() if key in list_wanted(columns)}
     if columns.score in keys:
@@ -93,7 +99,7 @@ def read_file(file: File, columns: Columns) -> Table:
         with _fetched(replace(file, segment=columns.segment), columns) as local:
             if local.remote is None and os.stat(local).st_size == 0:
                 raise GateError(f"{file}: must hold scores, got an empty file; write it again")
-            table = reader(local, names)
+            table = reader(local, names, budget)
     except GateError:
         raise
     except FileNotFoundError:
@@ -102,7 +108,7 @@ def read_file(file: File, columns: Columns) -> Table:
         raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
     except MemoryError as error:
         what = f"must be a readable {file.suffix} file that fits into memory, got: {reason_of(error)}"
-        raise GateError(f"{file}: {what}; give fewer rows or use a larger machine") from None
+        raise GateError(f"{file}: {what}; give fewer rows, raise --max-bytes or use a larger machine") from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # what is packed or piped is copied first
             what = f"must fit into the temporary directory, got: {reason_of(error)}"
@@ -110,6 +116,9 @@ def read_file(file: File, columns: Columns) -> Table:
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
+    plain = [columns.score, columns.label, columns.id, columns.timestamp]  # groups and segments stay as they are
+    for name in [name for name in names if name in plain]:
+        budget.refuse(_written_out(table.columns[name]), file)
     both = next((key for key in keys if key in table.names), None)
     if both is not None:
         raise GateError(
@@ -118,6 +127,18 @@ def read_file(file: File, columns: Columns) -> Table:
     rows = len(table.columns[columns.score])
     repeated = {key: pa.chunked_array([pa.repeat(_key_value(value), rows)]) for key, value in keys.items()}
     return Table({**table.columns, **repeated}, table.names)
+
+
+def _written_out(column: Any) -> int:
+    """How many bytes the values of a dictionary are when each stands in every row that has it."""
+    if isinstance(column, np.ndarray) or not pa.types.is_dictionary(column.type):
+        return 0
+    if pa.types.is_primitive(column.type.value_type):
+        return len(column) * _width(column.type.value_type)
+    lengths = (
+        pc.binary_length(chunk.dictionary.cast(pa.large_binary())).take(chunk.indices) for chunk in column.chunks
+    )
+    return sum(int(pc.sum(part).as_py() or 0) for part in lengths)
 
 
 def _key_value(text: str) -> Any:
@@ -131,7 +152,7 @@ def _fetched(file: File, columns: Columns) -> Iterator[File]:
     if file.path != "-" and not file.is_gzip and (file.remote is None or file.suffix in (".parquet", ".pq")):
         yield file
         return
-    with tempfile.NamedTemporaryFile(prefix="gate-", suffix=file.suffix) as copy:
+    with tempfile.NamedTemporaryFile(prefix=name_copies(), suffix=file.suffix) as copy:
         if file.path == "-":
             copy.write(columns.score.encode() + b"\n")
         with _opened(file) as source:
@@ -148,26 +169,70 @@ def _opened(file: File) -> Any:
     return gzip.open(file.path, "rb")
 
 
-def _read_parquet(path: File, names: list[str]) -> Table:
+_ROWS = 1 << 20  # of a batch
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+
+def _read_parquet(path: File, names: list[str], budget: Budget) -> Table:
     source = os.fspath(path) if path.remote is None else path.remote.open_input_file(path.path)
     few = [path.segment] if path.segment in names else None  # kept as Parquet has it: each name once
     with pyarrow.parquet.ParquetFile(source, memory_map=path.remote is None, read_dictionary=few) as file:
         require(names, file.schema_arrow.names, path)
-        return Table(pick(file.read(columns=names), names), tuple(file.schema_arrow.names))
+        kinds = [file.schema_arrow.field(name).type for name in names]
+        rows = file.metadata.num_rows
+        budget.refuse(rows * sum(map(_width, kinds)), path)  # at least so many; text is counted as it comes
+        batches = []
+        for batch in file.iter_batches(_ROWS, columns=names):
+            batches.append(batch)
+            budget.take(batch.nbytes, path)
+        table = pa.Table.from_batches(batches) if batches else file.read(columns=names)
+        counted = sum(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))
+        if not rows == counted == len(table):
+            raise ValueError(f"{rows:,} rows in the footer, {counted:,} in the row groups, {len(table):,} in the pages")
+        return Table(pick(table, names), tuple(file.schema_arrow.names))
 
 
-def _read_arrow(path: File, names: list[str]) -> Table:
+def _width(kind: Any) -> int:
+    """The bytes of one decoded value, where all have the same; at least one otherwise."""
+    return kind.bit_width // 8 or 1 if pa.types.is_primitive(kind) else 1
+
+
+def _read_arrow(path: File, names: list[str], budget: Budget) -> Table:
+    """Batch by batch as they lie in the file, whatever its footer says; that must then say the same."""
     with pa.OSFile(os.fspath(path)) as source:  # not mapped: the scores must not change with the file
-        try:
-            table = pa.ipc.open_file(source).read_all()
-        except pa.ArrowInvalid:
-            source.seek(0)
-            table = pa.ipc.open_stream(source).read_all()
-    require(names, table.column_names, path)
-    return Table(pick(table, names), tuple(table.column_names))
+        start = 8 if source.read(6) == b"ARROW1" else 0
+        source.seek(start)
+        schema = pa.ipc.open_stream(source).schema
+        require(names, schema.names, path)
+        wanted = pa.ipc.IpcReadOptions(included_fields=sorted(schema.names.index(name) for name in names))
+        source.seek(start)
+        reader = pa.ipc.open_stream(source, options=wanted)
+        batches = []
+        for batch in reader:
+            batch.validate(full=True)  # no length may be used before
+            batches.append(batch)
+            budget.take(batch.nbytes, path)
+        if start:
+            footer = pa.ipc.open_file(source, options=wanted)
+            listed = [footer.get_batch(i).num_rows for i in range(footer.num_record_batches)]
+            if listed != [batch.num_rows for batch in batches]:
+                raise ValueError("a footer that lists other batches of rows than the file holds")
+        else:
+            _refuse_open_end(source)
+    return Table(pick(pa.Table.from_batches(batches, reader.schema), names), tuple(schema.names))
 
 
-def _read_jsonl(path: File, names: list[str]) -> Table:
+def _refuse_open_end(source: Any) -> None:
+    """A stream that was cut off between two batches, or to which another was appended, is short of rows."""
+    end = source.tell()
+    source.seek(max(end - len(_END_OF_STREAM), 0))
+    if source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+        raise ValueError("a stream without its end")
+    if end < source.size():
+        raise ValueError(f"{source.size() - end:,} bytes behind the end of the stream")
+
+
+def _read_jsonl(path: File, names: list[str], budget: Budget) -> Table:
     """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
     _refuse_null_lines(path)
     table, present = None, []
@@ -181,6 +246,7 @@ def _read_jsonl(path: File, names: list[str]) -> Table:
         table = pyarrow.json.read_json(os.fspath(path))
         present = table.column_names
     require(names, present, path)
+    budget.take(table.select(names).nbytes, path)
     return Table(pick(table, names), tuple(present))
 
 
@@ -205,7 +271,7 @@ def _first_kinds(path: File, score: str) -> dict[str, Any]:
     return kinds | {score: pa.float64()} if pa.types.is_integer(kinds.get(score, pa.null())) else kinds
 
 
-def _read_csv(path: File, names: list[str]) -> Table:
+def _read_csv(path: File, names: list[str], budget: Budget) -> Table:
     separator = "\t" if path.suffix == ".tsv" else ","
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         header = next(csv.reader(file, delimiter=separator), [])
@@ -221,6 +287,7 @@ def _read_csv(path: File, names: list[str]) -> Table:
     converting = pyarrow.csv.ConvertOptions(include_columns=names)
     try:
         table = pyarrow.csv.read_csv(os.fspath(path), parse_options=parsing, convert_options=converting)
+        budget.take(table.nbytes, path)
         return Table(pick(table, names), tuple(header))
     except pa.ArrowInvalid:
         _refuse_uneven_rows(path, len(header), separator)
@@ -276,28 +343,46 @@ def _refuse_uneven_rows(path: File, width: int, separator: str) -> None:
             ) from None
 
 
-def _read_npy(path: File, names: list[str]) -> Table:
+def _read_npy(path: File, names: list[str], budget: Budget) -> Table:
     if len(names) > 1:
         got = "a .npy file, which has none; name no such column in the policy or use .npz"
         raise GateError(f"{path}: must have a column {names[1]!r}, got {got}")
-    array = np.lib.format.open_memmap(os.fspath(path), mode="r")  # never loads a pickle
-    return Table({names[0]: one_dimensional(array, path)})
+    with open(path, "rb") as file:
+        return Table({names[0]: _read_array(file, os.fstat(file.fileno()).st_size, path, budget)})
 
 
-def _read_npz(path: File, names: list[str]) -> Table:
-    with open(path, "rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
-        if len(names) == 1 and len(archive.files) == 1:
-            return Table({names[0]: one_dimensional(archive[archive.files[0]], path)})
-        require(names, archive.files, path)
-        table = {name: one_dimensional(archive[name], path) for name in names}
-        present = tuple(archive.files)
-    if len({len(column) for column in table.values()}) > 1:
-        lengths = ", ".join(f"{name!r}: {len(column):,}" for name, column in table.items())
+def _read_npz(path: File, names: list[str], budget: Budget) -> Table:
+    with zipfile.ZipFile(path) as archive:
+        present = [name.removesuffix(".npy") for name in archive.namelist()]
+        members = dict(zip(present, archive.infolist(), strict=True))
+        wanted = present if len(names) == len(present) == 1 else names
+        require(wanted, present, path)
+        if not all(members[name].filename.endswith(".npy") for name in wanted):
+            raise GateError(f"{path}: must hold arrays, got another kind of file inside; save them with numpy.savez")
+        table = {}
+        for name, member in zip(names, (members[name] for name in wanted), strict=True):
+            with archive.open(member) as file:
+                table[name] = _read_array(file, member.file_size, path, budget)
+    if len({len(array) for array in table.values()}) > 1:
+        lengths = ", ".join(f"{name!r}: {len(array):,}" for name, array in table.items())
         raise GateError(f"{path}: its arrays must be of one length, got {lengths}; save one label for every score")
-    return Table(table, present)
+    return Table(table, tuple(present))
 
 
-READERS: dict[str, tuple[Callable[[File, list[str]], Table], str]] = {
+def _read_array(file: Any, size: int, path: File, budget: Budget) -> NDArray[Any]:
+    """The array in so many bytes of the .npy format, which must be as many as its header says; never a pickle."""
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, kind = read_header(file)
+    claimed, held = math.prod(shape) * kind.itemsize, size - file.tell()
+    if claimed != held and not kind.hasobject:
+        raise ValueError(f"{plural(held, 'byte')} where its header says {claimed:,}")
+    budget.take(claimed, path)
+    file.seek(0)
+    return one_dimensional(np.lib.format.read_array(file, allow_pickle=False), path)
+
+
+READERS: dict[str, tuple[Callable[[File, list[str], Budget], Table], str]] = {
     ".parquet": (_read_parquet, "write it again"),
     ".pq": (_read_parquet, "write it again"),
     ".csv": (_read_csv, "save it as comma-separated UTF-8 text with a header"),
@@ -312,6 +397,8 @@ READERS: dict[str, tuple[Callable[[File, list[str]], Table], str]] = {
 
 
 def pick(table: pa.Table, names: list[str]) -> Mapping[str, Any]:
+    """The named columns, with every offset, index and text in them checked before it is used."""
+    table.select(names).validate(full=True)
     return {name: table.column(name) for name in names}
 
 
@@ -334,9 +421,7 @@ def require(names: list[str], present: list[str], path: File) -> None:
         raise GateError(f"{path}: must have a column {name!r}, got {shown or 'no column at all'}; {hint}")
 
 
-def one_dimensional(array: Any, path: File) -> NDArray[Any]:
-    if not isinstance(array, np.ndarray):
-        raise GateError(f"{path}: must hold arrays, got another kind of file inside; save them with numpy.savez")
+def one_dimensional(array: NDArray[Any], path: File) -> NDArray[Any]:
     column: NDArray[Any] = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
     if column.ndim != 1:
         raise GateError(f"{path}: must be a list of scores, got an array of shape {array.shape}; save one column of it")

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from gate.contract import Floats
 from gate.errors import GateError, plural
 from gate.policy import Columns
+from gate.scores.budget import Budget
+from gate.scores.child import isolate, join
 from gate.scores.columns import (
     digest_names,
     join_names,
@@ -140,6 +142,17 @@ def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], ki
 
     The malicious ones are those of the other rows: of all of them where the policy names no label column.
     """
+    named = tuple(paths)
+    budget = Budget()
+    if all(path.lower().endswith(_PLAIN) and not os.path.isdir(path) for path in named):
+        return _read(named, columns, domain, kind, budget)
+    return isolate(lambda: _read(named, columns, domain, kind, budget), budget.memory)
+
+
+_PLAIN = (".npy", ".npz")  # what NumPy reads and checks in Python; nothing in it can crash
+
+
+def _read(paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: Budget) -> Scores:
     parts, sources, pieces = [], [], []
     skipped: list[tuple[str, str]] = []
     seen: dict[Hashable, str] = {}
@@ -148,7 +161,9 @@ def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], ki
         for file in found.files:
             refuse_repeated(file, seen)
         alone = len(found.files) == 1
-        read_now = [_sample(file, read_file(file, columns), columns, domain, kind, alone) for file in found.files]
+        read_now = [
+            _sample(file, read_file(file, columns, budget), columns, domain, kind, alone) for file in found.files
+        ]
         sources.append(_source(path, read_now, kind))
         pieces += [_piece(file, part) for file, part in zip(found.files, read_now, strict=True) if part.rows]
         skipped += found.skipped
@@ -188,7 +203,9 @@ def _columns_of(data: Any, names: list[str], place: File) -> Table:
         elif hasattr(data, "__dataframe__"):
             array = pa.chunked_array(pyarrow.interchange.from_dataframe(data))
         else:
-            array = np.asarray(data)
+            array = np.array(data)  # a copy, which nobody changes afterwards
+        if not isinstance(array, np.ndarray):
+            array.validate(full=not pa.types.is_struct(array.type))  # of a table, the wanted columns in full below
     except Exception as error:  # whatever another library raises in its half of a protocol
         raise GateError(
             f"{place}: must be an array, an Arrow table or a data frame, got {type(data).__name__}: {reason_of(error)}"
@@ -199,7 +216,10 @@ def _columns_of(data: Any, names: list[str], place: File) -> Table:
         return Table({names[0]: one_dimensional(array, place) if isinstance(array, np.ndarray) else array})
     table = pa.Table.from_struct_array(array)
     require(names, table.column_names, place)
-    return Table(pick(table, names), tuple(table.column_names))
+    try:
+        return Table(pick(table, names), tuple(table.column_names))
+    except pa.ArrowException as error:
+        raise GateError(f"{place}: must be a valid Arrow table, got: {reason_of(error)}; make it again") from None
 
 
 @dataclass(frozen=True)
@@ -207,13 +227,17 @@ class _Sample:
     """What one file or object gave: its rows counted, the columns of the benign, or malicious, ones."""
 
     rows: int
-    values: Floats
+    chunks: list[Floats]  # the scores
     groups: Any
     ids: Any
     segments: Any
     timestamps: NDArray[np.int64] | None
     labels: pa.Table | None
     unread: frozenset[str]
+
+    @property
+    def taken(self) -> int:
+        return sum(map(len, self.chunks))
 
 
 def _sample(
@@ -223,8 +247,8 @@ def _sample(
     taken = labels = None
     if columns.label is not None:
         taken, labels = take_rows(kind, table[columns.label], columns, file, alone)
-    values = to_float64(table[columns.score], columns.score, file, taken)
-    refuse_outside(values, columns.score, domain, file, taken)
+    chunks = to_float64(table[columns.score], columns.score, file, taken)
+    refuse_outside(chunks, columns.score, domain, file, taken)
     ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
     named = (columns.group, columns.segment)
     groups, segments = (name and read_codes(table[name], name, file, taken) for name in named)
@@ -232,20 +256,20 @@ def _sample(
     if columns.timestamp is not None:
         times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
     unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
-    return _Sample(len(table[columns.score]), values, groups, ids, segments, times, labels, unread)
+    return _Sample(len(table[columns.score]), chunks, groups, ids, segments, times, labels, unread)
 
 
 def _piece(file: File, part: _Sample) -> Piece:
-    return Piece(file, part.rows, len(part.values))
+    return Piece(file, part.rows, part.taken)
 
 
 def _source(path: str, parts: list[_Sample], kind: Kind) -> Source:
-    rows, taken = sum(part.rows for part in parts), sum(len(part.values) for part in parts)
+    rows, taken = sum(part.rows for part in parts), sum(part.taken for part in parts)
     return Source(path, rows, taken if kind == "benign" else rows - taken)
 
 
 def _join(parts: list[_Sample], sources: tuple[Source, ...], kind: Kind) -> Scores:
-    values = parts[0].values if len(parts) == 1 else np.concatenate([part.values for part in parts])
+    values = join([chunk for part in parts for chunk in part.chunks])
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)
         raise GateError(f"{names}: must hold at least 2 {kind} scores, got {len(values)}; give more {kind} rows")

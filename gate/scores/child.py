@@ -1,0 +1,215 @@
+"""Reading in a child: bytes that crash a library end one forked process, not the one that asked for the scores.
+
+The child leaves its arrays in shared memory, the scores without a second copy, and sends the rest through a pipe.
+Where the system cannot fork or share memory so, the same happens in the one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import glob
+import mmap
+import os
+import pickle
+import secrets
+import signal
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import IO, Any, NoReturn, TypeVar
+
+import numpy as np
+
+from gate.contract import Floats
+from gate.errors import GateError
+from gate.scores.budget import limit_memory
+
+Result = TypeVar("Result")
+
+_STARTING = threading.Lock()  # a child started meanwhile would hold the other one's pipe open
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+class _Child:
+    """What a child knows: its pipe to the parent, the shared memory, and which array lies where in it."""
+
+    def __init__(self, pipe: IO[bytes], memory: int, copies: str) -> None:
+        self.pipe, self.memory, self.copies = pipe, memory, copies
+        self.size = 0
+        self.places: dict[int, tuple[int, int]] = {}  # from the address of an array to its offset and length
+
+    def put(self, pieces: list[memoryview]) -> tuple[int, int]:
+        """Bytes one behind the other at the end of the shared memory, from the beginning of a page."""
+        offset = self.size = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
+        for rest in pieces:
+            while rest:
+                written = os.pwrite(self.memory, rest, self.size)
+                self.size, rest = self.size + written, rest[written:]
+        return offset, self.size - offset
+
+    def place(self, buffer: pickle.PickleBuffer) -> tuple[int, int]:
+        raw = buffer.raw()
+        if len(raw) == 0:
+            return 0, 0
+        offset, length = self.places.get(_address(np.frombuffer(raw, np.uint8)), (0, -1))
+        return (offset, length) if length == len(raw) else self.put([raw])
+
+
+_here: _Child | None = None  # set in a child
+
+
+def isolate(function: Callable[[], Result], most: int) -> Result:
+    """What the function returns or raises in a child that may use so many bytes; its death names the file it read."""
+    if _here is not None or not hasattr(os, "memfd_create"):
+        return function()
+    memory, copies = os.memfd_create("gate"), f"gate-{secrets.token_hex(8)}-"
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # none may run our handlers in the child
+    try:
+        pid, pipe = _start(lambda: _settle(mask, most), function, memory, copies)
+        answer: Any = None
+        name = ""
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            with pipe, contextlib.suppress(EOFError, pickle.UnpicklingError):
+                while isinstance(answer := pickle.load(pipe), str):
+                    name, answer = answer, None
+        finally:
+            status = _end(pid)
+            if answer is None:
+                _remove(copies)
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer is None:
+            raise GateError(_explain(name, status))
+        received: Result = _receive(answer[0], answer[1], memory)
+        return received
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(memory)
+
+
+def tell(name: str) -> None:
+    """Say, in a child, which file is read from here on."""
+    if _here is not None:
+        pickle.dump(name, _here.pipe)
+        _here.pipe.flush()
+
+
+def name_copies() -> str:
+    """How the names of temporary copies begin, so that the parent can remove them when a child is gone."""
+    return "gate-" if _here is None else _here.copies
+
+
+def join(pieces: list[Floats]) -> Floats:
+    """Pieces as one array; in a child it is written at once to where the parent will find it."""
+    if _here is None:
+        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0), *pieces])
+    offset, length = _here.put([np.ascontiguousarray(piece).data.cast("B") for piece in pieces if len(piece)])
+    if length == 0:
+        return np.empty(0)
+    joined = np.frombuffer(mmap.mmap(_here.memory, length, prot=mmap.PROT_READ, offset=offset))
+    _here.places[_address(joined)] = offset, length
+    return joined
+
+
+def _start(
+    settle: Callable[[], None], function: Callable[[], object], memory: int, copies: str
+) -> tuple[int, IO[bytes]]:
+    with _STARTING, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: Arrow's own make up for a fork
+        reading, writing = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(reading)
+            must = "memory: must suffice for a second process, which reads the scores"
+            raise GateError(f"{must}, got: {error.strerror}; use a larger machine") from None
+        else:
+            if pid == 0:
+                _work(settle, function, _Child(os.fdopen(writing, "wb"), memory, copies))
+        finally:
+            os.close(writing)
+    return pid, open(reading, "rb")
+
+
+def _work(settle: Callable[[], None], function: Callable[[], object], child: _Child) -> NoReturn:
+    """The whole life of a child; nothing of it may reach the code of the parent."""
+    global _here
+    try:
+        _here = child
+        settle()
+        answer: object
+        try:
+            buffers: list[pickle.PickleBuffer] = []
+            result = pickle.dumps(function(), protocol=5, buffer_callback=buffers.append)
+            answer = result, [child.place(buffer) for buffer in buffers]
+        except Exception as error:
+            answer = _portable(error)
+        pickle.dump(answer, child.pipe)
+        child.pipe.flush()
+    finally:
+        os._exit(0)
+
+
+def _settle(mask: set[Any], most: int) -> None:
+    """A child dies at once, in silence and with its parent, of whatever kills it, and before it fills the memory."""
+    faulthandler.disable()
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    limit_memory(most)
+
+
+def _portable(error: Exception) -> Exception:
+    """An error as the parent can raise it again; one that nobody expected says where it came from."""
+    if not isinstance(error, GateError | MemoryError):
+        error.add_note("".join(traceback.format_exception(error)))
+    try:
+        return pickle.loads(pickle.dumps(error)) and error
+    except Exception:
+        return RuntimeError("".join(traceback.format_exception(error)))
+
+
+def _end(pid: int) -> int:
+    """Whatever the parent is at, no child stays behind; one that has answered or died is not changed by the signal."""
+    os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+def _remove(copies: str) -> None:
+    for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"{copies}*")):
+        os.unlink(path)
+
+
+def _explain(name: str, status: int) -> str:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number in (0, signal.SIGKILL):
+        return f"{name}: must fit into memory, got too little; give fewer rows or use a larger machine"
+    if number == signal.SIGBUS:
+        return f"{name}: must stay as it is while it is read, got shorter; read a copy that nobody writes to"
+    crash = f"a crash of the library that reads it ({signal.Signals(number).name})"
+    return f"{name}: must be a file as its format demands, got {crash}; write it again"
+
+
+def _receive(result: bytes, places: list[tuple[int, int]], memory: int) -> Any:
+    """The child's answer over the memory that it left; read-only, and freed with the last array in it."""
+    size = os.fstat(memory).st_size
+    try:
+        view = memoryview(mmap.mmap(memory, size, prot=mmap.PROT_READ)) if size else memoryview(b"")
+    except OSError as error:
+        raise MemoryError(error.strerror) from None
+    return pickle.loads(result, buffers=[view[offset : offset + length] for offset, length in places])
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])

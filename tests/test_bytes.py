@@ -1,0 +1,492 @@
+"""Bytes from outside: files that lie about their lengths, crash a library, shrink or swell are refused in one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gate.cli import main
+from gate.errors import GateError
+from gate.policy import Columns
+from gate.scores import Scores, formats, from_object, read
+from gate.scores.budget import bound
+from gate.scores.child import isolate
+
+LARGE = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def keep_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As they are: the command ignores all when it has ended, and what it starts later would inherit that."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+NAMED = Columns(segment="segment", id="id")
+
+
+def table_of(rows: int, seed: int = 0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    segments = pa.array(rng.integers(0, 4, rows)).cast(pa.string()).dictionary_encode()
+    return pa.table({"score": rng.random(rows), "segment": segments, "id": [f"row {i}" for i in range(rows)]})
+
+
+def arrow_bytes(table: pa.Table, form: str = "file", compression: str | None = None, rows: int | None = None) -> bytes:
+    place = io.BytesIO()
+    writer = pa.ipc.new_file if form == "file" else pa.ipc.new_stream
+    with writer(place, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as out:
+        out.write_table(table, max_chunksize=rows)
+    return place.getvalue()
+
+
+def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
+    place = io.BytesIO()
+    pa.parquet.write_table(table, place, **options)
+    return place.getvalue()
+
+
+def take(path: Path, content: bytes, columns: Columns = NAMED) -> Scores:
+    path.write_bytes(content)
+    return read([str(path)], columns, (0.0, 1.0))
+
+
+def refusal(path: Path, content: bytes, columns: Columns = NAMED) -> str:
+    with pytest.raises(GateError) as caught:
+        take(path, content, columns)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: must ")
+    assert text.isprintable()
+    return text
+
+
+def replaced(content: bytes, old: int, new: int) -> bytes:
+    """Every aligned whole number of eight bytes that is the old one."""
+    numbers = np.frombuffer(content[: len(content) // 8 * 8], dtype="<i8").copy()
+    assert (numbers == old).any()
+    numbers[numbers == old] = new
+    return numbers.tobytes() + content[len(numbers) * 8 :]
+
+
+# --- lengths and indices --------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rows=st.integers(200, 400),
+    factor=st.sampled_from([2, 100, 10_000, 1 << 40]),
+    ending=st.sampled_from([".arrow", ".feather"]),
+    form=st.sampled_from(["file", "stream"]),
+    buffers=st.booleans(),
+)
+def test_rows_that_the_file_only_claims_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, factor: int, ending: str, form: str, buffers: bool
+) -> None:
+    path = tmp_path_factory.mktemp("claims") / f"scores{ending}"
+    content = arrow_bytes(pa.table({"score": np.random.default_rng(rows).random(rows)}), form)
+    assert len(take(path, content, Columns())) == rows
+    content = replaced(content, rows, rows * factor)
+    if buffers:
+        content = replaced(content, rows * 8, rows * 8 * factor)
+    refusal(path, content, Columns())
+
+
+def test_a_claim_of_more_rows_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    honest, liar = tmp_path / "fit.arrow", tmp_path / "holdout.arrow"
+    content = arrow_bytes(pa.table({"score": np.random.default_rng(0).random(245)}))
+    honest.write_bytes(content)
+    liar.write_bytes(replaced(content, 245, 24_500))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--release", "v1", "--fit", str(honest), "--holdout", str(liar), "--dry-run"])
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"gate: {liar}: must be a readable .arrow file, got: ")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 9),
+    kind=st.sampled_from(["file", "zstd", "lz4", "stream", "batches", "parquet", "groups"]),
+    place=st.floats(0, 1, exclude_max=True),
+    width=st.sampled_from([4, 8]),
+    change=st.sampled_from([lambda x: x * 100, lambda x: x + 1, lambda x: x - 1, lambda x: x + 8, lambda x: 0]),
+)
+def test_a_changed_number_gives_all_rows_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, kind: str, place: float, width: int, change: Any
+) -> None:
+    """Wherever it is: in a length, an offset, a dictionary, a count of nulls, the footer."""
+    table = table_of(245, seed)
+    content = bytearray(
+        {
+            "file": lambda: arrow_bytes(table),
+            "zstd": lambda: arrow_bytes(table, compression="zstd", rows=100),
+            "lz4": lambda: arrow_bytes(table, compression="lz4"),
+            "stream": lambda: arrow_bytes(table, "stream", rows=100),
+            "batches": lambda: arrow_bytes(table, rows=100),
+            "parquet": lambda: parquet_bytes(table),
+            "groups": lambda: parquet_bytes(table, row_group_size=100, compression="none"),
+        }[kind]()
+    )
+    at = int(place * (len(content) - 8)) // 4 * 4
+    number = change(int.from_bytes(content[at : at + width], "little")) % (1 << 8 * width)
+    content[at : at + width] = number.to_bytes(width, "little")
+    path = tmp_path_factory.mktemp("changed") / ("scores.parquet" if kind in ("parquet", "groups") else "scores.arrow")
+    try:
+        scores = take(path, bytes(content))
+    except GateError as error:
+        found = str(error)
+    else:
+        found = f"{path}: {len(scores)} scores and {len(scores.ids)} ids"
+    assert found == f"{path}: 245 scores and 245 ids" or (" must " in found and found.startswith(f"{path}: "))
+
+
+@pytest.mark.parametrize("column", ["score", "segment", "group", "id", "label"])
+@pytest.mark.parametrize("index", [3, 100, 1 << 30, -1])
+def test_an_index_behind_its_dictionary_is_refused(tmp_path: Path, column: str, index: int) -> None:
+    codes = pa.array([0, 1, 2, index, *[0] * 20], pa.int32())
+    names = pa.array([0.1, 0.2, 0.3] if column == "score" else ["0", "1", "2"])
+    coded = pa.DictionaryArray.from_arrays(codes, names, safe=False)
+    table = pa.table({"score": np.full(24, 0.5), column: coded}).select([column] if column == "score" else [0, 1])
+    columns = Columns() if column == "score" else Columns(**{column: column})
+    assert "ndex" in refusal(tmp_path / "scores.arrow", arrow_bytes(table), columns)
+    with pytest.raises(GateError, match=r"holdout: must be .* table"):
+        from_object(table, "holdout", columns, (0.0, 1.0))
+
+
+def test_an_index_behind_its_dictionary_in_parquet_is_refused(tmp_path: Path) -> None:
+    """By the one byte of bit-packed indices that the writer leaves for the second of two names."""
+    table = pa.table({"score": np.full(8, 0.5), "segment": ["a", "b", "b", "b", "b", "b", "b", "b"]})
+    content = parquet_bytes(table, compression="none", write_statistics=False)
+    assert take(tmp_path / "scores.parquet", content, Columns(segment="segment")).segment_names == ("a", "b")
+    packed = b"\x01\x03\xfe"  # one bit each, one group of eight, all but the first
+    assert content.count(packed) == 1
+    wider = content.replace(packed, b"\x08\x0e\x07")  # eight bits each: seven times the eighth name
+    refusal(tmp_path / "scores.parquet", wider, Columns(segment="segment"))
+
+
+def test_arrow_objects_are_validated() -> None:
+    """The C interface carries no lengths, but offsets and text must make sense."""
+    wild = pa.Array.from_buffers(
+        pa.string(), 3, [None, pa.py_buffer(struct.pack("<4i", 0, 9, 2, 3)), pa.py_buffer(b"abc")]
+    )
+    table = pa.table({"score": [0.1, 0.2, 0.3], "id": wild})
+    with pytest.raises(GateError, match="holdout: must be a valid Arrow table, got: "):
+        from_object(table, "holdout", Columns(id="id"), (0.0, 1.0))
+    assert len(from_object(table, "holdout", Columns(), (0.0, 1.0))) == 3  # what is not read needs not be valid
+
+
+# --- rows that a file holds and its metadata does not ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_a_cut_or_extended_stream_is_refused(tmp_path: Path, compression: str | None) -> None:
+    first, second = table_of(100), table_of(150, 1)
+    whole = arrow_bytes(first, "stream", compression)
+    path = tmp_path / "scores.arrow"
+    assert len(take(path, whole)) == 100
+    assert "bytes behind the end of the stream" in refusal(path, whole + arrow_bytes(second, "stream", compression))
+    assert "without its end" in refusal(path, whole[:-8])
+
+
+def test_a_footer_that_hides_a_batch_is_refused(tmp_path: Path) -> None:
+    """Blocks of a footer are 24 bytes: offset, length of metadata, length of the body."""
+    table = pa.table({"score": np.random.default_rng(0).random(300)})
+    content = arrow_bytes(table, rows=100)
+    (length,) = struct.unpack("<i", content[-10:-6])
+    footer = content[-10 - length : -10]
+    at = next(i for i in range(0, len(footer) - 4, 4) if struct.unpack("<i", footer[i : i + 4])[0] == 3)
+    lying = footer[:at] + struct.pack("<i", 2) + footer[at + 4 :]
+    hiding = content[: -10 - length] + lying + content[-10:]
+    assert pa.ipc.open_file(hiding).read_all().num_rows == 200
+    assert "a footer that lists other batches" in refusal(tmp_path / "scores.arrow", hiding, Columns())
+
+
+@pytest.mark.parametrize("more", [-8, -1, 1, 8, 8000])
+def test_npy_files_hold_what_their_header_says(tmp_path: Path, more: int) -> None:
+    """Two arrays saved into one file are such a case: NumPy would read the first."""
+    np.save(tmp_path / "scores.npy", np.linspace(0, 1, 1000))
+    content = (tmp_path / "scores.npy").read_bytes()
+    changed = content[:more] if more < 0 else content + content[-more:]
+    assert f"{8000 + more:,} bytes where its header says 8,000" in refusal(tmp_path / "scores.npy", changed, Columns())
+    with zipfile.ZipFile(tmp_path / "scores.npz", "w") as archive:
+        archive.writestr("score.npy", changed)
+    text = refusal(tmp_path / "scores.npz", (tmp_path / "scores.npz").read_bytes(), Columns())
+    assert f"{8000 + more:,} bytes where its header says 8,000" in text
+
+
+# --- the child ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [20_000, 200_000])
+def test_deep_json_is_refused(tmp_path: Path, depth: int) -> None:
+    line = '{"score": 0.5, "deep": ' + "[" * depth + "]" * depth + "}\n"
+    refusal(tmp_path / "scores.jsonl", line.encode(), Columns())
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl", ".arrow", ".npy"])
+def test_a_file_that_shrinks_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    path, rows = tmp_path / f"scores{ending}", 200_000
+    table = pa.table({"score": np.random.default_rng(0).random(rows)})
+    match ending:
+        case ".parquet":
+            path.write_bytes(parquet_bytes(table, row_group_size=1000))
+        case ".arrow":
+            path.write_bytes(arrow_bytes(table, rows=1000))
+        case ".npy":
+            np.save(path, table["score"].to_numpy())
+        case ".csv":
+            pa.csv.write_csv(table, path)
+        case ".jsonl":
+            path.write_text("".join(f'{{"score": {value}}}\n' for value in table["score"].to_pylist()))
+
+    def shrink(function: Any) -> Any:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            os.truncate(path, 5000)
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", shrink(pa.parquet.ParquetFile.iter_batches))
+    monkeypatch.setattr(pa.ipc, "IpcReadOptions", shrink(pa.ipc.IpcReadOptions))
+    monkeypatch.setattr(np.lib.format, "read_array", shrink(np.lib.format.read_array))
+    monkeypatch.setattr(formats, "_FIELDS", {})
+
+    class Shrinking:
+        def search(self, text: Any) -> None:
+            os.truncate(path, 5000)
+            bytes(text)
+
+    monkeypatch.setattr(formats, "_NULL_LINE", Shrinking())
+    if ending == ".jsonl":
+        path.write_text(path.read_text() + '{"score": 0.5, "x": null}\n')
+    if ending == ".csv":
+        monkeypatch.setattr(formats, "_FIELDS", {",": type("Match", (), {"match": Shrinking().search})})
+        path.write_text(path.read_text() + '"0.5"\n')
+    with pytest.raises(GateError, match=f"^{path}: must ") as caught:
+        read([str(path)], Columns(), (0.0, 1.0))
+    if ending in (".csv", ".jsonl"):
+        assert str(caught.value) == (
+            f"{path}: must stay as it is while it is read, got shorter; read a copy that nobody writes to"
+        )
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGSEGV, "SIGSEGV"), (signal.SIGABRT, "SIGABRT"), (signal.SIGKILL, "memory")]
+)
+def test_the_death_of_the_child_names_the_file_and_leaves_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said: str
+) -> None:
+    import gzip
+
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(copies))
+
+    def die(path: formats.File, names: list[str], budget: object) -> None:
+        assert os.path.dirname(path) == str(copies)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setitem(formats.READERS, ".csv", (die, "no remedy"))
+    good = tmp_path / "first.parquet"
+    good.write_bytes(parquet_bytes(table_of(50)))
+    bad = tmp_path / "second.csv.gz"
+    bad.write_bytes(gzip.compress(b"score\n0.5\n"))
+    with pytest.raises(GateError, match=f"^{bad}: must .*{said}"):
+        read([str(good), str(bad)], Columns(), (0.0, 1.0))
+    assert [*copies.iterdir()] == []
+
+
+def test_a_child_ends_with_the_run_that_is_stopped(tmp_path: Path) -> None:
+    (tmp_path / "scores.csv").write_text("score\n0.5\n")
+    code = """
+import os, time
+from pathlib import Path
+from gate.scores import formats
+def wait(path, names, budget):
+    Path("child").write_text(str(os.getpid()))
+    Path("child").rename("ready")
+    time.sleep(100)
+formats.READERS[".csv"] = (wait, "")
+from gate.cli import main
+main(["run", "--release", "v1", "--fit", "scores.csv", "--holdout", "scores.csv", "--dry-run"])
+"""
+    for number, expected in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)):
+        (tmp_path / "ready").unlink(missing_ok=True)
+        process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        while not (tmp_path / "ready").exists():
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.01)
+        process.send_signal(number)
+        said = process.communicate(timeout=120)[1]
+        assert process.returncode == expected
+        assert said.splitlines() == ([f"gate: stopped by {number.name}"] if expected > 0 else [])
+        child, until = int((tmp_path / "ready").read_text()), time.monotonic() + 60
+        while os.path.exists(f"/proc/{child}") and "zombie" not in Path(f"/proc/{child}/status").read_text():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def test_what_a_child_raises_or_returns_comes_back() -> None:
+    def fail(error: Exception) -> Any:
+        raise error
+
+    with pytest.raises(GateError, match=r"^a: must\nb: must$"):
+        isolate(lambda: fail(GateError("a: must", "b: must")), LARGE)
+    with pytest.raises(MemoryError):
+        isolate(lambda: fail(MemoryError()), LARGE)
+    with pytest.raises(ZeroDivisionError) as caught:
+        isolate(lambda: 1 / 0, LARGE)
+    assert "test_bytes.py" in caught.value.__notes__[0]
+
+    class LocalError(Exception):
+        pass
+
+    with pytest.raises(RuntimeError, match="LocalError: no pickle"):
+        isolate(lambda: fail(LocalError("no pickle")), LARGE)
+    assert isolate(lambda: (os.getpid(), isolate(os.getpid, LARGE)), LARGE) != (os.getpid(), os.getpid())
+    mixed = {"empty": np.empty(0), "text": pa.array(["a", None, "c"]).slice(1), "numbers": np.arange(5, dtype=np.int32)}
+    found = isolate(lambda: mixed, LARGE)
+    assert found["text"].equals(mixed["text"])
+    assert found["numbers"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_memory_beyond_the_budget_ends_the_child_alone(tmp_path: Path) -> None:
+    with pytest.raises(MemoryError):
+        isolate(lambda: np.ones(1 << 30), LARGE)
+
+
+def test_threads_may_read_at_once(tmp_path: Path) -> None:
+    tables = [table_of(1000 + i, i) for i in range(6)]
+    for i, table in enumerate(tables):
+        (tmp_path / f"{i}.parquet").write_bytes(parquet_bytes(table))
+    found: dict[int, Scores] = {}
+
+    def work(i: int) -> None:
+        for _ in range(3):
+            found[i] = read([str(tmp_path / f"{i}.parquet"), str(tmp_path / f"{(i + 1) % 6}.parquet")], NAMED, (0, 1))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(6):
+        both = [*tables[i]["score"].to_pylist(), *tables[(i + 1) % 6]["score"].to_pylist()]
+        assert found[i].values.tolist() == both
+        assert not found[i].values.flags.writeable
+
+
+# --- --max-bytes ----------------------------------------------------------------------------------------------
+
+
+def many_rows(path: Path, rows: int, score: float) -> None:
+    """Few bytes that are many scores."""
+    match path.suffix:
+        case ".parquet":
+            path.write_bytes(parquet_bytes(pa.table({"score": np.full(rows, score)})))
+        case ".arrow":
+            path.write_bytes(arrow_bytes(pa.table({"score": np.full(rows, score)}), compression="zstd"))
+        case ".npz":
+            np.savez_compressed(path, score=np.full(rows, score))
+        case ".npy":
+            np.save(path, np.full(rows, score))
+        case ".csv":
+            path.write_text("score\n" + f"{score}\n" * rows)
+        case ".jsonl":
+            path.write_text(f'{{"score": {score}}}\n' * rows)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".npz", ".npy", ".csv", ".jsonl"])
+@pytest.mark.parametrize("files", [1, 3])
+def test_decoded_bytes_are_bounded(tmp_path: Path, ending: str, files: int) -> None:
+    rows = int(np.random.default_rng([files, len(ending)]).integers(2_000, 20_000))
+    paths = [tmp_path / f"{i}{ending}" for i in range(files)]
+    for i, path in enumerate(paths):
+        many_rows(path, rows, i / 8)
+    names = [str(path) for path in paths]
+    with bound(9 * rows * files):  # Parquet's readers add a bit for each row
+        assert len(read(names, Columns(), (0.0, 1.0))) == rows * files
+    most = 8 * rows * files - 1
+    with bound(most), pytest.raises(GateError) as caught:
+        read(names, Columns(), (0.0, 1.0))
+    assert str(caught.value).startswith(f"{paths[-1]}: must decode to at most {most:,} bytes, got ")
+    assert "raise --max-bytes" in str(caught.value)
+
+
+def test_text_is_counted_as_it_is_decoded(tmp_path: Path) -> None:
+    """From a dictionary that names one long text a hundred thousand times."""
+    ids = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, dtype=np.int32)), pa.array(["x" * 100_000]))
+    table = pa.table({"score": np.full(100_000, 0.5), "id": ids})
+    for path, content in (
+        (tmp_path / "scores.parquet", parquet_bytes(table, store_schema=False)),
+        (tmp_path / "scores.arrow", arrow_bytes(table)),
+    ):
+        with bound(1 << 28):
+            assert "--max-bytes" in refusal(path, content, Columns(id="id"))
+
+
+@pytest.mark.parametrize("command", ["run", "check", "verify", "compare"])
+def test_every_command_that_reads_scores_takes_max_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    for name in ("fit", "holdout"):
+        Path(f"{name}.parquet").write_bytes(parquet_bytes(pa.table({"score": rng.random(5_000)})))
+    inputs = ["--fit", "fit.parquet", "--holdout", "holdout.parquet"]
+
+    def gate(*args: str) -> tuple[object, list[str]]:
+        with pytest.raises(SystemExit) as ended:
+            main([*args])
+        return ended.value.code, capsys.readouterr().err.splitlines()
+
+    assert gate("run", "--release", "v1", *inputs, "--max-bytes", "0.1MB")[0] in (0, 1, 3)
+    args = {
+        "run": ["run", "--release", "v2", *inputs],
+        "check": ["check", "releases/v1", *inputs[2:], "--dry-run"],
+        "verify": ["verify", "releases/v1", *inputs],
+        "compare": ["compare", "releases/v1", "releases/v1", *inputs[2:]],
+    }[command]
+    code, said = gate(*args, "--max-bytes", "30kB")
+    assert code == 2
+    assert "must decode to at most 30,000 bytes" in said[-1]
+    assert "--max-bytes" in said[-1]
+    assert gate(*args, "--max-bytes", "100 KiB")[0] in (0, 1, 3)
+    for wrong in ("0", "-1", "many", "1e3", "1XB", "nan"):
+        code, said = gate(*args, f"--max-bytes={wrong}")
+        assert code == 2
+        assert "must be a number of bytes such as 500MB or 8GB" in said[-1]
+
+
+def test_without_max_bytes_a_quarter_of_the_memory_is_the_bound(tmp_path: Path) -> None:
+    """Of the least of what the machine has and this process may use."""
+    code = "import resource\nfrom gate.scores.budget import Budget, memory\nprint(memory(), Budget().limit)\n"
+    code += "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\nprint(memory(), Budget().limit)"
+    lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    (all_, quarter), limited = map(int, lines[0].split()), lines[1]
+    assert quarter == all_ // 4
+    assert all_ <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert limited == f"{min(all_, 3 << 30)} {min(all_, 3 << 30) // 4}"
