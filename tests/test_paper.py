@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from xml.etree import ElementTree
@@ -87,6 +88,14 @@ def test_grades_follow_the_interval(n: int, data: st.DataObject) -> None:
     assert low <= flagged / n <= high
     assert (grade == "proven") == (rate / 2 <= low and high <= 1.5 * rate)
     assert (grade == "refuted") == (high < rate / 2 or low > 1.5 * rate)
+
+
+@settings(max_examples=100, deadline=None)
+@given(bound=st.floats(0, 1))
+def test_printed_bounds_are_never_narrower_than_the_true_ones(bound: float) -> None:
+    low, high = (Fraction(paper.percentage(bound, up)) for up in (False, True))
+    assert low <= 100 * Fraction(bound) <= high
+    assert high - low <= Fraction(bound) * Fraction(1, 9)
 
 
 def check_table(text: str, name: str) -> None:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import warnings
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -189,9 +190,18 @@ def measure(record: dict[str, Any], fit: Floats) -> dict[str, Line]:
     return lines
 
 
+def percentage(bound: float, up: bool) -> str:
+    """Four digits that count, rounded away from the estimate, so that what is printed cannot contradict the grade."""
+    if bound == 0:
+        return "0"
+    exact = 100 * Decimal(bound)
+    step = Decimal(1).scaleb(exact.adjusted() - 3)
+    return f"{exact.quantize(step, ROUND_CEILING if up else ROUND_FLOOR).normalize():f}"
+
+
 def describe(percent: str, whose: str, line: Line) -> list[str]:
     (low, high), grade = prove(line.flagged, line.benign, RATES[percent])
-    counts = [f"{line.flagged:,} / {line.benign:,}", f"{100 * low:.3g}–{100 * high:.3g} %", grade]
+    counts = [f"{line.flagged:,} / {line.benign:,}", f"{percentage(low, False)}–{percentage(high, True)} %", grade]
     target = percent.replace("%", " %")
     return [
         f"{CALIBRATED[percent]}",
@@ -283,6 +293,8 @@ def draw_labels(simulations: dict[int, LabelErrors], path: Path) -> None:
                 for rule, values in found.items():
                     colour, line = colours[rule]
                     axes[row][column].semilogx(errors.median, 100 * values, line, color=colour, label=rule)
+            axes[0][column].minorticks_off()
+            axes[1][column].minorticks_off()
             axes[0][column].set_title(f"n = {n:,}")
             axes[1][column].set_xlabel("median FPR of the rank")
         axes[0][0].set_ylabel("label error (%)")

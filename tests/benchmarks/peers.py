@@ -408,7 +408,7 @@ RIVALS = (
         partial(fit_learn_then_test, correction="bonferroni_holm"),
         "labels, positives",
         "an upper bound by design, 95 % of the time, of any risk",
-        "a score: one new threshold for each rate and release; most of the budget",
+        "a score: one new threshold for each rate and release; leaves most of what is allowed unused",
         package="mapie",
         keeps=False,
     ),
