@@ -68,6 +68,15 @@ def test_the_readme_names_paths_that_exist() -> None:
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
+def test_the_promises_name_tests_that_exist() -> None:
+    text = (ROOT / "tests" / "README.md").read_text().partition("## What is promised")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)[2:]
+    assert len(rows) >= 15
+    named = set(re.findall(r"`(?:python )?((?:gate|tests)/[\w./-]*)[^`]*`", text))
+    assert len(named) >= 12
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_the_two_set_up_commands_stand_on_the_first_screen() -> None:
     lines = README.read_text().splitlines()[:30]
     commands = [line for line in lines if line.startswith("python3 -m venv .venv && ")]

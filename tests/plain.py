@@ -1,0 +1,219 @@
+"""Score files read plainly, and without gate or pyarrow: what a file holds if nothing in it is trusted.
+
+Text by Python's csv and json, NumPy's files by their bytes, Parquet by DuckDB, Arrow's files by polars, gzip by Python.
+A fuzzer compares what gate took with what these read; they are slow, and they judge nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import struct
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+NUMBER = re.compile(r"\s*[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
+SUFFIXES = (".parquet", ".pq", ".csv", ".tsv", ".feather", ".arrow", ".jsonl", ".ndjson", ".npy", ".npz")
+
+
+MARKERS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "*.crc", "*.md")
+
+
+class UnreadableError(Exception):
+    """The plain reader cannot make rows of it."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How many rows there are, and the scores of those that were asked for."""
+
+    rows: int
+    scores: list[float]
+
+    @property
+    def sha256(self) -> str:
+        """As gate's record writes it: over the scores in rising order, with one zero."""
+        ordered = np.sort(np.array(self.scores, dtype="<f8")) + 0.0
+        return hashlib.sha256(ordered.tobytes()).hexdigest()
+
+
+def read(path: Path, score: str, label: str | None, benign: str, malicious: bool = False) -> Rows:
+    """All rows of a file or directory, with the scores of its benign rows or of the others."""
+    total, taken = 0, []
+    for file, keys in _files(path):
+        names = [name for name in (score, label) if name is not None and name not in keys]
+        columns = {**_columns(file, names), **keys}
+        rows = len(next(iter(columns[name] for name in names)))
+        total += rows
+        scores = columns[score]
+        labels = None if label is None else columns[label]
+        for i in range(rows):
+            if label is not None:
+                value = labels if isinstance(labels, str) else labels[i]
+                if _is_benign(value, benign) == malicious:
+                    continue
+            taken.append(_number(scores if isinstance(scores, str) else scores[i]))
+    return Rows(total, taken)
+
+
+def _files(path: Path) -> Iterable[tuple[Path, dict[str, str]]]:
+    """Every file that may hold rows, with the keys of its path; what begins with a dot, and markers, hold none."""
+    if not path.is_dir():
+        yield path, {}
+        return
+    for folder, _, names in os.walk(path, followlinks=True):
+        for name in sorted(names):
+            file = Path(folder, name)
+            below = file.relative_to(path).parts
+            if any(part.startswith(".") for part in below) or any(fnmatchcase(name, marker) for marker in MARKERS):
+                continue
+            if file.suffix.lower() not in SUFFIXES and file.stat().st_size == 0:
+                continue
+            keys = dict(part.split("=", 1) for part in below[:-1] if "=" in part)
+            yield file, {key: unquote(value) for key, value in keys.items()}
+
+
+def _is_benign(value: Any, benign: str) -> bool:
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, bool | np.bool_):
+        return {"0": False, "false": False, "1": True, "true": True}[benign.lower()] == bool(value)
+    if isinstance(value, str):
+        return value == benign
+    return bool(NUMBER.fullmatch(benign)) and Decimal(str(value)) == Decimal(benign)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        if not NUMBER.fullmatch(value):
+            raise UnreadableError(f"no number: {value[:40]!r}")
+        value = float(value)
+    if value is None or isinstance(value, bool | bytes | list | dict):
+        raise UnreadableError(f"no score: {value!r}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise UnreadableError(f"no score: {number}")
+    return number
+
+
+def _columns(file: Path, names: list[str]) -> dict[str, Any]:
+    name, content = file.name.lower(), file.read_bytes()
+    if name.endswith(".gz"):
+        name, content = name.removesuffix(".gz"), gzip.decompress(content)
+    suffix = Path(name).suffix
+    if suffix not in SUFFIXES:
+        raise UnreadableError(f"{file.name}: no score file by its name")
+    readers = {".parquet": _parquet, ".pq": _parquet, ".arrow": _arrow, ".feather": _arrow, ".npy": _npy, ".npz": _npz}
+    if suffix in (".csv", ".tsv"):
+        return _csv(content, names, "\t" if suffix == ".tsv" else ",")
+    return readers.get(suffix, _jsonl)(content, names)
+
+
+def _csv(content: bytes, names: list[str], separator: str) -> dict[str, Any]:
+    lines = csv.reader(
+        io.StringIO(content.decode("utf-8-sig", errors="surrogateescape"), newline=""), delimiter=separator, strict=True
+    )
+    header = next(lines)
+    rows = [row for row in lines if row or len(header) == 1]
+    if any(len(row) != len(header) for row in rows):
+        raise UnreadableError("rows of several lengths")
+    return {name: _typed([row[header.index(name)] for row in rows]) for name in names}
+
+
+def _typed(texts: list[str]) -> list[Any]:
+    """Text has no types: a column that is numbers throughout is numbers, and likewise for booleans."""
+    if all(NUMBER.fullmatch(text) for text in texts):
+        return [Decimal(text.strip()) for text in texts]
+    if all(text.lower() in ("true", "false") for text in texts):
+        return [text.lower() == "true" for text in texts]
+    return texts
+
+
+def _jsonl(content: bytes, names: list[str]) -> dict[str, Any]:
+    def refuse(text: str) -> Any:
+        raise UnreadableError(f"no number: {text}")
+
+    text, rows, place = content.decode("utf-8-sig", errors="surrogateescape"), [], 0
+    decoder = json.JSONDecoder(parse_constant=refuse)
+    while place < len(text := text.rstrip()):
+        row, place = decoder.raw_decode(text, place + len(text[place:]) - len(text[place:].lstrip()))
+        rows.append(row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _npy(content: bytes, names: list[str]) -> dict[str, Any]:
+    return {names[0]: _array(content)}
+
+
+def _npz(content: bytes, names: list[str]) -> dict[str, Any]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        held = {name.removesuffix(".npy"): name for name in archive.namelist()}
+        if len(names) == 1 and len(held) == 1:
+            held = {names[0]: next(iter(held.values()))}
+        return {name: _array(archive.read(held[name])) for name in names}
+
+
+def _array(content: bytes) -> list[Any]:
+    """A plain array of numbers or texts, from the header that it has and the bytes that are there."""
+    if content[:6] != b"\x93NUMPY":
+        raise UnreadableError("no array")
+    width, start = (2, 10) if content[6] == 1 else (4, 12)
+    length = struct.unpack("<H" if width == 2 else "<I", content[8 : 8 + width])[0]
+    header = ast.literal_eval(content[start : start + length].decode("latin1").strip())
+    kind, shape = np.dtype(header["descr"]), header["shape"]
+    if kind.hasobject or kind.names or len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1):
+        raise UnreadableError(f"no plain list: {header}")
+    body = content[start + length :]
+    if len(body) < shape[0] * kind.itemsize:
+        raise UnreadableError("fewer bytes than the header says")
+    return np.frombuffer(body, dtype=kind, count=shape[0]).tolist()
+
+
+def _parquet(content: bytes, names: list[str]) -> dict[str, Any]:
+    import duckdb
+
+    with tempfile.NamedTemporaryFile(prefix="plain-", suffix=".parquet") as copy, duckdb.connect() as connection:
+        copy.write(content)
+        copy.flush()
+        connection.execute("SET threads = 1")
+        listed = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+        query = f"SELECT {listed} FROM read_parquet(?, hive_partitioning = false)"
+        try:
+            rows = connection.execute(query, [copy.name]).fetchall()
+        except duckdb.Error as error:
+            raise UnreadableError(str(error)) from None
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _arrow(content: bytes, names: list[str]) -> dict[str, Any]:
+    import polars
+
+    readers = (polars.read_ipc, polars.read_ipc_stream) if content[:6] == b"ARROW1" else (polars.read_ipc_stream,)
+    for reader in readers:
+        try:
+            frame = reader(io.BytesIO(content), columns=names, use_pyarrow=False)
+        except Exception as error:
+            problem = error
+        except BaseException as error:  # what polars raises where its own code panics
+            if type(error).__name__ != "PanicException":
+                raise
+            problem = UnreadableError(str(error))
+        else:
+            return {name: frame[name].to_list() for name in names}
+    raise UnreadableError(f"{type(problem).__name__}: {problem}")
