@@ -39,7 +39,7 @@ from gate.contract import PAPER_ANCHORS
 from gate.report import figures
 
 CASES, BATCHES, SEED = 200, 8, 0
-SECONDS = 120  # for one case, on a busy machine
+SECONDS = 120  # of the processor, for one case
 LARGEST = 100_000
 MOMENT = 1_790_000_000  # seconds since 1970: no row is newer
 
@@ -459,16 +459,16 @@ def prepared(case: Case) -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="gate-drawn-") as place:
         os.chdir(place)
-        handler = signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        handler = signal.signal(signal.SIGPROF, stop)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         if not case.whole:
             figures.to_svg = lambda display, name, *_, **__: f"<svg id='{name}'></svg>"
             api.warnings = lambda *_, **__: ()
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, handler)
             figures.to_svg, api.warnings = draws, advice
             os.chdir(before)
 
