@@ -159,7 +159,10 @@ def test_malicious_rows_are_those_that_are_not_benign(tmp_path: Path, suffix: st
     scores = read([path], columns, (0.0, 1.0), "malicious")
     assert scores.values.tolist() == [0.7, 0.9]
     assert (scores.sources[0].rows, scores.sources[0].benign, scores.kind) == (4, 2, "malicious")
-    assert scores.summary == f"4 rows from {path}: 2 malicious, 2 of other labels, none refused"
+    assert scores.summary == (
+        f"4 rows from {path}: 2 malicious, 2 of other labels, none refused; "
+        "3 labels ('benign' 2 benign, 'malware' 1 malicious, 'phish' 1 malicious)"
+    )
     assert read([path], Columns(), (0.0, 1.0), "malicious").values.tolist() == [0.1, 0.7, 0.9, 0.2]
 
 

@@ -110,7 +110,10 @@ def test_every_format_selects_the_same_benign_rows(tmp_path: Path, suffix: str) 
     found = read([path], labelled(), UNIT)
     assert found.values.tolist() == [EDGES[i] for i in (0, 2, 3, 5, 8)]
     assert found.sources == (Source(path, 9, 5),)
-    assert found.summary == f"9 rows from {path}: 5 benign, 4 of other labels, none refused"
+    assert found.summary == (
+        f"9 rows from {path}: 5 benign, 4 of other labels, none refused; "
+        "3 labels ('0' 5 benign, '1' 3 malicious, '2' 1 malicious)"
+    )
 
 
 @pytest.mark.parametrize("suffix", BINARY)
