@@ -47,6 +47,7 @@ from gate.evidence import Evidence, measure
 from gate.planning import warnings
 from gate.policy import Document, Policy
 from gate.release import Record, StoredRelease, as_baseline, compose, read_calibrator, read_release, stamp, write
+from gate.samples import refuse_both_kinds
 from gate.scores import Scores, Split, from_object
 from gate.verdict import Outcome, Verdict, judge
 
@@ -268,6 +269,9 @@ def _judged(
     first_release: bool = False,
 ) -> Release:
     policy, judged_on = document.policy, judged_on or created.date()
+    for sample in (fit, holdout):
+        if malicious is not None and isinstance(sample, Scores):
+            refuse_both_kinds(sample, malicious)
     detection = None if malicious is None else detect(policy, calibrator, malicious)
     comparison = None
     if baseline is not None:

@@ -87,6 +87,17 @@ def refuse_identical(fit: Scores, holdout: Scores) -> None:
         )
 
 
+def refuse_both_kinds(benign: Scores, malicious: Scores) -> None:
+    """Without labels every row of a file is of one kind, so that one file cannot be given as both."""
+    if malicious.labels is None:
+        copy = find_copy([piece.file for sample in (benign, malicious) for piece in sample.pieces])
+        if copy is not None:
+            raise GateError(
+                f"{copy[1]}: must hold malicious rows alone, got the same bytes as in {copy[0]}, which was given as "
+                "benign; name the column that tells them apart in data.label or --label-column"
+            )
+
+
 def overlap(fit: Scores, holdout: Scores) -> Overlap:
     """Count the held-out rows that the fit sample holds too, by id where both have ids."""
     groups = rows_in_groups = None

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.samples import refuse_identical
+from gate.samples import refuse_both_kinds, refuse_identical
 from gate.scores import files, read
 
 DOMAIN = (0.0, 1.0)
@@ -279,8 +279,16 @@ class TestStores:
     @pytest.mark.parametrize("mark", ["t/_delta_log/0.json", "t/.hoodie/x", "t/metadata/v1.metadata.json"])
     def test_tables(self, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file = write_scores(tmp_path / "a.parquet", 10)
-        self.store(tmp_path / "store", {"t/a.parquet": file, mark: file}, monkeypatch)
-        assert "which keeps deleted rows" in refusal(lambda: read(["s3://bucket"], Columns(), DOMAIN))
+        names = {"t/a.parquet": file, "t/k=1/b.parquet": file, mark: file}
+        self.store(tmp_path / "store", names, monkeypatch)
+        for uri in (
+            "s3://bucket",
+            "s3://bucket/t",
+            "s3://bucket/t/a.parquet",
+            "s3://bucket/t/k=1/",
+            "s3://bucket/t/k=1",
+        ):
+            assert "which keeps deleted rows" in refusal(lambda uri=uri: read([uri], Columns(), DOMAIN))
 
     def test_copies(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file = write_scores(tmp_path / "a.parquet", 10)
@@ -344,6 +352,19 @@ class TestCopies:
             write_scores(tmp_path / str(seed) / "benign.parquet", 10, seed, label=0)
             samples.append(read([str(tmp_path / str(seed))], Columns(label="label"), DOMAIN))
         refuse_identical(*samples)
+
+    def test_a_file_is_not_benign_and_malicious_without_labels(self, tmp_path: Path) -> None:
+        write_scores(tmp_path / "attacks.parquet", 10, label=1)
+        write_scores(tmp_path / "benign.parquet", 20, label=0)
+        both = [str(tmp_path)]
+        for columns in (Columns(label="label"), Columns()):
+            samples = read(both, columns, DOMAIN), read(both, columns, DOMAIN, "malicious")
+            if columns.label:
+                refuse_both_kinds(*samples)
+            else:
+                assert "attacks.parquet: must hold malicious rows alone, got the same bytes as in" in refusal(
+                    lambda samples=samples: refuse_both_kinds(*samples)
+                )
 
     def test_only_files_alike_in_size_and_at_their_ends_are_read_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import glob
 import hashlib
@@ -21,6 +22,7 @@ from gate.scores.wording import reason_of
 
 MARKERS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "*.crc", "*.md")
 TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+ICEBERG = "*.metadata.json*"  # in its folder `metadata`
 END = 1 << 16  # bytes
 
 
@@ -141,6 +143,7 @@ def _find_remote(uri: str) -> Found:
         if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
             found = find(path)
             return replace(found, files=tuple(replace(f, name=f.name.replace(path, uri, 1)) for f in found.files))
+        _refuse_remote_table(uri, filesystem, path)
         info = filesystem.get_file_info(path)
         if info.type == pyarrow.fs.FileType.File:
             return Found((File(uri, path, remote=filesystem, size=info.size),))
@@ -165,8 +168,22 @@ def _refuse_table(argument: str, folder: str) -> None:
         for mark, kind in TABLES.items():
             if os.path.isdir(os.path.join(place, mark)):
                 raise _table_error(argument, kind)
-        if glob.glob(os.path.join(glob.escape(place), "metadata", "*.metadata.json*")):
+        if glob.glob(os.path.join(glob.escape(place), "metadata", ICEBERG)):
             raise _table_error(argument, "Iceberg")
+
+
+def _refuse_remote_table(uri: str, filesystem: Any, path: str) -> None:
+    """The same of a store, as far as this user may look above what was named."""
+    places = [str(place) for place in PurePath(path).parents if place.name]
+    with contextlib.suppress(pa.ArrowException, OSError):
+        for mark, kind in TABLES.items():
+            found = filesystem.get_file_info([f"{place}/{mark}" for place in places])
+            if any(info.type == pyarrow.fs.FileType.Directory for info in found):
+                raise _table_error(uri, kind)
+        for place in places:
+            inside = pyarrow.fs.FileSelector(f"{place}/metadata", allow_not_found=True)
+            if any(fnmatch.fnmatchcase(info.base_name, ICEBERG) for info in filesystem.get_file_info(inside)):
+                raise _table_error(uri, "Iceberg")
 
 
 def _table_error(argument: str, kind: str) -> GateError:
@@ -183,7 +200,7 @@ def _sort_out(name: str, files: list[File]) -> Found:
         below = _below(name, file)
         for mark in TABLES.keys() & {*below}:
             raise _table_error(name, TABLES[mark])
-        if below[-2:-1] == ["metadata"] and fnmatch.fnmatchcase(below[-1], "*.metadata.json*"):
+        if below[-2:-1] == ["metadata"] and fnmatch.fnmatchcase(below[-1], ICEBERG):
             raise _table_error(name, "Iceberg")
     for file in files:
         below = _below(name, file)
