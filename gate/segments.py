@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from gate.binomial import TIE, Band, clopper_pearson, effective_rows
 from gate.calibration.calibrator import Calibrator
-from gate.planning import Advice, Budget, advise_at_rate
+from gate.planning import Advice, Budget, advise_at_rate, band_of
 from gate.policy import Policy, Target
 from gate.scores import Scores
 
+# Where the policy names a column of segments and asks nothing of it: the largest ones, at the highest rates.
+MOST_UNASKED, MOST_RATES = 100, 10
 SEGMENT_STEPS = 100  # of the search for the rows that one segment needs
 
 
@@ -107,14 +109,30 @@ class TargetCounts:
     effective_n: tuple[float, ...]
 
 
+def targets_of(policy: Policy) -> list[Target]:
+    """What is asked of every segment, from the highest rate down; where nothing is, the policy's targets advise."""
+    check = policy.checks.segments
+    if check is None:
+        rates = sorted((target.fpr for target in policy.targets), reverse=True)[:MOST_RATES]
+        targets = [t.model_copy(update={"required": False}) for t in policy.targets if t.fpr in rates]
+    else:
+        error, required = check.max_relative_error, check.required
+        targets = [
+            Target(fpr=fpr, min_n=check.min_n, max_relative_error=error, required=required) for fpr in check.targets
+        ]
+    return sorted(targets, key=lambda target: -target.fpr)
+
+
 def measure(policy: Policy, calibrator: Calibrator, holdout: Scores, alpha: Fraction) -> SegmentEvidence | None:
-    """Count every target's false positives in every segment; None where the policy does not ask for it."""
-    check, codes = policy.checks.segments, holdout.segments
-    if check is None or codes is None:
+    """Count every target's false positives in every segment; None where the rows have none."""
+    codes = holdout.segments
+    if codes is None:
         return None
     sizes = np.bincount(codes, minlength=len(holdout.segment_names))
     present = np.flatnonzero(sizes)
-    rates = sorted(check.targets, reverse=True)
+    if policy.checks.segments is None and len(present) > MOST_UNASKED:
+        present = np.sort(present[np.argsort(-sizes[present], kind="stable")[:MOST_UNASKED]])
+    rates = [target.fpr for target in targets_of(policy)]
     counts = []
     for fpr, flagged in zip(rates, _flagged(calibrator, holdout, rates), strict=True):
         found = np.bincount(codes[flagged], minlength=len(sizes))
@@ -139,24 +157,18 @@ def evidence_of(
 ) -> SegmentEvidence:
     """What the counts in all segments say together: a function of counts alone."""
     check, column = policy.checks.segments, policy.data.segment
-    assert check is not None
     assert column is not None
+    targets = {target.fpr: target for target in targets_of(policy)}
     bands, tails = {}, []
     for counted in counts:
-        error, fpr = check.max_relative_error, Fraction(counted.fpr)
-        band = bands[counted.fpr] = Band.around(fpr, Fraction(error.above), Fraction(error.below), alpha)
+        band = bands[counted.fpr] = band_of(targets[counted.fpr], alpha)
         parts = zip(counted.false_positives, benign, counted.effective_n, strict=True)
         tails += [band.refuting_tail(k * (worth / n), worth) for k, n, worth in parts]
     refuted = holm(np.array(tails), float(alpha / 2))
     scores = {point.fpr: point.score for point in policy.contract}
     measurements: list[SegmentMeasurement] = []
     for counted in counts:
-        target = Target(
-            fpr=counted.fpr,
-            min_n=check.min_n,
-            max_relative_error=check.max_relative_error,
-            required=check.required,
-        )
+        target = targets[counted.fpr]
         for name, k, n, worth in zip(names, counted.false_positives, benign, counted.effective_n, strict=True):
             i = len(measurements)
             measurements.append(
@@ -175,7 +187,7 @@ def evidence_of(
                     band=bands[counted.fpr],
                 )
             )
-    missing = tuple(name for name in check.expect if name not in set(names))
+    missing = tuple(name for name in check.expect if name not in set(names)) if check else ()
     rows = tuple(int(n) for n in benign)
     return SegmentEvidence(column, names, rows, tuple(counts), tuple(measurements), missing)
 

@@ -81,9 +81,10 @@ class Verdict:
 def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
     """Fail if any required, unwaived finding fails; else inconclusive if any is; else pass."""
     covered = {waiver.check for waiver in policy.waivers if today <= waiver.expires}
+    found = list(_all_findings(policy, evidence, covered, today))
+    found += _not_measured(policy, evidence, {finding.check for finding in found})
     findings = tuple(
-        replace(finding, waived=finding.check in covered and finding.outcome != "pass")
-        for finding in _all_findings(policy, evidence, covered, today)
+        replace(finding, waived=finding.check in covered and finding.outcome != "pass") for finding in found
     )
     blocking = {finding.outcome for finding in findings if finding.blocks}
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
@@ -104,6 +105,27 @@ def _not_asked(policy: Policy, evidence: Evidence) -> Iterator[NotAsked]:
         yield NotAsked(target.check, "malicious rows")
     for target in detection.targets if detection and detection.max_drop is not None else ():
         yield NotAsked(target.drop_check, "another release")
+
+
+def _not_measured(policy: Policy, evidence: Evidence, found: set[str]) -> Iterator[Finding]:
+    """A check that the policy asks for, and of which there is neither a finding nor a reason why it was not asked."""
+    checks = policy.checks
+    asked: dict[str, tuple[bool, str]] = {target.check: (target.required, "held-out rows") for target in policy.targets}
+    if any((evidence.overlap, evidence.tail_scan, evidence.resolution)):  # there are fit rows
+        asked["overlap"] = (checks.overlap.required, "fit rows")
+        asked["exchangeability"] = (checks.exchangeability.required, "fit rows")
+        asked["floor"] = (checks.floor.required, "fit rows")
+    if checks.freshness is not None:
+        asked["freshness"] = (checks.freshness.required, f"held-out rows with a column {policy.data.timestamp!r}")
+    if checks.segments is not None:
+        asked["segments"] = (checks.segments.required, f"held-out rows with a column {policy.data.segment!r}")
+    for target in checks.detection.targets if checks.detection else ():
+        asked[target.check] = (checks.detection is not None and checks.detection.required, "malicious rows")
+    known = found | {entry.check for entry in _not_asked(policy, evidence)}
+    for check, (required, needs) in asked.items():
+        if check not in known:
+            message = f"the policy asks for this, and nothing that was given shows it: it takes {needs}"
+            yield _ungraded(check, "inconclusive", required, "not-measured", message, f"give {needs}")
 
 
 def _is_check(evidence: Evidence) -> bool:
@@ -264,8 +286,11 @@ def judge_segments(policy: Policy, evidence: SegmentEvidence, covered: set[str])
     What a waiver covers comes last: a finding that is not shown blocks only where a shown one does.
     """
     check = policy.checks.segments
-    assert check is not None
+    required = check is not None and check.required
     decided = [(*_decide(policy.rule, m, _segment_grade(m)), m) for m in evidence.measurements]
+    tests = len(decided)
+    if check is None:  # nobody asked: only what these rows can judge is shown
+        decided = [entry for entry in decided if entry[1] != "min-n"]
 
     def badness(entry: tuple[Outcome, str, SegmentMeasurement]) -> tuple[bool, int, float, str]:
         outcome, _, measured = entry
@@ -274,16 +299,22 @@ def judge_segments(policy: Policy, evidence: SegmentEvidence, covered: set[str])
 
     decided.sort(key=badness)
     outcomes = [outcome for outcome, _, _ in decided]
-    counted = ", ".join(f"{outcomes.count(outcome):,} {outcome}" for outcome in ("fail", "inconclusive", "pass"))
-    message = f"{plural(len(evidence.names), 'segment')}, {plural(len(decided), 'test')}: {counted}"
+    counted = [f"{outcomes.count(outcome):,} {outcome}" for outcome in ("fail", "inconclusive", "pass")]
+    counted += [f"{tests - len(decided):,} with too few rows"] if tests > len(decided) else []
+    counted += [f"{plural(len(evidence.missing), 'expected segment')} absent"] if evidence.missing else []
+    message = f"{plural(len(evidence.names), 'segment')}, {plural(tests, 'test')}: {', '.join(counted)}"
     if len(decided) > MOST_SEGMENTS:
         message += f"; the worst {MOST_SEGMENTS} are shown"
-    yield _ungraded("segments", "pass", check.required, "counted", message, None)
+    message += "" if check else "; for information, as the policy has no checks.segments"
+    worst: Outcome = "fail" if "fail" in outcomes or evidence.missing else "pass"
+    if worst == "pass" and "inconclusive" in outcomes:
+        worst = "inconclusive"
+    yield _ungraded("segments", worst, False, "counted", message, None)  # what blocks is each by itself
     for name in evidence.missing:
         yield _ungraded(
             f"segment/{evidence.column}={name}",
             "fail",
-            check.required,
+            required,
             "missing",
             "no held-out row belongs to this segment, which the policy expects",
             "hold out benign rows of this segment, or take it out of checks.segments.expect",
@@ -559,6 +590,8 @@ def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
     too_few = [finding.check for finding in blocking if finding.reason == "min-n"]
     parts = [f"the held-out benign rows neither prove nor disprove {_listed(undecided)}"] if undecided else []
     parts += [f"too few held-out benign rows for {_listed(too_few)}"] if too_few else []
+    lacking = [finding.check for finding in blocking if finding.reason == "not-measured"]
+    parts += [f"{_listed(lacking)} could not be measured"] if lacking else []
     parts += ["the held-out rows have judged too often"] if any(f.reason == "exhausted" for f in blocking) else []
     parts += ["the fit sample does not reach every target"] if any(f.check == "floor" for f in blocking) else []
     return "; ".join(parts) or "nothing was measured"

@@ -499,19 +499,20 @@ def _ages(oldest: str | None, newest: str | None) -> Ages | None:
 
 
 def _segments(policy: Policy, thresholds: Thresholds, record: Record, alpha: Fraction) -> SegmentEvidence | None:
-    section, check = record.segments, policy.checks.segments
-    _require(
-        (section is None) == (check is None), "segments must be recorded where the policy asks for them, only there"
-    )
-    if section is None or check is None:
+    section = record.segments
+    if section is None:  # then they are not measured, which the findings say where the policy asks for them
         return None
-    rates = sorted(check.targets, reverse=True)
+    _require(section.column == policy.data.segment, "segments are those of another column than the policy's")
+    rates = [target.fpr for target in segments.targets_of(policy)]
     _require(
         [float(rate) for rate in rates] == [counted.fpr for counted in section.targets], "segments have other rates"
     )
     rows = len(section.names)
     _require(len({*section.names}) == rows == len(section.benign), "segments must have a name and a size each")
-    _require(sum(section.benign) == record.holdout.n and min(section.benign) > 0, "segments are not the held-out rows")
+    all_shown = policy.checks.segments is not None or rows < segments.MOST_UNASKED
+    counted_rows = sum(section.benign)
+    possible = counted_rows == record.holdout.n if all_shown else counted_rows <= record.holdout.n
+    _require(possible and min(section.benign) > 0, "segments are not the held-out rows")
     counts = []
     for fpr, counted in zip(rates, section.targets, strict=True):
         _require(rows == len(counted.false_positives) == len(counted.effective_n), "segments must have a count each")
@@ -520,9 +521,9 @@ def _segments(policy: Policy, thresholds: Thresholds, record: Record, alpha: Fra
         possible = all(k <= n and (0 < worth <= n if grouped else worth == n) for k, n, worth in parts)
         _require(possible, "segments have counts that no sample has")
         whole = next((f.false_positives for f in record.findings if f.check == policies.fpr_check(fpr)), None)
-        _require(
-            whole in (None, sum(counted.false_positives)), f"segments count otherwise than {policies.fpr_check(fpr)}"
-        )
+        counted_ones = sum(counted.false_positives)
+        possible = whole in (None, counted_ones) or (not all_shown and whole is not None and counted_ones <= whole)
+        _require(possible, f"segments count otherwise than {policies.fpr_check(fpr)}")
         counts.append(TargetCounts(fpr, counted.false_positives, counted.effective_n))
     label = record.fit.lowest_label
     return segments.evidence_of(policy, thresholds, label, section.names, section.benign, counts, alpha)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date
+from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 
 import gate
 from gate import policy as policies
+from gate import verification
+from gate.api import gate_release
 from gate.evidence import Evidence, measure_target
+from gate.scores import Scores, Source
 from gate.segments import SegmentEvidence, TargetCounts, evidence_of, holm
 from gate.verdict import MOST_SEGMENTS, Finding, judge, judge_target
 
@@ -96,7 +99,8 @@ def test_one_segment_alone_is_judged_like_the_whole(k: int, n: int, rule: str) -
 def test_the_worst_come_first_and_what_they_lack_is_named() -> None:
     counts = {"en": (500, 50_000), "de": (900, 30_000), "fr": (3, 300), "nl": (12, 1_200), "pt": (0, 5_000)}
     summary, *rest = findings(document(more=", expect: [en, es, it]"), counts)
-    assert summary.message == "5 segments, 5 tests: 2 fail, 2 inconclusive, 1 pass"
+    assert summary.message == "5 segments, 5 tests: 2 fail, 2 inconclusive, 1 pass, 2 expected segments absent"
+    assert (summary.outcome, summary.required) == ("fail", False)
     assert [finding.check for finding in rest] == [
         "segment/language=es",
         "segment/language=it",
@@ -225,3 +229,85 @@ def test_a_segment_that_was_averaged_away_is_found(tmp_path: Path) -> None:
     outcomes = {finding["check"]: finding["outcome"] for finding in record["findings"]}
     assert outcomes["fpr@0.01"] == outcomes["fpr@0.01/lang=en"] == outcomes["fpr@0.01/lang=de"] == "pass"
     assert Fraction(record["segments"]["benign"][2]) > 10_000
+
+
+# --- segments that the policy names and does not ask for ----------------------------------------------------
+
+UNASKED = """\
+version: 1
+name: unasked
+rule: observed
+targets:
+  - {fpr: 10%, min_n: 1000, max_relative_error: 0.5}
+  - {fpr: 1%, min_n: 20000, max_relative_error: 0.5}
+data: {segment: language}
+"""
+
+
+def tables(rng: np.random.Generator, sizes: dict[str, int], worse: str) -> tuple[pa.Table, pa.Table]:
+    names = np.repeat(list(sizes), list(sizes.values()))
+    found = []
+    for shift in (0.0, 0.6):
+        scores = rng.random(len(names))
+        scores = np.where(names == worse, scores ** (1 - shift), scores)
+        found.append(pa.table({"score": scores, "language": names}))
+    return found[0], found[1]
+
+
+def test_segments_that_nobody_asked_for_advise() -> None:
+    """Only where there are rows enough for a target; nothing of it blocks, and a worse segment is seen."""
+    fit, holdout = tables(np.random.default_rng(1), {"en": 30_000, "de": 2000, "nl": 500}, worse="de")
+    document = policies.parse(UNASKED, "p.yaml")
+    release = gate.run(fit, holdout, release="v1", policy=document)
+    found = {finding.check: finding for finding in release.record.findings}
+    assert release.outcome == "pass"
+    assert {check for check in found if "/" in check} == {
+        "fpr@0.1/language=en",
+        "fpr@0.1/language=de",
+        "fpr@0.01/language=en",
+    }
+    assert not any(finding.required for check, finding in found.items() if "/" in check or check == "segments")
+    assert found["fpr@0.1/language=de"].outcome == "fail"
+    assert found["segments"].outcome == "fail"
+    assert found["segments"].message == (
+        "3 segments, 6 tests: 1 fail, 0 inconclusive, 2 pass, 3 with too few rows; for information, as the policy has "
+        "no checks.segments"
+    )
+    evidence = verification.evidence_of(document.policy, release.calibrator.thresholds, release.record)
+    again = judge(document.policy, evidence, date(2026, 11, 16))
+    assert [f.message for f in again.findings] == [f.message for f in release.record.findings]
+
+
+def test_of_very_many_segments_nobody_asked_for_the_largest_are_shown() -> None:
+    sizes = {f"s{i:03}": 1000 + i for i in range(150)}
+    fit, holdout = tables(np.random.default_rng(2), sizes, worse="none")
+    release = gate.run(fit, holdout, release="v1", policy=policies.parse(UNASKED, "p.yaml"))
+    assert release.record.segments is not None
+    assert set(release.record.segments.names) == {f"s{i:03}" for i in range(50, 150)}
+    evidence = verification.evidence_of(
+        policies.parse(UNASKED, "p.yaml").policy, release.calibrator.thresholds, release.record
+    )
+    assert evidence.segments is not None
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_what_the_policy_asks_for_and_nobody_measured_is_inconclusive(required: bool) -> None:
+    """Samples without the columns: their segments and ages are not silently left out."""
+    flag = f"required: {str(required).lower()}"
+    text = UNASKED.replace("language}", "language, timestamp: seen}") + (
+        f"checks:\n  freshness: {{max_age_days: 9, {flag}}}\n"
+        f"  segments: {{targets: [10%], min_n: 100, max_relative_error: 0.5, {flag}}}\n"
+    )
+    rng = np.random.default_rng(3)
+    fit, holdout = (Scores(rng.random(30_000), (Source(name, 30_000, 30_000),)) for name in ("fit", "holdout"))
+    document = policies.parse(text, "p.yaml")
+    release = gate_release(document, "v1", datetime(2026, 11, 16, tzinfo=UTC), fit, holdout)
+    record = release.record
+    found = {finding.check: (finding.outcome, finding.reason, finding.required) for finding in record.findings}
+    for check in ("freshness", "segments"):
+        assert found[check] == ("inconclusive", "not-measured", required)
+    assert record.outcome == ("inconclusive" if required else "pass")
+    assert ("freshness and segments could not be measured" in record.reason) == required
+    evidence = verification.evidence_of(document.policy, release.calibrator.thresholds, record)
+    again = judge(document.policy, evidence, date(2026, 11, 16))
+    assert (again.outcome, again.reason) == (record.outcome, record.reason)
