@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 
 from gate.errors import GateError, visible
+from gate.streams import Inert, escape_json, guard
 
 if TYPE_CHECKING:
     from gate.api import Release
@@ -340,7 +340,7 @@ def compare(
     if malicious_paths:
         malicious = scored(thresholds, _read("malicious", malicious_paths, policy), policy)
     section = baseline_section(compare_samples(reference, policy, policy.anchors, benign, malicious))
-    _put(_render_changes(section, stored.record, format_, to_terminal=output == "-"), output)
+    _put(_render_changes(section, stored.record, format_, to_terminal=output == "-"), output, format_)
 
 
 @cli.command()
@@ -423,7 +423,7 @@ def plan(
         curves = planning.operating_characteristics(document.policy, planned)
         write_file(Path(chart), plans.OperatingCharacteristicDisplay(curves).to_svg().encode())
     if as_json:
-        _print(plans.to_json(planned, document.policy))
+        _print(plans.to_json(planned, document.policy), "json")
     else:
         _print(plans.render(planned, document.policy, width=_width()))
 
@@ -444,7 +444,7 @@ def report(directory: str, format_: str, output: str) -> None:
     """
     from gate.release import read_record
 
-    _put(_render(read_record(directory), format_, to_terminal=output == "-"), output)
+    _put(_render(read_record(directory), format_, to_terminal=output == "-"), output, format_)
 
 
 @cli.command()
@@ -520,7 +520,7 @@ def verify(
     from gate.verification import verify as check
 
     checks = check(directory, Data(fit_paths, holdout_paths, benign_paths))
-    _print("".join(f"{_inert(found.line)}\n" for found in checks))
+    _print("".join(f"{visible(found.line)}\n" for found in checks))
     return {"holds": 0, "does not hold": 1, "cannot be checked": NO_JUDGEMENT}[state_of(checks)]
 
 
@@ -559,7 +559,7 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
         raise GateError("no record could be read, so there is no history")
     with _working("drawing the history"):
         text = _render_history(collected, format_, to_terminal=output == "-")
-    _put(text, output)
+    _put(text, output, format_)
     return NO_JUDGEMENT if collected.unread else 0
 
 
@@ -577,7 +577,7 @@ def schema(file: str) -> None:
     from gate import policy, release
 
     module = policy if file == "policy" else release
-    _print(json.dumps(module.schema(), indent=2) + "\n")
+    _print(json.dumps(module.schema(), indent=2) + "\n", "json")
 
 
 # --- the stages in order ------------------------------------------------------------------------------------
@@ -621,16 +621,16 @@ def _conclude(judged: Release, out: Path | None, force: bool, as_json: bool, rep
     written = "nothing was written" if judged.record.reuse is None else "only the ledger's line was written"
     _log(f"report: {out / 'report.html'}" if out else f"dry run: {written}")
     if _on_github():
-        _publish(judged.record, EXIT_CODES[judged.outcome], out)
+        _publish(judged, EXIT_CODES[judged.outcome], out)
     return EXIT_CODES[judged.outcome]
 
 
-def _put(text: str, output: str) -> None:
+def _put(text: str, output: str, format_: str) -> None:
     """To stdout, or to the file that was named."""
     from gate.release import write_file
 
     if output == "-":
-        _print(text)
+        _print(text, format_)
     else:
         write_file(Path(output), text.encode())
 
@@ -772,12 +772,12 @@ def _color_wanted() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _print(text: str) -> None:
+def _print(text: str, format_: str = "text") -> None:
     """To stdout; a reader that has gone away changes neither the files nor the exit code."""
     if sys.stdout is None:  # closed by the caller (`>&-`)
         return
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(escape_json(text) if format_ == "json" else text)
         sys.stdout.flush()
     except BrokenPipeError:
         _abandon(sys.stdout)
@@ -787,13 +787,17 @@ def _print(text: str) -> None:
 
 
 def _log(text: str) -> None:
-    """To stderr, one line that no name from outside can break or turn into a CI command."""
-    _write_line(f"gate: {_inert(text)}")
+    """To stderr, one line that no name from outside can break."""
+    _tell(f"gate: {visible(text)}")
 
 
-def _write_line(text: str) -> None:
+def _tell(line: str, command: bool = False) -> None:
+    """To stderr, where there is one; only what is meant as a command to the CI system reaches it as one."""
     try:
-        click.echo(text, err=True)
+        if command and isinstance(sys.stderr, Inert):
+            sys.stderr.write_command(line)
+        elif sys.stderr is not None:
+            sys.stderr.write(f"{line}\n")
     except OSError:
         _abandon(sys.stderr)
 
@@ -812,10 +816,6 @@ def _abandon(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-
-
-def _inert(text: str) -> str:
-    return visible(text).replace("##[", "## [")
 
 
 def _release_name(name: str) -> str:
@@ -849,12 +849,15 @@ def _on_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def _publish(record: Record, exit_code: int, out: Path | None) -> None:
+def _publish(judged: Release, exit_code: int, out: Path | None) -> None:
     """The verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
+    from gate.release import manifest_of
     from gate.report import github
 
+    record = judged.record
+    manifest = manifest_of(judged.files) if out else b""  # as it was written, not as it may have become since
     errors = github.errors(record, _file_of_the_repository(record.policy.path))
-    _tell_github(github.summary(record), errors, github.outputs(record, exit_code, out))
+    _tell_github(github.summary(record), errors, github.outputs(record, exit_code, out, manifest))
 
 
 def _publish_refusal(message: str, exit_code: int) -> None:
@@ -870,7 +873,7 @@ def _tell_github(summary: str, errors: list[str], outputs: dict[str, str]) -> No
     from gate.report.github import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES, output_lines
 
     for line in errors:
-        _write_line(line)
+        _tell(line, command=True)
     _append("GITHUB_STEP_SUMMARY", summary, MAX_SUMMARY_BYTES)
     _append("GITHUB_OUTPUT", output_lines(outputs, secrets.token_hex(16)), MAX_OUTPUT_BYTES)
 
@@ -902,8 +905,7 @@ def _file_of_the_repository(path: str) -> str | None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command and turn whatever happens into the documented exit codes."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # as the files are, whatever the locale
+    guard()
     received: list[int] = []
 
     def stop(number: int, _frame: object) -> None:

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gate.errors import GateError
 from gate.storage import refuse_links, sync_directory
+from gate.streams import escape_json
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -437,9 +438,9 @@ class Record(_Section):
     exchangeability: ExchangeabilitySection | None = None
 
     def to_json(self) -> str:
-        """One `#` of `##[` is written as its number: in a log, `##[error]` would be a command to the CI system."""
+        """In a log, `##[error]` would be a command to the CI system."""
         text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        return text.replace("##[", "#\\u0023[")
+        return escape_json(text)
 
 
 def compose(

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import runner
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import RECORDS
-from test_cli import CLEAN, RELEASE_FILES, write_inputs
+from test_cli import CLEAN, RELEASE_FILES, gate, write_inputs
 
 from gate.cli import cli
+from gate.ledger import read as read_ledger
+from gate.release import manifest_of
 from gate.report import markdown
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +33,7 @@ ACTION = yaml.safe_load(ACTION_FILE.read_text())
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release-gate.yml").read_text())
 STEPS = {step.get("id", step["name"]): step for step in ACTION["runs"]["steps"]}
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-OWN = {"--dry-run", "--json"}  # options that a workflow has no use for
+OWN = {"--json"}  # options that a workflow has no use for
 INPUTS = {"policy": "policy.yaml", "fit": "fit.npy", "release": "v1"}
 
 HOSTILE = {
@@ -58,15 +61,15 @@ def here(workspace: Path) -> Callable[..., runner.Job]:
     """The action with these inputs in the workspace, gate being installed there already."""
     temporary = workspace.parent / "temp"
     (temporary / "venv" / "bin").mkdir(parents=True)
-    (temporary / "venv" / "bin" / "gate").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gate "$@"\n')
-    (temporary / "venv" / "bin" / "gate").chmod(0o755)
-    env = {**CLEAN, "RUNNER_TEMP": str(temporary)}
+    (temporary / "venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (temporary / "venv" / "bin" / "python").chmod(0o755)
+    env = {**CLEAN, "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ACTION_FILE.parent)}
 
-    def act(**given: str) -> runner.Job:
+    def act(environment: dict[str, str] | None = None, **given: str) -> runner.Job:
         done = {"python": {"python-path": sys.executable}, "install": {"place": str(temporary)}}
         shutil.rmtree(temporary / "release", ignore_errors=True)
         inputs = {name.replace("_", "-"): value for name, value in given.items()}
-        return runner.run_action(ACTION, inputs, workspace, env, done)
+        return runner.run_action(ACTION, inputs, workspace, {**env, **(environment or {})}, done)
 
     return act
 
@@ -97,6 +100,7 @@ def test_a_verdict_sets_outputs_summary_annotations_artifact_and_status(
         "calibrator": "releases/v1/calibrator.joblib",
         "calibrator-sha256": hashlib.sha256(files["calibrator.joblib"]).hexdigest(),
         "predicate": "releases/v1/predicate.json",
+        "manifest-sha256": hashlib.sha256(files["manifest.json"]).hexdigest(),
     }
     blocking = [finding for finding in json.loads(files["verdict.json"])["findings"] if finding["blocks"]]
     errors = runner.commands(job.log)
@@ -153,9 +157,9 @@ def test_a_step_that_breaks_before_the_verdict_never_passes(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place with a `gate` that only writes down its arguments, separated by NUL."""
+    """A place with a Python that only writes down its arguments, separated by NUL."""
     place = tmp_path_factory.mktemp("recorder")
-    script = place / "venv" / "bin" / "gate"
+    script = place / "venv" / "bin" / "python"
     script.parent.mkdir(parents=True)
     script.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" >'{place}/arguments'\n")
     script.chmod(0o755)
@@ -168,14 +172,17 @@ def arguments(recorder: Path, given: dict[str, str], workspace: Path) -> list[st
     values = {f"inputs.{name}": about.get("default", "") for name, about in ACTION["inputs"].items()}
     values |= {f"inputs.{name}": value for name, value in given.items()}
     values["steps.install.outputs.place"] = str(recorder)
-    result = runner.run(STEPS["gate"], values, workspace, CLEAN)
+    result = runner.run(STEPS["gate"], values, workspace, {**CLEAN, "RUNNER_TEMP": str(recorder)})
     assert result.code == 0, result.log
     assert (result.log, result.outputs) == ("", {"exit-code": "0"})
     assert sorted(path.name for path in workspace.iterdir()) == before
-    return (recorder / "arguments").read_text(encoding="utf-8").split("\0")[:-1]
+    isolated, *found = (recorder / "arguments").read_text(encoding="utf-8").split("\0")[:-1]
+    assert (isolated, *found[:2]) == ("-I", "-m", "gate")
+    return found[2:]
 
 
-ONE = [name for name in ACTION["inputs"] if name not in ("fail-on", "artifact", "python-version", "force")]
+OWN_INPUTS = ("fail-on", "artifact", "python-version", "ledger-branch")  # those that are no option of `gate run`
+ONE = [name for name in ACTION["inputs"] if name not in (*OWN_INPUTS, "force")]
 EACH = ["fit", "holdout", "benign", "malicious", "baseline-holdout", "baseline-malicious"]
 
 
@@ -233,6 +240,188 @@ def test_hostile_names_pass_through_the_whole_action(
     assert not list(workspace.parent.rglob("*pwned")), "a command was run"
 
 
+# --- a workspace that would like to be Python's -------------------------------------------------------------
+
+
+def test_no_module_of_the_workspace_rewrites_a_verdict(here: Callable[..., runner.Job], workspace: Path) -> None:
+    """Though the job points PYTHONPATH, PYTHONSTARTUP and PYTHONHOME at it, as jobs do for their own tests."""
+    for module in ("sitecustomize", "usercustomize", "gate", "numpy", "yaml", "click", "pip"):
+        (workspace / f"{module}.py").write_text("import os\nopen('pwned', 'w')\nos._exit(0)\n")
+    names = ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONPLATLIBDIR", "PYTHONSTARTUP", "PYTHONSAFEPATH")
+    job = here(dict.fromkeys(names, str(workspace)), **INPUTS, holdout="fail.npy")
+    assert job.codes == {"gate": 0, "collect": 0, "Verdict": 1}, job.log
+    assert job.outputs["outcome"] == "fail"
+    assert not (workspace / "pwned").exists()
+
+
+def test_every_python_call_of_the_action_is_isolated() -> None:
+    """And no variable of Python's reaches it, nor what it starts."""
+    for step in ACTION["runs"]["steps"]:
+        for line in step.get("run", "").splitlines():
+            if re.search(r"(bin/python|INTERPRETER|pip)\b", line) and not line.lstrip().startswith("#"):
+                assert " -I -m " in line, line
+                assert 'unset "${!PYTHON@}"' in step["run"].partition(line)[0]
+
+
+# --- the ledger on a branch ---------------------------------------------------------------------------------
+
+REUSE = "reuse: {spending: harmonic-square, max_uses: 20}\n"
+BRANCH = "release-gate-ledger"
+
+
+@pytest.fixture
+def remote(tmp_path: Path, workspace: Path) -> Path:
+    """A bare repository in GitHub's place, with a branch of its own work, and a policy that spends."""
+    place = tmp_path / "server" / "me" / "model"
+    place.mkdir(parents=True)
+    git("init", "--quiet", "--bare", "--initial-branch=main", place)
+    with (workspace / "policy.yaml").open("a") as policy:
+        policy.write(REUSE)
+    return place
+
+
+def git(*args: object, cwd: Path | None = None) -> str:
+    named = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    command = ["git", *map(str, args)]
+    return subprocess.run(command, cwd=cwd, env={**CLEAN, **named}, check=True, capture_output=True, text=True).stdout
+
+
+def server(remote: Path) -> dict[str, str]:
+    return {"GITHUB_SERVER_URL": remote.parent.parent.as_uri(), "GITHUB_REPOSITORY": "me/model"}
+
+
+def counted(remote: Path, place: Path) -> list[str]:
+    """The releases in the ledger on the server, in order."""
+    (place / "seen.jsonl").write_text(git("show", f"{BRANCH}:ledger.jsonl", cwd=remote))
+    return [entry.release for entry in read_ledger(str(place / "seen.jsonl"))]
+
+
+def use(workspace: Path, release: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((workspace / "releases" / release / "verdict.json").read_text())["reuse"]
+    return found
+
+
+def test_the_ledger_is_kept_on_its_branch_from_run_to_run(
+    here: Callable[..., runner.Job], workspace: Path, remote: Path, tmp_path: Path
+) -> None:
+    """The first run makes the branch; a dropped row is a further use; the same again is the same one."""
+    given = {"policy": "policy.yaml", "fit": "fit.npy", "ledger_branch": BRANCH}
+    first = here(server(remote), **given, release="v1", holdout="pass.npy")
+    assert (first.failed, first.outputs["outcome"]) == (False, "pass"), first.log
+    numpy.save(workspace / "fewer.npy", numpy.load(workspace / "pass.npy")[1:])
+    second = here(server(remote), **given, release="v2", holdout="fewer.npy")
+    assert not second.failed, second.log
+    again = here(server(remote), **given, release="v1", holdout="pass.npy", force="true")
+    assert not again.failed, again.log
+    assert [use(workspace, name)["use"] for name in ("v1", "v2")] == [1, 2]
+    assert counted(remote, tmp_path) == ["v1", "v2"]
+    assert git("ls-tree", "-r", "--name-only", BRANCH, cwd=remote).split() == ["ledger.jsonl"]
+    assert runner.commands(first.log + second.log + again.log) == []
+    assert git("branch", "--format=%(refname:short)", cwd=remote).split() == [BRANCH]
+
+
+def test_a_job_that_was_overtaken_counts_again(
+    here: Callable[..., runner.Job], workspace: Path, remote: Path, tmp_path: Path
+) -> None:
+    """Between fetch and push another job's use of the same rows arrives: this one becomes use 2, and says so."""
+    given = {"policy": "policy.yaml", "fit": "fit.npy", "holdout": "pass.npy", "ledger_branch": BRANCH}
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("fit.npy", "pass.npy"):
+        (other / name).write_bytes((workspace / name).read_bytes())
+    (other / "policy.yaml").write_text("# other\n" + (workspace / "policy.yaml").read_text())
+    options = [
+        "--policy=policy.yaml",
+        "--fit=fit.npy",
+        "--holdout=pass.npy",
+        "--release=other",
+        "--ledger=ledger.jsonl",
+    ]
+    assert gate("run", *options, cwd=other).returncode == 0
+    git("init", "--quiet", other)
+    git("add", "ledger.jsonl", cwd=other)
+    git("commit", "--quiet", "--message=x", cwd=other)
+    hook = remote / "hooks" / "pre-receive"
+    hook.write_text(
+        f'#!/bin/sh\nrm "$0"\nenv -u GIT_QUARANTINE_PATH -u GIT_DIR git -C "{remote}" fetch --quiet "{other}" '
+        f"HEAD:refs/heads/{BRANCH}\n"
+    )
+    hook.chmod(0o755)
+    job = here(server(remote), **given, release="late")
+    assert not job.failed, job.log
+    assert not hook.exists()
+    assert counted(remote, tmp_path) == ["other", "late"]
+    assert (use(workspace, "late")["use"], use(workspace, "late")["earlier"]) == (2, ["other"])
+
+
+def test_jobs_at_once_are_as_many_uses(
+    here: Callable[..., runner.Job], workspace: Path, remote: Path, tmp_path: Path
+) -> None:
+    """Two jobs, each on a runner of its own, with the same rows and different policies."""
+    places, found = [], []
+    for i in range(2):
+        place = tmp_path / f"runner {i}"
+        shutil.copytree(workspace, place)
+        (place / "policy.yaml").write_text(f"# {i}\n" + (workspace / "policy.yaml").read_text())
+        places.append(place)
+
+    def work(place: Path) -> runner.Job:
+        temporary = place / "temp"
+        shutil.copytree(workspace.parent / "temp", temporary)
+        env = {**CLEAN, **server(remote), "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ACTION_FILE.parent)}
+        done = {"python": {"python-path": sys.executable}, "install": {"place": str(temporary)}}
+        inputs = {**INPUTS, "holdout": "pass.npy", "ledger-branch": BRANCH}
+        return runner.run_action(ACTION, inputs, place, env, done)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = [*pool.map(work, places)]
+    assert [job.failed for job in found] == [False, False], "".join(job.log for job in found)
+    assert sorted(use(place, "v1")["use"] for place in places) == [1, 2]
+    assert len(counted(remote, tmp_path)) == 2
+
+
+def test_a_policy_that_spends_is_refused_without_a_branch(here: Callable[..., runner.Job], remote: Path) -> None:
+    job = here(server(remote), **INPUTS, holdout="pass.npy")
+    assert job.codes == {"gate": 0, "Verdict": 2}
+    assert "reuse: must have a ledger to count uses in" in job.log
+    assert "ledger-branch" in job.log
+
+
+REFUSALS = {
+    "no right to push": "must be one that this job may push to; give it contents: write",
+    "no server": "must be a branch that can be fetched",
+    "other work": "must be a branch of its own",
+    "no name": "must be the name of a branch",
+    "a torn server": "must be a branch that can be fetched",
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_counted_is_not_judged(
+    here: Callable[..., runner.Job], workspace: Path, remote: Path, case: str
+) -> None:
+    """No verdict, no release, no artifact: exit code 2 and a line that says why."""
+    branch = "..a" if case == "no name" else "main" if case == "other work" else BRANCH
+    if case == "no right to push":
+        (remote / "hooks" / "pre-receive").write_text("#!/bin/sh\nexit 1\n")
+        (remote / "hooks" / "pre-receive").chmod(0o755)
+    elif case == "no server":
+        shutil.rmtree(remote)
+    elif case == "other work":
+        git("init", "--quiet", workspace)
+        git("add", "policy.yaml", cwd=workspace)
+        git("commit", "--quiet", "--message=x", cwd=workspace)
+        git("push", "--quiet", remote, "HEAD:main", cwd=workspace)
+    elif case == "a torn server":
+        (remote / "refs" / "heads" / BRANCH).write_text("0123456789abcdef0123456789abcdef01234567\n")
+    job = here(server(remote), **INPUTS, holdout="pass.npy", ledger_branch=branch, fail_on="never")
+    assert job.codes == {"gate": 2, "Verdict": 2}, job.log
+    assert REFUSALS[case] in job.log
+    assert {name: value for name, value in job.outputs.items() if value} == {"exit-code": "2"}
+    assert not (workspace / "releases").exists()
+    assert job.uploads == {}
+
+
 # --- the installation ---------------------------------------------------------------------------------------
 
 
@@ -267,7 +456,6 @@ def test_gate_is_installed_from_the_actions_own_checkout(workspace: Path, tmp_pa
     command = [str(place / "venv" / "bin" / "python"), "-I", "-c", "import gate.errors; print(gate.errors.WHERE)"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert Path(found).is_relative_to(place / "venv")
-    assert os.access(place / "venv" / "bin" / "gate", os.X_OK)
 
 
 # --- the files agree with each other and with gate ----------------------------------------------------------
@@ -279,7 +467,7 @@ def test_every_option_that_the_action_passes_is_one_of_gate_run() -> None:
     options = {name for option in cli.commands["run"].params for name in option.opts if name.startswith("--")}
     assert passed <= options
     assert options - passed == OWN
-    assert passed == {f"--{name}" for name in ACTION["inputs"]} - {"--fail-on", "--artifact", "--python-version"}
+    assert passed - {"--ledger", "--dry-run"} == {f"--{name}" for name in ACTION["inputs"] if name not in OWN_INPUTS}
 
 
 def test_every_input_and_output_is_documented() -> None:
@@ -288,18 +476,18 @@ def test_every_input_and_output_is_documented() -> None:
     assert [name for name, about in ACTION["inputs"].items() if about.get("required")] == ["release"]
     assert set(ACTION["outputs"]) == {
         *("outcome", "exit-code", "report-html", "report-md", "verdict-json"),
-        *("calibrator", "calibrator-sha256", "predicate"),
+        *("calibrator", "calibrator-sha256", "predicate", "manifest-sha256"),
     }
 
 
 def test_the_reusable_workflow_has_the_inputs_of_the_action() -> None:
-    """All but those about a place on the runner, which is gone after the call."""
+    """All but those about a place on the runner, which is gone after the call, and what takes the right to push."""
     called = WORKFLOW[True]["workflow_call"]  # YAML 1.1 reads the key `on` as true
     [step] = [step for step in WORKFLOW["jobs"]["gate"]["steps"] if step.get("id") == "gate"]
     assert step["uses"] == "$/.github/actions/release-gate"
     own = {"scores-artifact", "attest", "comment"}
     passed = {name for name, value in step["with"].items() if value == f"${{{{ inputs.{name} }}}}"}
-    assert set(called["inputs"]) - own == passed == set(ACTION["inputs"]) - {"out", "force"}
+    assert set(called["inputs"]) - own == passed == set(ACTION["inputs"]) - {"out", "force", "ledger-branch"}
     assert set(step["with"]) - passed == {"out"}  # a release's name may be no directory's, such as 7/merge
     for name in passed:
         assert called["inputs"][name].get("default") == ACTION["inputs"][name].get("default"), name
@@ -341,6 +529,10 @@ def test_each_job_has_the_least_permissions() -> None:
     [
         ("attest", {"inputs.attest": "true", "github.event_name": "push"}, True),
         ("attest", {"inputs.attest": "true"}, False),
+        *(
+            ("attest", {"inputs.attest": "true", "github.event_name": event}, False)
+            for event in ("pull_request_target", "workflow_dispatch", "schedule", "workflow_run", "merge_group")
+        ),
         ("attest", {"inputs.attest": "", "github.event_name": "push"}, False),
         ("attest", {"inputs.attest": "true", "github.event_name": "push", "needs.gate.outputs.outcome": ""}, False),
         ("comment", {"inputs.comment": "true"}, True),
@@ -355,22 +547,43 @@ def test_a_verdict_is_attested_and_commented_on_also_when_it_fails(job: str, giv
 
 
 def test_what_is_attested_is_what_was_judged(tmp_path: Path) -> None:
-    """The subjects are files of the release whose digests the manifest has, and a changed calibrator is refused."""
+    """The subjects and the predicate are files of the release, and every file has the digest that the gate gave."""
     release = release_in(tmp_path)
     compare, attest = JOBS["attest"]["steps"][-2:]
-    manifest = json.loads((release / "manifest.json").read_text())["sha256"]
     subjects = [tmp_path / line for line in attest["with"]["subject-path"].split()]
     assert [path.name for path in subjects] == ["calibrator.joblib", "calibrator.json", "verdict.json"]
-    for path in [*subjects, tmp_path / attest["with"]["predicate-path"]]:
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == manifest[path.name]
-    predicate = json.loads((tmp_path / attest["with"]["predicate-path"]).read_text())
-    digests = {entry["name"]: entry["digest"]["sha256"] for entry in predicate["configuration"]}
-    values = {"needs.gate.outputs.calibrator-sha256": digests["calibrator"]}
+    assert all(path.is_file() for path in [*subjects, tmp_path / attest["with"]["predicate-path"]])
+    judged = hashlib.sha256((release / "manifest.json").read_bytes()).hexdigest()
+    values = {"needs.gate.outputs.manifest-sha256": judged}
     assert runner.run(compare, values, tmp_path, CLEAN).code == 0
-    with open(release / "calibrator.joblib", "ab") as file:
-        file.write(b"\0")
-    assert runner.run(compare, values, tmp_path, CLEAN).code != 0
     assert runner.run(compare, {}, tmp_path, CLEAN).code != 0
+    for name in RELEASE_FILES:
+        content = (release / name).read_bytes()
+        for forged in (content + b" ", b"", None):
+            (release / name).unlink()
+            if forged is not None:
+                (release / name).write_bytes(forged)
+            assert runner.run(compare, values, tmp_path, CLEAN).code != 0, name
+            (release / name).write_bytes(content)
+    assert runner.run(compare, values, tmp_path, CLEAN).code == 0
+    (release / "calibrator.pkl").write_bytes(b"")
+    assert runner.run(compare, values, tmp_path, CLEAN).code != 0
+
+
+def test_a_release_sealed_again_is_not_attested(tmp_path: Path) -> None:
+    """A predicate that was changed together with its manifest agrees with itself, and not with what was judged."""
+    release = release_in(tmp_path)
+    compare = JOBS["attest"]["steps"][-2]
+    values = {
+        "needs.gate.outputs.manifest-sha256": hashlib.sha256((release / "manifest.json").read_bytes()).hexdigest()
+    }
+    files = {path.name: path.read_bytes() for path in release.iterdir() if path.name != "manifest.json"}
+    files["predicate.json"] = (
+        files["predicate.json"].replace(b"FAILED", b"PASSED").replace(b"WARNED", b"PASSED") + b"\n"
+    )
+    (release / "predicate.json").write_bytes(files["predicate.json"])
+    (release / "manifest.json").write_bytes(manifest_of(files))
+    assert runner.run(compare, values, tmp_path, CLEAN).code != 0
 
 
 def test_the_predicate_type_is_the_one_that_gate_writes() -> None:

@@ -12,8 +12,8 @@ import pytest
 import gate
 
 PACKAGE = Path(gate.__file__).parent
-ORDER = ["errors", "storage", "contract", "sketch", "policy", "scores", "demo", "statistics", "binomial", "proportions"]
-ORDER += ["calibration", "planning", "exchangeability"]
+ORDER = ["errors", "streams", "storage", "contract", "sketch", "policy", "scores", "demo", "statistics"]
+ORDER += ["binomial", "proportions", "calibration", "planning", "exchangeability"]
 ORDER += [
     "samples",
     "segments",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from xml.etree import ElementTree
 
 from gate.release import CurveSection, Record
+from gate.report.drawing import defaults, matplotlib
 from gate.report.rows import bare_percent, fpr_findings, shown_targets, spaced
 
 if TYPE_CHECKING:
@@ -54,9 +55,7 @@ class Display:
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on `ax`, or on a figure of its own."""
-        from matplotlib import rc_context
-
-        with rc_context(_STYLE):
+        with matplotlib().rc_context(_STYLE):
             self.ax_ = _new_axes(*self._size()) if ax is None else ax
             figure = self.ax_.get_figure()
             assert figure is not None
@@ -112,8 +111,6 @@ class ForestDisplay(Display):
         return 0.95 + 0.46 * len(self.labels), min(max(0.2 + 0.085 * longest, 1.0), 2.2)
 
     def _draw(self, ax: Axes) -> None:
-        from matplotlib.patches import Rectangle
-
         rows = range(len(self.labels))
         ratios = [
             [bound / fpr for bound in (*self.interval[i], *self.tolerance[i], self.observed_fpr[i])]
@@ -128,7 +125,8 @@ class ForestDisplay(Display):
         for i in rows:
             low, high, least, most, observed = (min(max(ratio, left), right) for ratio in ratios[i])
             color = COLORS[self.outcome[i]]
-            ax.add_patch(Rectangle((least, i - 0.32), most - least, 0.64, color=COLORS["band"], lw=0))
+            band = matplotlib().patches.Rectangle((least, i - 0.32), most - least, 0.64, color=COLORS["band"], lw=0)
+            ax.add_patch(band)
             ax.plot([low, high], [i, i], color=color, lw=2.2, solid_capstyle="butt")
             for end, beyond in ((low, ratios[i][0] < left), (high, ratios[i][1] > right)):
                 if not beyond:
@@ -502,9 +500,7 @@ _STYLE: Any = {
 
 def _new_axes(height: float, left: float) -> Axes:
     """Axes with room in inches for the labels: no layout engine, so that the same numbers give the same bytes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height))
+    figure: Figure = matplotlib().figure.Figure(figsize=(WIDTH, height))
     right, bottom, top = 0.2, 0.55, 0.1
     box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - bottom - top) / height)
     return figure.add_axes(box)
@@ -516,10 +512,8 @@ def _grid(ax: Axes) -> None:
 
 def to_svg(display: Display, name: str, title: str = "", description: str = "", standalone: bool = False) -> str:
     """The display as inline SVG: real text, presentation attributes, colours as classes, ids of its own."""
-    from matplotlib import rc_context
-
     buffer = io.StringIO()
-    with rc_context({**_defaults(), **_STYLE, "svg.hashsalt": name}):
+    with matplotlib().rc_context({**defaults(), **_STYLE, "svg.hashsalt": name}):
         display.plot()
         display.figure_.savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
@@ -537,13 +531,6 @@ def to_svg(display: Display, name: str, title: str = "", description: str = "", 
             texts.append(element)
         root[:0] = texts
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
-
-
-def _defaults() -> Any:
-    """matplotlib's own settings: a matplotlibrc of the user or of the working directory must not change a report."""
-    from matplotlib import rcParamsDefault
-
-    return {key: value for key, value in rcParamsDefault.items() if not key.startswith(("backend", "interactive"))}
 
 
 def _simplify(root: ElementTree.Element, name: str) -> None:

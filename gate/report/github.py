@@ -6,6 +6,7 @@ are kept. A line that starts with `::` is a command, so every text from outside 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
@@ -116,8 +117,8 @@ def _escape_property(text: str) -> str:
 # --- step outputs -------------------------------------------------------------------------------------------
 
 
-def outputs(record: Record, exit_code: int, directory: PurePath | None) -> dict[str, str]:
-    """What later steps read; paths only where files were written."""
+def outputs(record: Record, exit_code: int, directory: PurePath | None, manifest: bytes = b"") -> dict[str, str]:
+    """What later steps read; paths and digests only where files were written."""
     found = {"outcome": record.outcome, "exit-code": str(exit_code)}
     if directory is None:
         return found
@@ -130,7 +131,8 @@ def outputs(record: Record, exit_code: int, directory: PurePath | None) -> dict[
         "predicate": directory / "predicate.json",
     }
     paths = {name: str(path) for name, path in files.items()}
-    return found | paths | {"calibrator-sha256": record.calibrator.sha256}
+    digests = {"calibrator-sha256": record.calibrator.sha256, "manifest-sha256": hashlib.sha256(manifest).hexdigest()}
+    return found | paths | digests
 
 
 def output_lines(values: Mapping[str, str], delimiter: str) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from gate.planning import Curve, Plan, TargetPlan, describe_weakness
 from gate.policy import Policy
+from gate.report.drawing import defaults, matplotlib
 from gate.report.rows import percent
 from gate.report.terminal import console_on, inert, text_of
 
@@ -147,9 +148,7 @@ class OperatingCharacteristicDisplay:
 
     def plot(self, ax: Any = None) -> OperatingCharacteristicDisplay:
         if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(7.2, 4.2), layout="constrained").subplots()
+            ax = matplotlib().figure.Figure(figsize=(7.2, 4.2), layout="constrained").subplots()
         self.ax_, self.figure_ = ax, ax.figure
         for curve, dashes in zip(self.curves, cycle(["-", "--", "-.", ":"])):  # curves often lie on each other
             label = f"{percent(Decimal(curve.target))} ({curve.holdout_n:,} held out)"
@@ -170,9 +169,8 @@ class OperatingCharacteristicDisplay:
 
     def to_svg(self) -> str:
         """The chart as SVG with real text, the same bytes for the same curves."""
-        import matplotlib as mpl
-
-        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "gate", "font.family": "sans-serif"}):
+        style = {"svg.fonttype": "none", "svg.hashsalt": "gate", "font.family": "sans-serif"}
+        with matplotlib().rc_context({**defaults(), **style}):
             self.plot()
             buffer = io.StringIO()
             self.figure_.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
