@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from gate.report import github, markdown
 from gate.report.rows import clean
 
 NAMES = ["outcome", "exit-code", "directory", "report-html", "report-md", "verdict-json", "calibrator", "predicate"]
-NAMES += ["calibrator-sha256"]
+NAMES += ["calibrator-sha256", "manifest-sha256"]
 
 
 SEGMENTS = """\
@@ -267,6 +268,7 @@ def test_a_run_tells_github_its_verdict(workspace: Path, outcome: str, code: int
         "calibrator": "releases/v1/calibrator.joblib",
         "predicate": "releases/v1/predicate.json",
         "calibrator-sha256": record["calibrator"]["sha256"],
+        "manifest-sha256": hashlib.sha256((release / "manifest.json").read_bytes()).hexdigest(),
     }
     assert sorted(found) == sorted(NAMES)
     assert all((workspace / path).exists() for name, path in found.items() if "/" in path)
