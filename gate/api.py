@@ -13,7 +13,7 @@ by the names in the policy's `data:`.
 [0.495]
 >>> verdict = gate.evaluate(calibrator, holdout, fit=fit)
 >>> [(finding.check, finding.outcome) for finding in verdict.findings if finding.required]
-[('fpr@0.1', 'pass'), ('fpr@0.01', 'pass'), ('fpr@0.001', 'pass'), ('overlap', 'pass')]
+[('fpr@0.1', 'pass'), ('fpr@0.01', 'pass'), ('fpr@0.001', 'pass'), ('overlap', 'pass'), ('duplicates', 'pass')]
 >>> release = gate.run(fit, holdout, release="v2.4.0")
 >>> release.outcome
 'pass'
@@ -42,7 +42,7 @@ from gate.calibration.fit import fit_sorted
 from gate.comparison import Baseline, compare, scored
 from gate.curve import trace
 from gate.detection import detect
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.evidence import Evidence, measure
 from gate.planning import warnings
 from gate.policy import Document, Policy
@@ -159,18 +159,14 @@ def warnings_of(
     verdict: Verdict,
     scores_sha256: str,
     rows_sha256: str | None,
-    duplicates: int | None,
     unread: Mapping[str, tuple[str, ...]],
 ) -> tuple[str, ...]:
     """What a reader should know and no finding says; `unread` names columns like labels that each sample has."""
     passed = {finding.check for finding in verdict.findings if finding.outcome == "pass"}
-    verbs = ("repeats", "counts") if duplicates == 1 else ("repeat", "count")
-    repeated = f"{plural(duplicates or 0, 'held-out row')} {verbs[0]} the id of another, and {verbs[1]} again"
     return (
         *warnings(policy, passed, fit_n, evidence.effective_n),
         *ledgers.warnings(evidence.use, rows_sha256, policy),
         *comparisons.warnings(evidence.comparison, scores_sha256, rows_sha256),
-        *([repeated] if duplicates else []),
         *(_unread_warning(sample, columns) for sample, columns in unread.items() if columns),
     )
 
@@ -284,7 +280,7 @@ def _judged(
         artifact = fit.calibrator.sha256 if isinstance(fit, Record) else calibrator.sha256
         question = ledgers.question_of(artifact, document.sha256, policy.data.model_dump())
         use = ledgers.claim(ledger, ledgers.rows_of(holdout), question, release, stamp(created))
-    evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use)
+    evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use, malicious)
     evidence = replace(evidence, detection=detection, comparison=comparison, first_release=first_release)
     verdict = judge(policy, evidence, judged_on)
     record = compose(
@@ -306,7 +302,6 @@ def _judged(
             verdict,
             holdout.sha256,
             holdout.rows_sha256,
-            holdout.duplicates,
             {
                 "fit": () if isinstance(fit, Record) else fit.unread,
                 "holdout": holdout.unread,

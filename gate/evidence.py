@@ -17,12 +17,15 @@ from gate.binomial import (
 )
 from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.calibration.positions import fractional_rank, named, rows_to_support
+from gate.checks import duplicates, overlap
+from gate.checks.duplicates import Duplicates
+from gate.checks.overlap import Overlap
 from gate.comparison import Comparison
 from gate.detection import Detected
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of
 from gate.policy import Policy, Target
-from gate.samples import Ages, Overlap, Resolution, TieBlock, ages, overlap, refuse_identical, resolution, tie_block
+from gate.samples import Ages, Resolution, TieBlock, ages, resolution, tie_block
 from gate.scores import Scores
 from gate.segments import SegmentEvidence
 
@@ -107,6 +110,7 @@ class Evidence:
     detection: tuple[Detected, ...] | None = None
     comparison: Comparison | None = None
     first_release: bool = False
+    duplicates: Duplicates | None = None
 
     @property
     def effective_n(self) -> int:
@@ -127,15 +131,20 @@ class Use:
 
 
 def measure(
-    policy: Policy, calibrator: Calibrator, fit: Scores | None, holdout: Scores, use: Use | None = None
+    policy: Policy,
+    calibrator: Calibrator,
+    fit: Scores | None,
+    holdout: Scores,
+    use: Use | None = None,
+    malicious: Scores | None = None,
 ) -> Evidence:
     """Count the held-out benign scores that reach each target's threshold, and test them against the fit sample.
 
-    Without the fit sample, what takes both is left out.
+    Without the fit sample, what takes both is left out. Of malicious rows it is only told here whether they repeat.
     """
     alpha = policy.alpha(use.number if use else 1)
     if fit is not None:
-        refuse_identical(fit, holdout)
+        overlap.refuse_identical(fit, holdout)
     n, deff, budget = len(holdout), 1.0, Budget()
     measured = {}
     # From the highest rate down: a design effect seen at a high rate holds at the rarer ones too, where fewer
@@ -164,15 +173,17 @@ def measure(
             budget=budget,
         )
     measurements = tuple(measured[target] for target in policy.targets)
+    shared = overlap.measure(fit, holdout) if fit is not None else None
     return Evidence(
         measurements,
         tail_scan(fit.ordered, holdout.ordered) if fit is not None else None,
         use,
-        overlap(fit, holdout) if fit is not None else None,
+        shared,
         resolution(fit, calibrator.facts.distinct) if fit is not None else None,
         ages(fit),
         ages(holdout),
         segments.measure(policy, calibrator, holdout, alpha),
+        duplicates=duplicates.measure(fit, holdout, malicious, shared.scores if shared else None),
     )
 
 

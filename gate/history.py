@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
+from gate.checks.values import Outcome
 from gate.errors import GateError, visible
 from gate.policy import fpr_check
-from gate.release import FindingEntry, Outcome, Record, WaiverEntry, read_record
+from gate.release import FindingEntry, Record, WaiverEntry, read_record
 
 RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
 

@@ -371,6 +371,18 @@ class Overlap(_Frozen):
         return value
 
 
+class Duplicates(_Frozen):
+    """Whether rows count more than once: copies are no further evidence."""
+
+    max_share: Rate = Field(default=Decimal("0.001"), description="the share of a sample's rows that may repeat others")
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+    @field_validator("max_share")
+    @classmethod
+    def _share(cls, value: Decimal) -> Decimal:
+        return Overlap._share(value)
+
+
 class Freshness(_Frozen):
     """How old the held-out rows may be."""
 
@@ -416,6 +428,7 @@ class Checks(_Frozen):
     """What else is checked beside the targets."""
 
     overlap: Overlap = Overlap()
+    duplicates: Duplicates = Duplicates()
     exchangeability: Exchangeability = Exchangeability()
     detection: Detection | None = Field(default=None, description="null: malicious scores are shown and not judged")
     granularity: Granularity = Granularity()
@@ -826,6 +839,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "data": Columns,
     "checks": Checks,
     "overlap": Overlap,
+    "duplicates": Duplicates,
     "exchangeability": Exchangeability,
     "detection": Detection,
     "detection.targets": DetectionTarget,

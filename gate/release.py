@@ -19,8 +19,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from gate.checks.duplicates import Duplicates
+from gate.checks.overlap import Overlap
+from gate.checks.values import Count, Outcome, Rate, Section, Size
 from gate.errors import GateError
 from gate.storage import refuse_links, sync_directory
 from gate.streams import escape_json
@@ -43,22 +46,12 @@ MAX_CURVE_POINTS = 200
 MAX_LISTED_FILES = 100
 MAX_LABELS = 10
 
-Outcome = Literal["pass", "fail", "inconclusive"]
-# What no sample has is refused on reading, so that a report need not fear it.
 Positive = Annotated[int, Field(gt=0, le=10**15)]
-Count = Annotated[int, Field(ge=0, le=10**15)]
-Rate = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(ge=-1, le=1)]
-Size = Annotated[float, Field(ge=0, le=1e15)]
 Promise = Annotated[float, Field(ge=1e-11, le=1)]  # a contract ends at 1e-10
 
 
-class _Section(BaseModel):
-    # Keys may be added within a schema version, so a reader ignores those it does not know.
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class ToolSection(_Section):
+class ToolSection(Section):
     """`libraries` are the versions on which the bytes of the calibrator and of the reports depend."""
 
     name: str
@@ -66,7 +59,7 @@ class ToolSection(_Section):
     libraries: dict[str, str] | None = None
 
 
-class PolicySection(_Section):
+class PolicySection(Section):
     """`content` is the policy's text to the letter, so that `sha256` can be checked against it."""
 
     name: str
@@ -77,7 +70,7 @@ class PolicySection(_Section):
     content: str
 
 
-class ColumnsSection(_Section):
+class ColumnsSection(Section):
     """The columns read, after the command line had its say."""
 
     score: str
@@ -89,18 +82,18 @@ class ColumnsSection(_Section):
     timestamp: str | None = None
 
 
-class SourceEntry(_Section):
+class SourceEntry(Section):
     path: str
     rows: Count
     benign: Count
 
 
-class FileEntry(_Section):
+class FileEntry(Section):
     path: str
     rows: Count
 
 
-class FilesSection(_Section):
+class FilesSection(Section):
     """The files with rows: how many, the first of them, and the digest of all: a line of JSON, `[path, rows]`, each."""
 
     count: Count
@@ -108,20 +101,20 @@ class FilesSection(_Section):
     first: tuple[FileEntry, ...] = Field(max_length=MAX_LISTED_FILES)
 
 
-class LabelEntry(_Section):
+class LabelEntry(Section):
     label: str
     rows: Count
     taken_for: Literal["benign", "malicious"]
 
 
-class LabelsSection(_Section):
+class LabelsSection(Section):
     """How many distinct labels there are, and the first of them: the benign ones, then those of most rows."""
 
     distinct: Count
     first: tuple[LabelEntry, ...] = Field(max_length=MAX_LABELS)
 
 
-class SampleSection(_Section):
+class SampleSection(Section):
     """Where rows came from, and what they were taken for; `sha256` is over the scores in rising order as float64.
 
     `unread_labels` are columns named like labels, where the policy names no label column.
@@ -146,36 +139,21 @@ class FitSection(SampleSection):
 
 
 class HoldoutSection(SampleSection):
-    """`rows_sha256` is over the sorted ids of the rows, where the policy names a column of them; `duplicates` counts
-    the rows that repeat the id of another."""
+    """`rows_sha256` is over the sorted ids of the rows, where the policy names a column of them."""
 
     rows_sha256: str | None = None
     groups: Count | None = None
-    duplicates: Count | None = None
     oldest: str | None = None
     newest: str | None = None
 
 
-class OverlapSection(_Section):
-    """Held-out rows that are among the fit rows; `expected` of them by chance where rows have no ids."""
-
-    by: Literal["ids", "rows"]
-    shared: Count
-    benign: Count
-    expected: Size
-    deviation: Size
-    copied: Count
-    shared_groups: Count | None
-    rows_in_shared_groups: Count | None
-
-
-class SegmentTargetEntry(_Section):
+class SegmentTargetEntry(Section):
     fpr: Promise
     false_positives: tuple[Count, ...]
     effective_n: tuple[Size, ...]
 
 
-class SegmentsSection(_Section):
+class SegmentsSection(Section):
     """Every segment with its rows and counts, in one order; the findings name only the worst."""
 
     column: str
@@ -184,7 +162,7 @@ class SegmentsSection(_Section):
     targets: tuple[SegmentTargetEntry, ...]
 
 
-class DetectionEntry(_Section):
+class DetectionEntry(Section):
     """The malicious rows at one anchor; `interval` is of the share detected."""
 
     fpr: Promise
@@ -204,7 +182,7 @@ class MaliciousSection(SampleSection):
     anchors: tuple[DetectionEntry, ...] = ()
 
 
-class ChangeEntry(_Section):
+class ChangeEntry(Section):
     """One anchor on benign rows under the baseline and under this release; rates are flagged / benign.
 
     `difference` is new less old, and `stale_false_positives` what the baseline's raw threshold flags of the new scores.
@@ -230,7 +208,7 @@ class ChangeEntry(_Section):
     rows: Positive | None = None
 
 
-class DetectionChangeEntry(_Section):
+class DetectionChangeEntry(Section):
     """The same on malicious rows."""
 
     fpr: Promise
@@ -248,7 +226,7 @@ class DetectionChangeEntry(_Section):
     rows: Positive | None = None
 
 
-class BaselineSection(_Section):
+class BaselineSection(Section):
     """The release that this one is held against; of a check, the release that was checked.
 
     `sources` and `malicious_sources` hold the baseline's scores of the same rows, where these were given.
@@ -269,7 +247,7 @@ class BaselineSection(_Section):
     malicious_sources: tuple[SourceEntry, ...] = ()
 
 
-class SplitSection(_Section):
+class SplitSection(Section):
     """How one benign sample was divided; null where fit and held-out rows came apart already."""
 
     fraction: float
@@ -278,7 +256,7 @@ class SplitSection(_Section):
     cut: str | None = None
 
 
-class ReuseSection(_Section):
+class ReuseSection(Section):
     """The held-out rows' history in the ledger; `confidence` is what this use of them was judged at.
 
     Each earlier judgement `shared` so much of the smaller set of rows; null where that cannot be told.
@@ -291,12 +269,12 @@ class ReuseSection(_Section):
     shared: tuple[Rate | None, ...] = ()
 
 
-class AnchorEntry(_Section):
+class AnchorEntry(Section):
     fpr: Rate
     score: Rate
 
 
-class CalibratorSection(_Section):
+class CalibratorSection(Section):
     sha256: str
     bytes: Count
     knots: Count
@@ -305,7 +283,7 @@ class CalibratorSection(_Section):
     contract: tuple[AnchorEntry, ...]
 
 
-class FindingEntry(_Section):
+class FindingEntry(Section):
     """One check; the numbers from `target_fpr` on belong to FPR checks, those from `true_positives` on to detection.
 
     `drift_counts` are the rows of both samples that reach one score and the held-out ones among them; a threshold
@@ -349,7 +327,7 @@ class FindingEntry(_Section):
     max_drop: Rate | None = None
 
 
-class CurvePoint(_Section):
+class CurvePoint(Section):
     """The held-out rows at one calibrated score; `threshold` is the smallest raw score that reaches it."""
 
     score: Rate
@@ -359,20 +337,20 @@ class CurvePoint(_Section):
     interval: tuple[Rate, Rate]
 
 
-class RocPoint(_Section):
+class RocPoint(Section):
     fpr: Promise
     threshold: float | None
     true_positives: Count
 
 
-class RocSection(_Section):
+class RocSection(Section):
     """What the malicious scores reach at each promised FPR."""
 
     malicious: Count
     points: tuple[RocPoint, ...] = Field(max_length=MAX_CURVE_POINTS)
 
 
-class CurveSection(_Section):
+class CurveSection(Section):
     """The whole contract at a bounded number of points, for figures without data; beyond `floor` it is extrapolated."""
 
     benign: Count
@@ -381,13 +359,13 @@ class CurveSection(_Section):
     roc: RocSection | None = None
 
 
-class ExchangeabilitySection(_Section):
+class ExchangeabilitySection(Section):
     """Rows of both samples that reach each of a list of scores, and the held-out ones among them."""
 
     counts: tuple[tuple[Count, Count], ...] = Field(max_length=MAX_CURVE_POINTS)
 
 
-class WaiverEntry(_Section):
+class WaiverEntry(Section):
     check: str
     reason: str
     owner: str
@@ -395,14 +373,14 @@ class WaiverEntry(_Section):
     status: Literal["active", "expired", "unused"]
 
 
-class NotAskedEntry(_Section):
+class NotAskedEntry(Section):
     """What the policy asks of a release and a check cannot ask again, and what it would need."""
 
     check: str
     needs: str
 
 
-class Record(_Section):
+class Record(Section):
     """Everything a report needs, without the data.
 
     Of a check, in which nothing was fitted, `fit` and `calibrator` are those of the release that was checked.
@@ -429,7 +407,8 @@ class Record(_Section):
     warnings: tuple[str, ...] = ()
     reuse: ReuseSection | None = None
     split: SplitSection | None = None
-    overlap: OverlapSection | None = None
+    overlap: Overlap | None = None
+    duplicates: Duplicates | None = None
     segments: SegmentsSection | None = None
     curve: CurveSection | None = None
     malicious: MaliciousSection | None = None
@@ -490,7 +469,6 @@ def compose(
             **sample_entry(holdout),
             rows_sha256=holdout.rows_sha256,
             groups=None if holdout.groups is None else len(holdout.group_sizes),
-            duplicates=holdout.duplicates,
             **_days(evidence.holdout_ages if evidence else None),
         ),
         calibrator=fit.calibrator if isinstance(fit, Record) else _calibrator(policy, calibrator),
@@ -500,7 +478,8 @@ def compose(
         warnings=warnings,
         reuse=reuse_entry(document.policy, ledger, verdict.use),
         split=None if split is None else SplitSection(**asdict(split)),
-        overlap=OverlapSection(**asdict(evidence.overlap)) if evidence and evidence.overlap else None,
+        overlap=evidence.overlap if evidence else None,
+        duplicates=evidence.duplicates if evidence else None,
         segments=_segments(evidence.segments) if evidence and evidence.segments else None,
         curve=curve_entry(curve) if curve else None,
         malicious=None if malicious is None else _malicious(malicious, (evidence and evidence.detection) or ()),

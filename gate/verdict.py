@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from gate.evidence import Evidence, Measurement, Use
     from gate.exchangeability import TailScan
     from gate.policy import Detection, DetectionTarget, Policy, Waiver
-    from gate.samples import Ages, Overlap, Resolution
+    from gate.samples import Ages, Resolution
     from gate.segments import SegmentEvidence, SegmentMeasurement
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 Grade = Literal["proven", "open", "refuted"]
 
 MOST_SEGMENTS = 50  # findings; the record counts the others
-CHANCE = 5  # standard deviations; more shared rows than this are not chance
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class NotAsked:
     """What the policy asks of a release and a check cannot ask again, and what it would need."""
 
     check: str
-    needs: Literal["fit rows", "malicious rows", "another release"]
+    needs: Literal["fit rows", "ids or fit rows", "malicious rows", "another release"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,8 @@ def _not_asked(policy: Policy, evidence: Evidence) -> Iterator[NotAsked]:
     names = ["overlap", "exchangeability", *(granularity_check(found) for found in evidence.measurements), "floor"]
     for check in names:
         yield NotAsked(check, "fit rows")
+    if evidence.duplicates is None:
+        yield NotAsked("duplicates", "ids or fit rows")
     for target in detection.targets if detection and evidence.detection is None else ():
         yield NotAsked(target.check, "malicious rows")
     for target in detection.targets if detection and detection.max_drop is not None else ():
@@ -133,10 +134,14 @@ def _is_check(evidence: Evidence) -> bool:
 
 
 def _all_findings(policy: Policy, evidence: Evidence, covered: set[str], today: date) -> Iterator[Finding]:
+    from gate.checks import duplicates, overlap  # which take pydantic; the others do without
+
     for measurement in evidence.measurements:
         yield judge_target(policy, measurement)
     if evidence.overlap is not None:
-        yield judge_overlap(policy, evidence.overlap)
+        yield _ungraded("overlap", *overlap.judge(policy.checks.overlap, evidence.overlap))
+    if evidence.duplicates is not None:
+        yield _ungraded("duplicates", *duplicates.judge(policy.checks.duplicates, evidence.duplicates))
     if evidence.tail_scan is not None:
         yield judge_exchangeability(policy, evidence.tail_scan)
     if evidence.resolution is not None:
@@ -195,34 +200,6 @@ def judge_exchangeability(policy: Policy, scan: TailScan) -> Finding:
     outcome: Outcome = "fail" if differ else "pass"
     reason, remedy = ("differ", _DRIFT_REMEDY) if differ else ("exchangeable", None)
     return _ungraded("exchangeability", outcome, check.required, reason, message, remedy)
-
-
-def judge_overlap(policy: Policy, overlap: Overlap) -> Finding:
-    """Whether more held-out rows than allowed are fit rows too, by id or by what chance would not make alike."""
-    check = policy.checks.overlap
-    chance = overlap.by == "rows" and overlap.shared <= overlap.expected + CHANCE * overlap.deviation
-    in_groups = overlap.rows_in_shared_groups or 0
-    allowed = overlap.benign * check.max_share
-    leaked = 0 if chance else overlap.copied
-    reason = "shared-rows" if leaked > allowed else "shared-groups" if in_groups > allowed else "apart"
-    message = f"{overlap.shared:,} of {overlap.benign:,} held-out rows"
-    if overlap.by == "ids":
-        message += " have the id of a fit row"
-    else:
-        message += " equal a fit row in every column read"
-        if overlap.shared and chance:
-            message += f", no more than chance makes alike (about {overlap.expected:,.0f})"
-        elif overlap.shared:
-            message += f", where chance makes about {overlap.expected:,.0f} alike"
-            message += f": at least {overlap.copied:,} or so are copies"
-    if overlap.shared_groups:
-        message += f"; {plural(overlap.shared_groups, 'group')} with {in_groups:,} held-out rows have fit rows too"
-    remedies = {
-        "shared-rows": "hold out rows that the calibrator is not fitted on: these prove nothing about rows to come",
-        "shared-groups": "keep all rows of a group on one side, as `gate run --benign --split` does",
-    }
-    remedy = remedies.get(reason)
-    return _ungraded("overlap", "fail" if remedy else "pass", check.required, reason, message, remedy)
 
 
 def judge_granularity(policy: Policy, resolution: Resolution, measured: Measurement) -> Finding:
@@ -593,13 +570,17 @@ def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
     lacking = [finding.check for finding in blocking if finding.reason == "not-measured"]
     parts += [f"{_listed(lacking)} could not be measured"] if lacking else []
     parts += ["the held-out rows have judged too often"] if any(f.reason == "exhausted" for f in blocking) else []
+    repeated = any(finding.reason == "repeated-scores" for finding in blocking)
+    parts += ["rows repeat inside one sample, so that some count more than once"] if repeated else []
     parts += ["the fit sample does not reach every target"] if any(f.check == "floor" for f in blocking) else []
     return "; ".join(parts) or "nothing was measured"
 
 
 _DATA_FAILURES = {
     "shared-rows": "held-out rows are among the fit rows",
+    "shared-scores": "most held-out rows have the scores of fit rows",
     "shared-groups": "held-out and fit rows share groups",
+    "repeated-ids": "too many rows repeat the id of another",
     "differ": "held-out and fit benign rows differ",
     "granularity": "the scores are too coarse for a target",
     "stale": "held-out rows are too old",

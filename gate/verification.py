@@ -26,6 +26,9 @@ from gate.api import libraries, rendered, warnings_of
 from gate.binomial import clopper_pearson
 from gate.calibration.calibrator import Calibrator, count_flagged, from_json
 from gate.calibration.fit import fit_sorted
+from gate.checks.duplicates import Duplicates, repeats_of
+from gate.checks.overlap import Overlap
+from gate.checks.shared import Shared
 from gate.comparison import Baseline, Change, Comparison, Counted, Sample, unpaired
 from gate.contract import Anchor, Contract
 from gate.curve import curve_of, grid
@@ -60,7 +63,7 @@ from gate.release import (
     sample_entry,
     waiver_entry,
 )
-from gate.samples import Ages, Overlap, Resolution, TieBlock, copied_rows
+from gate.samples import Ages, Resolution, TieBlock
 from gate.scores import Scores, read, split
 from gate.segments import SegmentEvidence, TargetCounts
 from gate.verdict import judge
@@ -372,7 +375,7 @@ def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -
             "holdout": held_out.unread_labels,
             "malicious": record.malicious.unread_labels if record.malicious else (),
         }
-        found = warnings_of(policy, record.fit.n, evidence, verdict, *digests, held_out.duplicates, unread)
+        found = warnings_of(policy, record.fit.n, evidence, verdict, *digests, unread)
         _refuse_differences("verdict.json.warnings", record.warnings, found)
     judged = (
         f"{record.outcome} follows from the recorded counts and policy; {plural(len(again), 'finding')} judged again"
@@ -401,6 +404,7 @@ def evidence_of(policy: Policy, thresholds: Thresholds, record: Record) -> Evide
         tail_scan=_scan(record) if fitted else None,
         use=use,
         overlap=_overlap(record) if fitted else None,
+        duplicates=_duplicates(record),
         resolution=_resolution(record) if fitted else None,
         fit_ages=_ages(record.fit.oldest, record.fit.newest) if fitted else None,
         holdout_ages=_ages(record.holdout.oldest, record.holdout.newest),
@@ -465,17 +469,44 @@ def _scan(record: Record) -> TailScan:
 
 
 def _overlap(record: Record) -> Overlap:
-    section = record.overlap
-    if section is None:
+    found = record.overlap
+    if found is None:
         raise _CheckError("the record lacks the counts of overlap", "cannot be checked")
-    _require(section.benign == record.holdout.n, "overlap.benign is not the number of held-out rows")
-    most = max(section.shared, section.rows_in_shared_groups or 0)
-    _require(most <= section.benign, "overlap has more rows than were held out")
-    copied = section.shared
-    if section.by == "rows":
-        copied = copied_rows(section.shared, section.expected, section.benign, record.fit.n)
-    _require(section.copied == copied, f"overlap.copied is {section.copied} in the record, but {copied} follows")
-    return Overlap(**section.model_dump())
+    _require(found.benign == record.holdout.n, "overlap.benign is not the number of held-out rows")
+    named = (record.data.id is None) == (found.ids is None)
+    _require(named, "overlap.ids must be counted where the rows have ids, only there")
+    columns = record.data
+    other = any(name is not None for name in (columns.group, columns.segment, columns.timestamp))
+    _require((found.rows is not None) == (other and columns.id is None), "overlap.rows are not those of these columns")
+    _require_shared(found.scores, record, record.holdout.groups)
+    if found.rows is not None:
+        _require_shared(found.rows, record, None)
+    most = max(found.ids or 0, found.rows_in_shared_groups or 0)
+    _require(most <= found.benign, "overlap has more rows than were held out")
+    return found
+
+
+def _require_shared(found: Shared, record: Record, groups: int | None) -> None:
+    """Of rows both numbers are known, of groups only how many are held out."""
+    n, fit_n = (record.holdout.n, record.fit.n) if groups is None else (groups, found.fit_n)
+    units = (found.unit == "rows") == (groups is None)
+    _require(units and (found.n, found.fit_n) == (n, fit_n), "scores are compared of other rows than the record has")
+    _require(found.shared <= n, "more scores are shared than were held out")
+    _require(1.0 in (found.fewer, found.more), "scores cannot be shared both too often and too seldom")
+
+
+def _duplicates(record: Record) -> Duplicates | None:
+    found, fitted = record.duplicates or Duplicates(), record.kind == "run"
+    named = {"fit": fitted, "holdout": True, "malicious": record.malicious is not None}
+    for name, given in named.items():
+        sample, counts = getattr(found, name), getattr(record, name)
+        counted = given and record.data.id is not None
+        _require((sample is not None) == counted, f"duplicates.{name} must be counted where rows have ids, only there")
+        same = sample is None or sample.rows - sample.repeated == counts.n
+        _require(same, f"duplicates.{name} are no counts of these rows")
+    shared = record.overlap.scores if record.overlap and fitted else None
+    _require(found.scores == shared, "duplicates.scores are others than overlap.scores")
+    return record.duplicates
 
 
 def _resolution(record: Record) -> Resolution:
@@ -539,6 +570,8 @@ def _detection(policy: Policy, thresholds: Thresholds, record: Record) -> tuple[
         "malicious must have one count at every anchor",
     )
     others = sum(source.rows - source.benign for source in section.sources)
+    repeats = record.duplicates.malicious if record.duplicates else None
+    others -= repeats.repeated if repeats else 0
     _require(others == section.n, "malicious.n is not the malicious rows of its sources")
     found, budget = [], Budget()
     for anchor, entry in zip(anchors, section.anchors, strict=True):
@@ -693,14 +726,16 @@ def _refuse_impossible(record: Record) -> None:
         _require(2 <= n <= MAX_ROWS, f"{name} must be from 2 to {MAX_ROWS:,}, got {n}")
     _require(0 < record.fit.lowest_label <= 1, "fit.lowest_label must be a rate")
     fit, holdout = (sum(source.benign for source in part.sources) for part in (record.fit, record.holdout))
+    repeats = [getattr(record.duplicates, name, None) for name in ("fit", "holdout")]
+    again, held_again = (0 if sample is None else sample.repeated for sample in repeats)
     if record.split is not None:
-        divided = fit == holdout == record.fit.n + record.holdout.n
+        divided = fit == holdout == record.fit.n + record.holdout.n + again + held_again
         _require(divided, "fit.n and holdout.n do not add up to the benign rows of their sources")
     else:
-        # A check names the sources of the release that it checks, which may have split them.
-        whole = fit == record.fit.n or (record.kind == "check" and fit > record.fit.n)
+        # A check names the sources of the release that it checks, which may have split them or counted rows once.
+        whole = fit == record.fit.n + again or (record.kind == "check" and fit > record.fit.n)
         _require(whole, "fit.n is not the benign rows of its sources")
-        _require(holdout == record.holdout.n, "holdout.n is not the benign rows of its sources")
+        _require(holdout == record.holdout.n + held_again, "holdout.n is not the benign rows of its sources")
     samples = {"fit": record.fit, "holdout": record.holdout, "malicious": record.malicious}
     for name, section in samples.items():
         if section is not None:
@@ -799,6 +834,8 @@ def _read(record: Record, policy: Policy, data: Data) -> tuple[Scores | None, Sc
 def _check_fit(fit: Scores, files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
     _refuse_differences("fit", {"n": record.fit.n, "sha256": record.fit.sha256}, {"n": len(fit), "sha256": fit.sha256})
     _refuse_other_reading("fit", record.fit, fit)
+    recorded = record.duplicates.fit if record.duplicates else None
+    _require(recorded == repeats_of(fit), "duplicates.fit counted again gives other numbers")
     again = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
     _require(again.to_json().encode() == files.get("calibrator.json"), "these scores give another calibrator.json")
     return f"{plural(len(fit), 'benign row')} with the recorded digest give calibrator.json again, bit for bit"
@@ -814,17 +851,17 @@ def _check_holdout(holdout: Scores, files: Mapping[str, bytes], record: Record, 
             "sha256": record.holdout.sha256,
             "rows_sha256": record.holdout.rows_sha256,
             "groups": record.holdout.groups,
-            "duplicates": record.holdout.duplicates,
         },
         {
             "n": len(holdout),
             "sha256": holdout.sha256,
             "rows_sha256": holdout.rows_sha256,
             "groups": groups,
-            "duplicates": holdout.duplicates,
         },
     )
     _refuse_other_reading("holdout", record.holdout, holdout)
+    recorded = record.duplicates.holdout if record.duplicates else None
+    _require(recorded == repeats_of(holdout), "duplicates.holdout counted again gives other numbers")
     counted = len(policy.targets)
     if record.kind == "run":
         for found in measure(policy, _calibrator(files), None, holdout, _use(record)).measurements:
@@ -861,8 +898,15 @@ def _check_samples(fit: Scores, holdout: Scores, record: Record, policy: Policy)
     recorded = evidence_of(policy, calibrator.thresholds, record)
     measured = measure(policy, calibrator, fit, holdout, recorded.use)
     measured = replace(measured, detection=recorded.detection, comparison=recorded.comparison)  # of other samples
+    if measured.duplicates is not None and recorded.duplicates is not None:
+        malicious = {"malicious": recorded.duplicates.malicious}
+        measured = replace(measured, duplicates=measured.duplicates.model_copy(update=malicious))
     for one, other in zip(recorded.measurements, measured.measurements, strict=True):
         _require(one == other, f"{one.check} measured again gives other numbers than the record has")
+    for name in ("overlap", "duplicates"):  # chances may differ in the last digits from machine to machine
+        stored, found = getattr(recorded, name), getattr(measured, name)
+        _refuse_differences(name, stored and stored.model_dump(), found and found.model_dump())
+        measured = replace(measured, **{name: stored})
     for part in fields(Evidence):
         same = getattr(recorded, part.name) == getattr(measured, part.name)
         _require(same, f"{part.name.replace('_', ' ')} measured again gives other numbers than the record has")

@@ -19,9 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gate.checks.overlap import refuse_identical
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.samples import refuse_both_kinds, refuse_identical
+from gate.samples import refuse_both_kinds
 from gate.scores import files, read
 
 DOMAIN = (0.0, 1.0)

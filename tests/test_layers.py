@@ -16,6 +16,7 @@ ORDER = ["errors", "streams", "storage", "contract", "sketch", "policy", "scores
 ORDER += ["binomial", "proportions", "calibration", "planning", "exchangeability"]
 ORDER += [
     "samples",
+    "checks",
     "segments",
     "detection",
     "comparison",
@@ -33,12 +34,13 @@ ORDER += [
     "__main__",
 ]
 WITHIN = {
+    "checks": ["values", "shared", "overlap", "duplicates", "__init__"],
     "scores": ["wording", "budget", "child", "formats", "files", "columns", "labels", "sample", "split", "__init__"],
     "statistics": ["floats", "__init__"],
     "calibration": ["positions", "calibrator", "fit", "__init__"],
 }
 OWNERS = {
-    "pydantic": {"policy", "release"},
+    "pydantic": {"policy", "checks", "release"},
     "pydantic_core": {"policy", "release"},
     "yaml": {"policy"},
     "pyarrow": {"scores"},

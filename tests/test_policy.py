@@ -528,6 +528,7 @@ def test_nothing_in_a_policy_can_be_changed() -> None:
         "Policy",
         "Checks",
         "Overlap",
+        "Duplicates",
         "Exchangeability",
         "Granularity",
         "Floor",

@@ -874,14 +874,6 @@ def test_the_undamaged_samples_are_read(directory: Path) -> None:
             assert values(path, labelled("ok")) == SAMPLE[SAMPLE_LABELS == "ok"].tolist()
 
 
-def test_rows_that_repeat_an_id_are_counted(tmp_path: Path) -> None:
-    """Equal scores alone say nothing: detectors give many rows the same."""
-    (tmp_path / "scores.csv").write_text("score,row\n0.1,a\n0.1,b\n0.2,a\n0.3,a\n0.1,c\n")
-    paths = [str(tmp_path / "scores.csv")]
-    assert read(paths, Columns(id="row"), (0.0, 1.0)).duplicates == 2
-    assert read(paths, Columns(), (0.0, 1.0)).duplicates is None
-
-
 def test_one_bad_row_refuses_its_file_so_that_n_counts_good_rows_only(tmp_path: Path) -> None:
     for bad in ("", "nan", "x", "1.5", "inf"):
         (tmp_path / "scores.csv").write_text("score,row\n" + "0.1,a\n" * 50 + f"{bad},b\n" + "0.2,c\n")

@@ -27,6 +27,7 @@ from gate import api, verification
 from gate import policy as policies
 from gate.api import check_release, gate_release, libraries, rendered
 from gate.calibration.calibrator import Calibrator
+from gate.checks.duplicates import Repeats
 from gate.errors import GateError
 from gate.release import Record, as_baseline, manifest_of, parse_record, read_release
 from gate.scores import read, split
@@ -57,15 +58,17 @@ checks:
 
 
 def write_scores(place: Path) -> None:
-    """Two samples in Parquet, rows named and grouped."""
+    """Two samples in Parquet, rows named and grouped; the last row of each is the first again."""
     for name, seed in (("fit", 1), ("holdout", 2)):
         values = np.random.default_rng(seed).beta(0.5, 8, 20_000)
+        values[-1] = values[0]
+        items = [i % 19_999 for i in range(len(values))]
         rows = pa.table(
             {
                 "score": values,
-                "tenant": [f"t{i % 700}" for i in range(len(values))],
-                "row": [f"{name}-{i % 19_999}" for i in range(len(values))],
-                "language": [("de", "en", "tr")[i % 7 % 3] for i in range(len(values))],
+                "tenant": [f"t{i % 700}" for i in items],
+                "row": [f"{name}-{i}" for i in items],
+                "language": [("de", "en", "tr")[i % 7 % 3] for i in items],
                 "seen": [f"2026-02-{1 + i % 28:02d}T00:00:00Z" for i in range(len(values))],
             }
         )
@@ -163,8 +166,8 @@ def test_groups_ids_and_a_ledger_are_repeated_too(tmp_path: Path) -> None:
     assert state_of(verify(made, data_of(made, "fit", "holdout"))) == "holds"
     assert state_of(verify(made, data_of(made, "holdout"))) == "holds"
     record = parse_record((made / "verdict.json").read_bytes(), "verdict.json")
-    assert record.holdout.duplicates == 1
-    assert "1 held-out row repeats the id of another, and counts again" in record.warnings
+    assert record.duplicates is not None
+    assert record.duplicates.holdout == Repeats(rows=record.holdout.n + 1, repeated=1)
 
 
 TAMPERED: dict[str, Callable[[dict[str, Any]], Any]] = {

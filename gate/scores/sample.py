@@ -73,6 +73,7 @@ class Scores:
     unread: tuple[str, ...] = ()  # columns named like labels, where it names none
     pieces: tuple[Piece, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # what lay among the files and was not read, each name with why
+    repeats: NDArray[np.int64] | None = None  # for each row left out because its id came before: where that one stands
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -81,11 +82,6 @@ class Scores:
     def rows_sha256(self) -> str | None:
         """The digest of the rows by their ids, where there are any: scores change with every release, ids do not."""
         return None if self.ids is None else digest_names(self.ids)
-
-    @cached_property
-    def duplicates(self) -> int | None:
-        """How many rows repeat the id of an earlier one; equal scores without ids say nothing."""
-        return None if self.ids is None else len(self.ids) - int(pc.count_distinct(self.ids).as_py())
 
     @cached_property
     def group_sizes(self) -> Floats:
@@ -100,11 +96,30 @@ class Scores:
     def __len__(self) -> int:
         return len(self.values)
 
+    def part(self, rows: NDArray[np.bool_]) -> Scores:
+        """The sample of these rows alone."""
+        groups, group_names = self.groups, self.group_names
+        if groups is not None:
+            kept, groups = np.unique(groups[rows], return_inverse=True)
+            groups = groups.astype(np.int64)
+            group_names = None if group_names is None else group_names.take(pa.array(kept))
+        return replace(
+            self,
+            values=self.values[rows],
+            groups=groups,
+            ids=None if self.ids is None else self.ids.filter(pa.array(rows)),
+            group_names=group_names,
+            segments=None if self.segments is None else self.segments[rows],
+            timestamps=None if self.timestamps is None else self.timestamps[rows],
+            repeats=None if self.repeats is None else (np.cumsum(rows) - 1)[self.repeats[rows[self.repeats]]],
+        )
+
     @property
     def summary(self) -> str:
         """What was read, in one line."""
-        rows = sum(source.rows for source in self.sources)
-        others = f", {rows - len(self):,} of other labels" if rows > len(self) else ""
+        rows, again = sum(source.rows for source in self.sources), 0 if self.repeats is None else len(self.repeats)
+        others = f", {rows - again - len(self):,} of other labels" if rows - again > len(self) else ""
+        others += f", {again:,} with the id of another, which count once" if again else ""
         spread = f" ({plural(len(self.pieces), 'file')} with rows)" if len(self.pieces) > len(self.sources) else ""
         labels = f"; {self.labels}" if self.labels else ""
         skipped = f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
@@ -275,7 +290,7 @@ def _join(parts: list[_Sample], sources: tuple[Source, ...], kind: Kind) -> Scor
         raise GateError(f"{names}: must hold at least 2 {kind} scores, got {len(values)}; give more {kind} rows")
     groups, group_names = number_names([part.groups for part in parts])
     segments, segment_names = number_names([part.segments for part in parts])
-    return Scores(
+    whole = Scores(
         values,
         sources,
         groups,
@@ -288,3 +303,37 @@ def _join(parts: list[_Sample], sources: tuple[Source, ...], kind: Kind) -> Scor
         labels=None if parts[0].labels is None else count_labels(part.labels for part in parts),
         unread=tuple(sorted(frozenset().union(*(part.unread for part in parts)))[:UNREAD]),
     )
+    return whole if whole.ids is None else _count_once(whole)
+
+
+def _count_once(scores: Scores) -> Scores:
+    """Rows with one id are one observation: the oldest of them stands for all."""
+    if int(pc.count_distinct(scores.ids).as_py()) == len(scores):
+        return replace(scores, repeats=np.empty(0, dtype=np.int64))
+    codes = scores.ids.dictionary_encode().indices.to_numpy()
+    times = np.zeros(len(codes), dtype=np.int64) if scores.timestamps is None else scores.timestamps
+    order = np.lexsort((times, codes))
+    kept = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # of each id
+    first = kept[codes]  # of each row
+    columns = (("score", scores.values), ("group", scores.groups), ("segment", scores.segments))
+    for name, column in columns:
+        if column is not None and (column != column[first]).any():
+            row = int(np.flatnonzero(column != column[first])[0])
+            one, other = (_shown(scores, name, place) for place in (int(first[row]), row))
+            raise GateError(
+                f"{scores.files}: must have one {name} for each id, got {show(scores.ids[row].as_py())} with {one} and "
+                f"{other}; give every row an id of its own, or each row once"
+            )
+    rows = np.zeros(len(codes), dtype=bool)
+    rows[kept] = True
+    if len(kept) < 2:
+        raise GateError(f"{scores.files}: must hold at least 2 {scores.kind} ids, got 1; give every row its own id")
+    return replace(scores.part(rows), repeats=(np.cumsum(rows) - 1)[first[~rows]])
+
+
+def _shown(scores: Scores, name: str, row: int) -> str:
+    if name == "group" and scores.groups is not None:
+        return show(scores.group_names[int(scores.groups[row])].as_py())
+    if name == "segment" and scores.segments is not None:
+        return show(scores.segment_names[int(scores.segments[row])])
+    return repr(float(scores.values[row]))

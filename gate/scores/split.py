@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,7 @@ def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, S
     else:
         fitted = _drawn(scores, fraction, seed)
         by = whole if scores.segments is None else f"{whole} within segments"
-    fit, holdout = (_part(scores, rows) for rows in (fitted, ~fitted))
+    fit, holdout = (scores.part(rows) for rows in (fitted, ~fitted))
     if min(len(fit), len(holdout)) < 2:
         raise GateError(
             f"--split: must leave at least 2 benign rows on each side, got {len(fit):,} and {len(holdout):,}; "
@@ -110,20 +110,3 @@ def match(old: Scores, new: Scores) -> tuple[Floats, Floats, NDArray[np.int64]]:
     if len(rows) == 0:
         raise GateError(f"{old.files}: must have scored rows of the new release too, got no id in common with them")
     return old.values[there[rows]], new.values[rows], rows
-
-
-def _part(scores: Scores, rows: NDArray[np.bool_]) -> Scores:
-    groups, group_names = scores.groups, scores.group_names
-    if groups is not None:
-        kept, groups = np.unique(groups[rows], return_inverse=True)
-        groups = groups.astype(np.int64)
-        group_names = None if group_names is None else group_names.take(pa.array(kept))
-    return replace(
-        scores,
-        values=scores.values[rows],
-        groups=groups,
-        ids=None if scores.ids is None else scores.ids.filter(pa.array(rows)),
-        group_names=group_names,
-        segments=None if scores.segments is None else scores.segments[rows],
-        timestamps=None if scores.timestamps is None else scores.timestamps[rows],
-    )

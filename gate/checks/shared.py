@@ -1,0 +1,250 @@
+"""Scores that two samples share: how many, and how many a random division of the same rows would leave shared.
+
+A value that c of all rows have is on both sides unless chance puts all c on one. Copies of fit rows among the held-out
+ones leave more values shared than that, copies inside one sample fewer. The division is taken as random among rows of
+neighbouring scores only, so that samples which differ in where their scores lie, but not row by row, show neither.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gate.checks.values import Count, Rate, Section, Size
+from gate.contract import Floats
+from gate.statistics.floats import ordinal
+
+if TYPE_CHECKING:
+    from gate.scores import Scores
+
+Ints = NDArray[np.int64]
+
+LEVEL = 1e-6  # sound samples share so many, or so few, scores at most so often
+STRATA = 256
+LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 18  # of each sample, looked at together
+LEAST_VALUES = 64  # in a stratum: fewer might all be copies, and then look like rows that only one side has
+FINE_BITS = 29  # of a float64 that a float32 does not have
+MARGIN = 16  # floats; half-way points between two float32 are common scores, and those next to them are near too
+
+
+class Shared(Section):
+    """Scores that rows on both sides have, and what chance says of so many.
+
+    unit            what was divided: rows, or groups, each by its highest score
+    n, fit_n        how many are held out and fitted on
+    shared          distinct scores that held-out and fit ones have
+    expected        how many a random division shares on average
+    fewer, more     bounds of the chance that it shares so few, or so many
+    repeats         how many rows repeat another of their own sample beyond what is tied by nature, about
+    """
+
+    unit: Literal["rows", "groups"]
+    n: Count
+    fit_n: Count
+    shared: Count
+    expected: Size
+    fewer: Rate
+    more: Rate
+    repeats: Size
+
+    @property
+    def copied(self) -> int:
+        """How many held-out rows are copies of fit rows, at least; none where chance shares so many.
+
+        A copy always stands on both sides, a pair that is alike by chance 2 q (1 - q) of the time: so much of each
+        copy exceeds what is expected.
+        """
+        if self.more > LEVEL:
+            return 0
+        q = self.n / (self.n + self.fit_n)
+        return min(self.shared, round((self.shared - self.expected) / (1 - 2 * q * (1 - q))))
+
+    @property
+    def repeated(self) -> int:
+        """How many rows repeat another of their own sample, about; none where chance shares so few."""
+        return round(self.repeats) if self.fewer <= LEVEL else 0
+
+
+class Stratum(NamedTuple):
+    """Neighbouring rows: `values` of each of the sizes, two or more, and n held out of all."""
+
+    sizes: Ints
+    values: Ints
+    n: int
+    total: int
+
+
+def compare_scores(fit: Scores, holdout: Scores) -> Shared:
+    """The scores that both samples have, near ones included: equal as float32, or a few floats apart."""
+    if fit.groups is None or holdout.groups is None:
+        return _compare("rows", fit.ordered, holdout.ordered)
+    return _compare("groups", _highest_of_groups(fit), _highest_of_groups(holdout))
+
+
+def compare_keys(fit: Ints, holdout: Ints, fit_n: int, n: int) -> Shared:
+    """The same for rows known by a number each, in rising order; those left out are like no other row."""
+    pieces = list(_pieces(fit, holdout, lambda keys: keys, MOST_ROWS))
+    found = sum(piece.shared for piece in pieces), sum(piece.apart for piece in pieces)
+    strata = [_together(pieces)._replace(n=n, total=n + fit_n)] if pieces else []
+    return _assess("rows", *found, strata, n, fit_n)
+
+
+def near_cells(values: Floats) -> Ints:
+    """The float32 nearest to each score, as a number, but as precise for tiny and huge ones."""
+    return (ordinal(values) + ((1 << (FINE_BITS - 1)) + MARGIN)) >> FINE_BITS
+
+
+def _highest_of_groups(scores: Scores) -> Floats:
+    """One row of each group: rows of one group stay together, so groups are what chance divides."""
+    assert scores.groups is not None
+    highest = np.full(len(scores.group_sizes), -np.inf)
+    np.maximum.at(highest, scores.groups, scores.values)
+    return np.sort(highest) + 0.0
+
+
+def _compare(unit: Literal["rows", "groups"], fit: Floats, holdout: Floats) -> Shared:
+    total = len(fit) + len(holdout)
+    shared, apart, strata, open_, values = 0, 0, [], [], 0
+    for piece in _pieces(fit, holdout, near_cells, min(max(total // STRATA, LEAST_ROWS), MOST_ROWS)):
+        shared, apart = shared + piece.shared, apart + piece.apart
+        open_.append(piece)
+        values += piece.values
+        if values >= LEAST_VALUES:
+            strata.append(_together(open_))
+            open_, values = [], 0
+    strata += [_together(open_)] if open_ else []
+    return _assess(unit, shared, apart, strata, len(holdout), len(fit))
+
+
+class _Piece(NamedTuple):
+    """Neighbouring rows: how many have each value that more than one has, and how many values there are.
+
+    So many values are `shared`, and so many rows, less one for each value, are `apart`: tied on one side only.
+    """
+
+    sizes: Ints
+    values: int
+    shared: int
+    apart: int
+    n: int
+    total: int
+
+
+def _together(pieces: list[_Piece]) -> Stratum:
+    sizes, values = np.unique(np.concatenate([piece.sizes for piece in pieces]), return_counts=True)
+    return Stratum(sizes, values, sum(piece.n for piece in pieces), sum(piece.total for piece in pieces))
+
+
+def _pieces(fit: Any, holdout: Any, cells_of: Callable[[Any], Ints], rows: int) -> Iterator[_Piece]:
+    """Both samples in rising order, so many rows of each at a time, and no value in two pieces.
+
+    The last value of a piece is counted by where it ends, since it may have more rows than a piece.
+    """
+    samples, places = (fit, holdout), [0, 0]
+    while places[0] < len(fit) or places[1] < len(holdout):
+        heads = [cells_of(sample[place : place + rows]) for sample, place in zip(samples, places, strict=True)]
+        parts = list(zip(samples, places, heads, strict=True))
+        ends = [int(head[-1]) for sample, place, head in parts if place + rows < len(sample)]
+        last = min(ends) if ends else max(int(head[-1]) for head in heads if len(head))
+        below = [int(np.searchsorted(head, last)) for head in heads]
+        cut = [_end_of(last, sample, place, cells_of) for sample, place, _ in parts]
+        of_last = [end - place - before for end, place, before in zip(cut, places, below, strict=True)]
+        merged = np.concatenate([heads[0][: below[0]] << 1, (heads[1][: below[1]] << 1) | 1])
+        merged.sort(kind="stable")  # of two rising runs: a merge
+        same = np.zeros(len(merged) + 1, dtype=np.int8)
+        np.less(merged[1:] ^ merged[:-1], 2, out=same[1:-1], casting="unsafe")
+        edges = np.flatnonzero(np.diff(same)).reshape(-1, 2)
+        held = np.concatenate([[0], np.cumsum(merged & 1)])
+        sizes, held = edges[:, 1] - edges[:, 0] + 1, held[edges[:, 1] + 1] - held[edges[:, 0]]
+        n, total = cut[1] - places[1], sum(cut) - sum(places)
+        values = total - sum(of_last) - int(sizes.sum()) + len(sizes) + 1
+        if sum(of_last) > 1:
+            sizes, held = np.append(sizes, sum(of_last)), np.append(held, of_last[1])
+        split = (held > 0) & (held < sizes)
+        yield _Piece(sizes, values, int(split.sum()), int((sizes - 1)[~split].sum()), n, total)
+        places = cut
+
+
+def _end_of(cell: int, sample: Any, place: int, cells_of: Callable[[Any], Ints]) -> int:
+    return bisect_right(range(len(sample)), cell, lo=place, key=lambda i: int(cells_of(sample[i : i + 1])[0]))
+
+
+def _assess(
+    unit: Literal["rows", "groups"], shared: int, apart: int, strata: list[Stratum], n: int, fit_n: int
+) -> Shared:
+    """Hold what is shared against a random division in every stratum.
+
+    Chernoff's bound: P(S <= s) <= exp(-t s) E exp(t S) for every t < 0, and P(S >= s) likewise for t > 0, with each
+    value divided by itself. That the number of held-out rows is fixed makes S vary less.
+    """
+    divided = [stratum for stratum in strata if len(stratum.sizes) and 0 < stratum.n < stratum.total]
+    parts = [_chances_of(stratum) for stratum in divided]
+    sizes, values, on_both, loss = (np.concatenate([part[i] for part in parts] or [np.empty(0)]) for i in range(4))
+    expected = math.fsum(values * on_both)
+    with np.errstate(divide="ignore"):
+        logs = np.log1p(-on_both), np.log(on_both)
+
+    def log_bound(t: float) -> float:
+        return -t * shared + float(values @ np.logaddexp(logs[0], logs[1] + t))
+
+    least = min(0.0, _least(log_bound, -1.0 if shared < expected else 1.0)) if expected > 0 else 0.0
+    chance = math.exp(least) if least > -690 else 0.0
+    q, single = n / (n + fit_n), n + fit_n - sum(int(stratum.sizes @ stratum.values) for stratum in strata)
+    lost = (math.fsum(values * loss) + single * 2 * q * (1 - q)) / (n + fit_n)
+    tied = sum(int((stratum.sizes - 1) @ stratum.values) for stratum in strata)
+    few_copies = min(max(expected - shared, 0.0) / lost, tied) if lost > 0 else 0.0
+    many_copies = apart - math.fsum(values * (sizes - 1) * (1 - on_both))
+    return Shared(
+        unit=unit,
+        n=n,
+        fit_n=fit_n,
+        shared=shared,
+        expected=expected,
+        fewer=chance if shared < expected else 1.0,
+        more=1.0 if shared < expected else chance,
+        repeats=max(few_copies, many_copies),
+    )
+
+
+def _chances_of(stratum: Stratum) -> tuple[Floats, Floats, Floats, Floats]:
+    """Each size c, how many values have it, the chance that one is on both sides, and what repeats would take from it.
+
+    A row that repeats one of c others stays with it: they are divided as c rows are, but taken for c + 1.
+    """
+    sizes, values, n, total = stratum
+    q = n / total
+    whole, none = _all_of(sizes, n, total), _all_of(sizes, total - n, total)
+    on_both = np.clip(1 - whole - none, 0.0, 1.0)
+    loss = sizes * (whole * (1 - q) + none * q)
+    return sizes.astype(np.float64), values.astype(np.float64), on_both, loss
+
+
+def _all_of(sizes: Ints, n: int, total: int) -> Floats:
+    """The chance that all rows of a value are among n of all."""
+    longest = min(int(sizes.max()), n, math.ceil(-700 / math.log(n / total)) + 1)  # beyond, there is none
+    drawn = np.arange(longest)
+    logs = np.concatenate([[0.0], np.cumsum(np.log((n - drawn) / (total - drawn)))])
+    return np.where(sizes <= longest, np.exp(logs[np.minimum(sizes, longest)]), 0.0)
+
+
+def _least(value: Callable[[float], float], sign: float) -> float:
+    """The least value at sign * exp(x), which falls and then rises with x: by the golden section."""
+    golden = (math.sqrt(5) - 1) / 2
+    low, high = math.log(1e-9), math.log(50.0)
+    x, y = high - golden * (high - low), low + golden * (high - low)
+    at_x, at_y = value(sign * math.exp(x)), value(sign * math.exp(y))
+    for _ in range(50):
+        if at_x < at_y:
+            high, y, at_y = y, x, at_x
+            x = high - golden * (high - low)
+            at_x = value(sign * math.exp(x))
+        else:
+            low, x, at_x = x, y, at_y
+            y = low + golden * (high - low)
+            at_y = value(sign * math.exp(y))
+    return min(at_x, at_y)

@@ -1,0 +1,313 @@
+"""The duplicates check: no row counts twice, with ids by these, without them by what a random division would share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import commands
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gate
+from gate import policy as policies
+from gate.checks.duplicates import Duplicates, Repeats, judge, measure
+from gate.checks.shared import compare_scores
+from gate.errors import GateError
+from gate.policy import Columns
+from gate.policy import Duplicates as Settings
+from gate.scores import Scores, from_object, read, split
+from gate.verification import Data, state_of, verify
+
+DOMAIN = (0.0, 1.0)
+IDS = Columns(id="row")
+
+
+def found_in(fit: np.ndarray, holdout: np.ndarray) -> Duplicates:
+    fitted, held_out = Scores(fit), Scores(holdout)
+    found = measure(fitted, held_out, None, compare_scores(fitted, held_out))
+    assert found is not None
+    return found
+
+
+def rows(scores: Any, names: Any, **columns: Any) -> pa.Table:
+    return pa.table({"score": scores, "row": names, **columns})
+
+
+# --- with ids -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 30), min_size=2, max_size=60), st.permutations(range(60)))
+def test_rows_with_one_id_are_one_observation(items: list[int], order: list[int]) -> None:
+    """Whatever the order of rows, and however often each comes."""
+    shuffled = [items[i] for i in order if i < len(items)]
+    if len({*items}) < 2:
+        return
+    samples = [
+        from_object(
+            rows([i / 100 for i in part], [f"r{i}" for i in part], group=[f"g{i % 4}" for i in part]),
+            "x",
+            Columns(id="row", group="group"),
+            DOMAIN,
+        )
+        for part in (items, shuffled, sorted({*items}))
+    ]
+    for scores in samples:
+        assert len(scores) == len({*items}) == len(scores.ids)
+        assert (scores.sha256, scores.rows_sha256) == (samples[-1].sha256, samples[-1].rows_sha256)
+        assert np.array_equal(scores.group_sizes, samples[-1].group_sizes)
+    assert measure(None, samples[0], None, None) == Duplicates(
+        holdout=Repeats(rows=len(items), repeated=len(items) - len({*items}))
+    )
+
+
+def test_the_oldest_of_repeated_rows_stands_for_all() -> None:
+    times = ["2026-03-02", "2026-03-01", "2026-03-04", "2026-03-03"]
+    table = rows([0.1, 0.1, 0.2, 0.3], ["a", "a", "b", "c"], seen=times)
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+        scores = from_object(table.take(order), "x", Columns(id="row", timestamp="seen"), DOMAIN)
+        seen = dict(zip(scores.ids.to_pylist(), scores.timestamps, strict=True))
+        days = {name: str(np.datetime64(int(moment), "us"))[:10] for name, moment in seen.items()}
+        assert days == {"a": "2026-03-01", "b": "2026-03-04", "c": "2026-03-03"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({}, "must have one score for each id, got 'b' with 0.2 and 0.25; give every row an id of its own"),
+        ({"group": ["x", "y", "x", "z"]}, "must have one group for each id, got 'b' with 'y' and 'z'; give"),
+        ({"segment": ["x", "y", "x", "z"]}, "must have one segment for each id, got 'b' with 'y' and 'z'; give"),
+    ],
+)
+def test_one_id_with_differing_values_is_an_error(columns: dict[str, list[str]], message: str) -> None:
+    last = 0.2 if columns else np.float64(0.25)
+    named = Columns(id="row", **{name: name for name in columns})
+    with pytest.raises(GateError) as refused:
+        from_object(rows([0.1, 0.2, 0.3, last], ["a", "b", "c", "b"], **columns), "x", named, DOMAIN)
+    assert str(refused.value).startswith(f"x: {message}")
+
+
+def test_an_id_for_all_rows_is_an_error() -> None:
+    with pytest.raises(GateError, match="x: must hold at least 2 benign ids, got 1; give every row its own id"):
+        from_object(rows([0.1, 0.1, 0.1], ["a", "a", "a"]), "x", IDS, DOMAIN)
+
+
+def test_a_split_divides_items_and_their_repeats() -> None:
+    rng = np.random.default_rng(1)
+    items = rng.integers(0, 500, 2_000)
+    scores = from_object(rows(items / 500, [f"r{i}" for i in items]), "x", IDS, DOMAIN)
+    fit, holdout, _ = split(scores, 0.4, 7)
+    for part in (fit, holdout):
+        ids = part.ids.to_pylist()
+        assert part.repeats is not None
+        repeated = {name: int((items == int(name[1:])).sum()) - 1 for name in ids}
+        assert len(part.repeats) == sum(repeated.values())
+        assert np.bincount(part.repeats, minlength=len(ids)).tolist() == [repeated[name] for name in ids]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 10**6), st.integers(0, 2_000), st.sampled_from(["0", "0.0001", "0.001", "0.5%"]))
+def test_more_repeats_than_allowed_fail(n: int, repeated: int, share: str) -> None:
+    settings_ = Settings.model_validate({"max_share": share})
+    for sample in ("fit", "holdout", "malicious"):
+        found = Duplicates(**{sample: Repeats(rows=n + repeated, repeated=repeated)})
+        judged = judge(settings_, found)
+        assert (judged.outcome == "fail") == (repeated > settings_.max_share * (n + repeated))
+        assert judged.reason == ("repeated-ids" if judged.outcome == "fail" else "once")
+
+
+# --- without ids ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("digits", [4, 5, 6, 17])
+@pytest.mark.parametrize(("distinct", "times"), [(1_000, 120), (60_000, 2), (100, 1_200), (10, 12_000)])
+@pytest.mark.parametrize("side", ["holdout", "fit", "both"])
+def test_a_tiled_sample_is_inconclusive(side: str, distinct: int, times: int, digits: int) -> None:
+    rng = np.random.default_rng(distinct)
+
+    def drawn(tiled: bool) -> np.ndarray:
+        values = np.round(rng.beta(0.5, 8, distinct if tiled else distinct * times), digits)
+        return np.tile(values, times) if tiled else values
+
+    if digits <= 5 and (distinct == 60_000 or (distinct, side) == (10, "both")):
+        return  # where most scores are tied by nature, pairs more or less do not show
+    found = found_in(drawn(side != "holdout"), drawn(side != "fit"))
+    judged = judge(Settings(), found)
+    assert (judged.outcome, judged.required, judged.reason) == ("inconclusive", True, "repeated-scores")
+    assert judged.remedy is not None
+    assert "data.id" in judged.remedy
+    assert "data.group" in judged.remedy
+
+
+def test_the_repeats_are_about_as_many_as_there_are() -> None:
+    rng = np.random.default_rng(5)
+    for repeated in (300, 3_000, 20_000):
+        fit, holdout = rng.beta(0.5, 8, 60_000), rng.beta(0.5, 8, 100_000)
+        holdout[:repeated] = holdout[-repeated:]
+        scores = found_in(fit, holdout).scores
+        assert scores is not None
+        assert scores.repeated == pytest.approx(repeated, rel=0.25)
+
+
+def test_few_repeats_are_let_pass_and_more_are_not() -> None:
+    rng = np.random.default_rng(6)
+    for repeated, outcome in ((0, "pass"), (60, "pass"), (400, "inconclusive")):
+        fit, holdout = rng.beta(0.5, 8, 100_000), rng.beta(0.5, 8, 100_000)
+        holdout[:repeated] = holdout[-repeated:] if repeated else holdout[:0]
+        assert judge(Settings(), found_in(fit, holdout)).outcome == outcome
+
+
+BAD = "version: 1\nname: x\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
+
+
+def test_no_bad_release_passes_because_its_rows_are_tiled() -> None:
+    """A true rate at the edge of the tolerance: as one row in 40 may pass, of copies every tenth would."""
+    rng = np.random.default_rng(7)
+    policy = policies.parse(BAD, "p")
+    counted = passed = 0
+    for _ in range(100):
+        fit = rng.uniform(size=20_000)
+        base = np.where(rng.random(1_000) < 0.015, rng.uniform(0.99, 1, 1_000), rng.uniform(0, 0.99, 1_000))
+        verdict = gate.evaluate(gate.fit(fit, policy=policy), np.tile(base, 20), fit=fit, policy=policy)
+        counted += next(finding for finding in verdict.findings if finding.check == "fpr@0.01").outcome == "pass"
+        passed += verdict.outcome == "pass"
+    assert counted > 5, "the copies would have passed"
+    assert passed == 0
+
+
+@pytest.mark.parametrize("copies", [1, 5])
+def test_rows_may_repeat_within_groups_but_groups_may_not(copies: int) -> None:
+    """What a group says again and again is one cluster; the same group under new names is not."""
+    rng = np.random.default_rng(8)
+    columns = Columns(group="user")
+    tables = []
+    for side in ("fit", "holdout"):
+        users = rng.integers(0, 3_000, 30_000)
+        said = rng.beta(0.5, 8, 40_000)[users * 13 + rng.integers(0, 10, len(users))]  # each user repeats ten things
+        tables.append(pa.table({"score": said, "user": [f"{side} {user}" for user in users]}))
+    fit, holdout = (from_object(table, "x", columns, DOMAIN) for table in tables)
+    if copies > 1:
+        renamed = [[f"{i} {user}" for user in tables[1]["user"].to_pylist()] for i in range(copies)]
+        tiled = pa.concat_tables([tables[1].set_column(1, "user", pa.array(names)) for names in renamed])
+        holdout = from_object(tiled, "x", columns, DOMAIN)
+    found = measure(fit, holdout, None, compare_scores(fit, holdout))
+    assert found is not None
+    assert judge(Settings(), found).outcome == ("inconclusive" if copies > 1 else "pass")
+
+
+def test_under_ids_of_their_own_only_most_rows_block() -> None:
+    rng = np.random.default_rng(9)
+    n = 20_000
+    for share, blocks in ((0.2, False), (1.0, True)):
+        base = rng.beta(0.5, 8, n)
+        again = base[: int(share * n)]
+        held = np.concatenate([base, *[again] * (4 if blocks else 1)])
+        tables = (("f", rng.beta(0.5, 8, n)), ("h", held))
+        fit, holdout = (from_object(rows(v, [f"{s}{i}" for i in range(len(v))]), "x", IDS, DOMAIN) for s, v in tables)
+        found = measure(fit, holdout, None, compare_scores(fit, holdout))
+        assert found is not None
+        judged = judge(Settings(), found)
+        assert (judged.outcome, judged.required) == ("inconclusive", blocks)
+
+
+# --- as a user sees them ----------------------------------------------------------------------------------
+
+POLICY = """\
+version: 1
+name: x
+targets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]
+data: {id: row, label: label}
+checks: {detection: {targets: [{fpr: 1%, min_tpr: 0.5}]}}
+"""
+
+
+def write_samples(place: Path, repeated: int) -> None:
+    """Fit, held-out and malicious rows, the last of which repeat the first."""
+    rng = np.random.default_rng(10)
+    for name, n in (("fit", 20_000), ("holdout", 20_000), ("malicious", 4_000)):
+        malicious = name == "malicious"
+        values = rng.beta(5 if malicious else 0.5, 3 if malicious else 8, n)
+        items = np.concatenate([np.arange(n), np.arange(repeated)])
+        labels = np.full(len(items), int(malicious))
+        table = rows(values[items], [f"{name}-{i}" for i in items], label=labels)
+        pa.parquet.write_table(table, place / f"{name}.parquet")
+    (place / "p.yaml").write_text(POLICY)
+
+
+ARGUMENTS = ("run", "--policy", "p.yaml", "--fit", "fit.parquet", "--holdout", "holdout.parquet")
+
+
+@pytest.mark.parametrize(("repeated", "code"), [(0, 0), (4, 0), (1_000, 1)])
+def test_repeats_count_once_in_every_number_of_the_record(tmp_path: Path, repeated: int, code: int) -> None:
+    records = []
+    for again in (0, repeated):
+        write_samples(tmp_path, again)
+        result = commands.gate(
+            *ARGUMENTS, "--malicious", "malicious.parquet", "--release", "v1", "--force", "--json", cwd=tmp_path
+        )
+        assert result.returncode == (code if again else 0), result.stderr
+        records.append(json.loads(result.stdout))
+    assert "which count once" in result.stderr if repeated else True
+    counted = [f for f in records[1]["findings"] if f["check"] != "duplicates"]
+    assert counted == [f for f in records[0]["findings"] if f["check"] != "duplicates"]
+    for part in ("curve", "overlap", "exchangeability"):
+        assert records[0][part] == records[1][part]
+    for part in ("fit", "holdout", "malicious"):
+        assert records[0][part]["n"] == records[1][part]["n"]
+        assert records[1]["duplicates"][part]["repeated"] == repeated
+    finding = next(f for f in records[1]["findings"] if f["check"] == "duplicates")
+    assert (finding["outcome"], finding["required"]) == ("fail" if code else "pass", True)
+    data = Data(**{name: (str(tmp_path / f"{name}.parquet"),) for name in ("fit", "holdout")})
+    release = next((tmp_path / "releases").iterdir())
+    checks = verify(release, data)
+    assert state_of(checks) == "holds", checks
+
+
+def test_a_check_counts_ids_and_asks_nothing_else(tmp_path: Path) -> None:
+    write_samples(tmp_path, 4)
+    arguments = (*ARGUMENTS, "--malicious", "malicious.parquet", "--release", "v1")
+    assert commands.gate(*arguments, cwd=tmp_path).returncode == 0
+    release = str(next((tmp_path / "releases").iterdir()))
+    write_samples(tmp_path, 900)
+    checked = ("check", release, "--holdout", "holdout.parquet", "--json", "--dry-run")
+    result = commands.gate(*checked, "--policy", "p.yaml", "--malicious", "malicious.parquet", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
+    record = json.loads(result.stdout)
+    assert record["duplicates"]["scores"] is None
+    assert record["reason"] == "too many rows repeat the id of another"
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(POLICY.replace("id: row, ", "").partition("checks:")[0])
+    result = commands.gate(*checked, "--policy", "plain.yaml", cwd=tmp_path)
+    record = json.loads(result.stdout)
+    assert "duplicates" not in {finding["check"] for finding in record["findings"]}
+    assert {"check": "duplicates", "needs": "ids or fit rows"} in record["not_asked"]
+
+
+def test_one_id_with_two_scores_is_one_line_and_no_verdict(tmp_path: Path) -> None:
+    write_samples(tmp_path, 1)
+    table = pa.parquet.read_table(tmp_path / "holdout.parquet")
+    scores = table["score"].to_numpy().copy()
+    scores[-1] = 0.75
+    pa.parquet.write_table(table.set_column(0, "score", pa.array(scores)), tmp_path / "holdout.parquet")
+    result = commands.gate(*ARGUMENTS, "--release", "v1", "--dry-run", cwd=tmp_path)
+    assert result.returncode == 2
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith(
+        f"gate: holdout.parquet: must have one score for each id, got 'holdout-0' with {float(scores[0])!r}"
+    )
+    assert " and 0.75; give every row an id of its own" in line
+
+
+def test_files_of_one_sample_are_told_apart_by_ids(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pa.parquet.write_table(rows([0.1, 0.2, 0.3], ["x", "y", name]), tmp_path / f"{name}.parquet")
+    scores = read([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], IDS, DOMAIN)
+    assert sorted(scores.ids.to_pylist()) == ["a", "b", "x", "y"]
+    assert scores.repeats is not None
+    assert len(scores.repeats) == 2
