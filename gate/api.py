@@ -43,7 +43,7 @@ from gate.comparison import Baseline, compare, scored
 from gate.curve import trace
 from gate.detection import detect
 from gate.errors import GateError
-from gate.evidence import Evidence, measure
+from gate.evidence import Evidence, measure, measure_direction
 from gate.planning import warnings
 from gate.policy import Document, Policy
 from gate.release import Record, StoredRelease, as_baseline, compose, read_calibrator, read_release, stamp, write
@@ -281,7 +281,12 @@ def _judged(
         question = ledgers.question_of(artifact, document.sha256, policy.data.model_dump())
         use = ledgers.claim(ledger, ledgers.rows_of(holdout), question, release, stamp(created))
     evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use, malicious)
-    evidence = replace(evidence, detection=detection, comparison=comparison, first_release=first_release)
+    direction = None
+    if detection is not None:
+        direction = measure_direction(calibrator, holdout, detection, policy.alpha(use.number if use else 1))
+    evidence = replace(
+        evidence, detection=detection, direction=direction, comparison=comparison, first_release=first_release
+    )
     verdict = judge(policy, evidence, judged_on)
     record = compose(
         release=release,

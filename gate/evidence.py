@@ -18,10 +18,11 @@ from gate.binomial import (
 from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.checks import duplicates, overlap
+from gate.checks.direction import Direction, Flagged
 from gate.checks.duplicates import Duplicates
 from gate.checks.overlap import Overlap
 from gate.comparison import Comparison
-from gate.detection import Detected
+from gate.detection import Detected, effective_n
 from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of
 from gate.policy import Policy, Target
@@ -108,6 +109,7 @@ class Evidence:
     holdout_ages: Ages | None = None
     segments: SegmentEvidence | None = None
     detection: tuple[Detected, ...] | None = None
+    direction: Direction | None = None
     comparison: Comparison | None = None
     first_release: bool = False
     duplicates: Duplicates | None = None
@@ -185,6 +187,27 @@ def measure(
         segments.measure(policy, calibrator, holdout, alpha),
         duplicates=duplicates.measure(fit, holdout, malicious, shared.scores if shared else None),
     )
+
+
+def measure_direction(
+    calibrator: Calibrator, holdout: Scores, detection: tuple[Detected, ...], alpha: Fraction
+) -> Direction:
+    """The benign rows at every anchor beside the malicious ones."""
+    anchors = []
+    for found in detection:
+        threshold = calibrator.thresholds[found.anchor.fpr]
+        anchors.append(
+            Flagged(
+                fpr=float(found.anchor.fpr),
+                true_positives=found.true_positives,
+                malicious=found.malicious,
+                malicious_worth=found.effective_n,
+                false_positives=count_flagged(holdout.ordered, threshold),
+                benign=len(holdout),
+                benign_worth=effective_n(holdout, threshold, float(alpha)),
+            )
+        )
+    return Direction(anchors=tuple(anchors))
 
 
 def by_rate(policy: Policy) -> list[Target]:

@@ -357,6 +357,12 @@ class Detection(_Frozen):
         return value
 
 
+class Direction(_Frozen):
+    """Whether malicious rows (`--malicious`) are flagged at least as often as benign ones."""
+
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+
 class Overlap(_Frozen):
     """Whether held-out rows are among the fit rows: then they are not held out."""
 
@@ -431,6 +437,7 @@ class Checks(_Frozen):
     duplicates: Duplicates = Duplicates()
     exchangeability: Exchangeability = Exchangeability()
     detection: Detection | None = Field(default=None, description="null: malicious scores are shown and not judged")
+    direction: Direction = Direction()
     granularity: Granularity = Granularity()
     floor: Floor = Floor()
     freshness: Freshness | None = Field(default=None, description="null: the age of rows does not matter")
@@ -843,6 +850,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "exchangeability": Exchangeability,
     "detection": Detection,
     "detection.targets": DetectionTarget,
+    "direction": Direction,
     "granularity": Granularity,
     "floor": Floor,
     "freshness": Freshness,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from gate.checks.direction import Direction
 from gate.checks.duplicates import Duplicates
 from gate.checks.overlap import Overlap
 from gate.checks.values import Count, Outcome, Rate, Section, Size
@@ -412,6 +413,7 @@ class Record(Section):
     segments: SegmentsSection | None = None
     curve: CurveSection | None = None
     malicious: MaliciousSection | None = None
+    direction: Direction | None = None
     baseline: BaselineSection | None = None
     first_release: bool = False
     exchangeability: ExchangeabilitySection | None = None
@@ -483,6 +485,7 @@ def compose(
         segments=_segments(evidence.segments) if evidence and evidence.segments else None,
         curve=curve_entry(curve) if curve else None,
         malicious=None if malicious is None else _malicious(malicious, (evidence and evidence.detection) or ()),
+        direction=evidence.direction if evidence else None,
         baseline=baseline_section(evidence.comparison) if evidence and evidence.comparison else None,
         first_release=bool(evidence and evidence.first_release),
         exchangeability=ExchangeabilitySection(counts=scan.counts) if scan else None,

@@ -25,6 +25,7 @@ Outcome = Literal["pass", "fail", "inconclusive"]
 Grade = Literal["proven", "open", "refuted"]
 
 MOST_SEGMENTS = 50  # findings; the record counts the others
+NOT_JUDGED = "without malicious rows, detection was not judged"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def judge(policy: Policy, evidence: Evidence, today: date) -> Verdict:
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
     uses = tuple(_waiver_use(waiver, findings, today) for waiver in policy.waivers)
     not_asked = tuple(_not_asked(policy, evidence))
-    return Verdict(outcome, _whole_reason(outcome, findings), findings, uses, evidence.use, not_asked)
+    unseen = f"; {NOT_JUDGED}" if outcome == "pass" and evidence.detection is None else ""
+    return Verdict(outcome, _whole_reason(outcome, findings) + unseen, findings, uses, evidence.use, not_asked)
 
 
 def _not_asked(policy: Policy, evidence: Evidence) -> Iterator[NotAsked]:
@@ -102,6 +104,8 @@ def _not_asked(policy: Policy, evidence: Evidence) -> Iterator[NotAsked]:
         yield NotAsked(check, "fit rows")
     if evidence.duplicates is None:
         yield NotAsked("duplicates", "ids or fit rows")
+    if evidence.direction is None:
+        yield NotAsked("direction", "malicious rows")
     for target in detection.targets if detection and evidence.detection is None else ():
         yield NotAsked(target.check, "malicious rows")
     for target in detection.targets if detection and detection.max_drop is not None else ():
@@ -114,6 +118,7 @@ def _not_measured(policy: Policy, evidence: Evidence, found: set[str]) -> Iterat
     asked: dict[str, tuple[bool, str]] = {target.check: (target.required, "held-out rows") for target in policy.targets}
     if any((evidence.overlap, evidence.tail_scan, evidence.resolution)):  # there are fit rows
         asked["overlap"] = (checks.overlap.required, "fit rows")
+        asked["duplicates"] = (checks.duplicates.required, "fit rows")
         asked["exchangeability"] = (checks.exchangeability.required, "fit rows")
         asked["floor"] = (checks.floor.required, "fit rows")
     if checks.freshness is not None:
@@ -155,6 +160,11 @@ def _all_findings(policy: Policy, evidence: Evidence, covered: set[str], today: 
     if policy.checks.detection is not None and not (_is_check(evidence) and evidence.detection is None):
         for target in policy.checks.detection.targets:
             yield judge_detection(policy.rule, policy.checks.detection, target, evidence.detection)
+    if evidence.direction is not None:
+        from gate.checks import direction  # which takes pydantic and scipy; judging the rest does without
+
+        alpha = policy.alpha(evidence.use.number if evidence.use else 1)
+        yield _ungraded("direction", *direction.judge(policy.checks.direction, alpha, evidence.direction))
     if evidence.comparison is not None:
         yield judge_baseline(policy, evidence.comparison)
         yield from judge_drops(policy, evidence.comparison, evidence.detection is not None)
@@ -577,6 +587,7 @@ def _overall_reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
 
 
 _DATA_FAILURES = {
+    "reversed": "malicious rows are flagged less often than benign ones",
     "shared-rows": "held-out rows are among the fit rows",
     "shared-scores": "most held-out rows have the scores of fit rows",
     "shared-groups": "held-out and fit rows share groups",

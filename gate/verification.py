@@ -26,13 +26,14 @@ from gate.api import libraries, rendered, warnings_of
 from gate.binomial import clopper_pearson
 from gate.calibration.calibrator import Calibrator, count_flagged, from_json
 from gate.calibration.fit import fit_sorted
+from gate.checks.direction import Direction, Flagged
 from gate.checks.duplicates import Duplicates, repeats_of
 from gate.checks.overlap import Overlap
 from gate.checks.shared import Shared
 from gate.comparison import Baseline, Change, Comparison, Counted, Sample, unpaired
 from gate.contract import Anchor, Contract
 from gate.curve import curve_of, grid
-from gate.detection import Detected, measure_anchor
+from gate.detection import Detected, effective_n, measure_anchor
 from gate.errors import GateError, plural
 from gate.evidence import Evidence, Measurement, Use, by_rate, measure, measure_target, predicted_counts
 from gate.exchangeability import TailScan, compare_counts, scan_counts
@@ -45,6 +46,7 @@ from gate.release import (
     MAX_LISTED_FILES,
     ChangeEntry,
     DetectionChangeEntry,
+    DetectionEntry,
     FindingEntry,
     Record,
     SampleSection,
@@ -410,6 +412,7 @@ def evidence_of(policy: Policy, thresholds: Thresholds, record: Record) -> Evide
         holdout_ages=_ages(record.holdout.oldest, record.holdout.newest),
         segments=_segments(policy, thresholds, record, alpha),
         detection=_detection(policy, thresholds, record),
+        direction=_direction(policy, record),
         comparison=_comparison(policy, thresholds, record),
         first_release=record.first_release,
     )
@@ -594,6 +597,26 @@ def _detection(policy: Policy, thresholds: Thresholds, record: Record) -> tuple[
             "the curve of detection counts otherwise than malicious",
         )
     return tuple(found)
+
+
+def _direction(policy: Policy, record: Record) -> Direction | None:
+    """The recorded counts, each of which another part of the record has too."""
+    found, section = record.direction, record.malicious
+    _require((found is None) == (section is None), "direction must be recorded where malicious rows are, only there")
+    if found is None or section is None:
+        return None
+    n, grouped = record.holdout.n, record.holdout.groups is not None
+    detected = [(at.fpr, at.true_positives, at.malicious, at.effective_n) for at in section.anchors]
+    recorded = [(at.fpr, at.true_positives, at.malicious, at.malicious_worth) for at in found.anchors]
+    _require(recorded == detected, "direction counts malicious rows otherwise than malicious")
+    counts = {point.expected_fpr: point.false_positives for point in record.curve.points} if record.curve else {}
+    counts |= {float(target.fpr): _finding(record, target.check).false_positives or 0 for target in policy.targets}
+    for at in found.anchors:
+        possible = at.benign == n and at.false_positives <= n and 0 < at.benign_worth <= n
+        _require(possible and (grouped or at.benign_worth == n), "direction has counts that no sample has")
+        same = counts.get(at.fpr, at.false_positives) == at.false_positives
+        _require(same, "direction counts benign rows otherwise than the targets and the curve")
+    return found
 
 
 def _comparison(policy: Policy, thresholds: Thresholds, record: Record) -> Comparison | None:
@@ -872,6 +895,11 @@ def _check_holdout(holdout: Scores, files: Mapping[str, bytes], record: Record, 
         finding = _finding(record, target.check)
         k = count_flagged(holdout.ordered, finding.threshold)
         _refuse_differences(target.check, {"false_positives": finding.false_positives}, {"false_positives": k})
+    for at, found_at in zip(*_anchors(record), strict=True):
+        k = count_flagged(holdout.ordered, found_at.threshold)
+        worth = effective_n(holdout, found_at.threshold, float(policy.alpha(record.reuse.use if record.reuse else 1)))
+        found_again = {"false_positives": k, "benign_worth": worth}
+        _refuse_differences("direction", {name: getattr(at, name) for name in found_again}, found_again)
     for point in record.curve.points if record.curve else ():
         k = count_flagged(holdout.ordered, point.threshold)
         _refuse_differences("curve", {"false_positives": point.false_positives}, {"false_positives": k})
@@ -892,12 +920,17 @@ def _refuse_other_reading(name: str, recorded: SampleSection, scores: Scores) ->
         _refuse_differences(f"{name}.{key}", recorded.model_dump()[key], found.model_dump()[key])
 
 
+def _anchors(record: Record) -> tuple[tuple[Flagged, ...], tuple[DetectionEntry, ...]]:
+    return (record.direction.anchors, record.malicious.anchors) if record.direction and record.malicious else ((), ())
+
+
 def _check_samples(fit: Scores, holdout: Scores, record: Record, policy: Policy) -> str:
     """What only both samples together show: the tests for drift, tied scores, and what groups are worth."""
     calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
     recorded = evidence_of(policy, calibrator.thresholds, record)
     measured = measure(policy, calibrator, fit, holdout, recorded.use)
-    measured = replace(measured, detection=recorded.detection, comparison=recorded.comparison)  # of other samples
+    others = {name: getattr(recorded, name) for name in ("detection", "direction", "comparison")}  # of other samples
+    measured = replace(measured, **others)
     if measured.duplicates is not None and recorded.duplicates is not None:
         malicious = {"malicious": recorded.duplicates.malicious}
         measured = replace(measured, duplicates=measured.duplicates.model_copy(update=malicious))

@@ -14,6 +14,7 @@ import numpy as np
 from gate import policy as policies
 from gate.binomial import clopper_pearson
 from gate.calibration.calibrator import FitFacts
+from gate.checks.direction import Direction, Flagged
 from gate.comparison import Baseline, Change, Comparison, Counted, Sample, policy_changes
 from gate.curve import Curve, curve_of, grid
 from gate.detection import measure_anchor
@@ -254,7 +255,21 @@ def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", check
         malicious=tuple(change(i, k, DETECTED[i] + 90 - 9 * i, attacks, not checked) for i, k in enumerate(malicious)),
         itself=checked,
     )
-    evidence = Evidence(measurements, detection=detection, comparison=comparison)
+    direction = Direction(
+        anchors=tuple(
+            Flagged(
+                fpr=float(found.anchor.fpr),
+                true_positives=found.true_positives,
+                malicious=attacks,
+                malicious_worth=attacks,
+                false_positives=k,
+                benign=benign,
+                benign_worth=benign,
+            )
+            for found, k in zip(detection, counts, strict=True)
+        )
+    )
+    evidence = Evidence(measurements, detection=detection, direction=direction, comparison=comparison)
     whole = RECORDS["pass"]
     curve = curve_through(policy, PASSING, benign)
     points = [replace(p, true_positives=round(attacks * (1 - p.score) ** 0.5)) for p in curve.points]

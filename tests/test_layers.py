@@ -34,7 +34,7 @@ ORDER += [
     "__main__",
 ]
 WITHIN = {
-    "checks": ["values", "shared", "overlap", "duplicates", "__init__"],
+    "checks": ["values", "shared", "overlap", "duplicates", "direction", "__init__"],
     "scores": ["wording", "budget", "child", "formats", "files", "columns", "labels", "sample", "split", "__init__"],
     "statistics": ["floats", "__init__"],
     "calibration": ["positions", "calibrator", "fit", "__init__"],

@@ -98,6 +98,8 @@ def test_a_check_says_what_it_did_not_ask(capsys: pytest.CaptureFixture[str]) ->
         "exchangeability": "fit rows",
         "granularity@0.1": "fit rows",
         "floor": "fit rows",
+        "duplicates": "ids or fit rows",
+        "direction": "malicious rows",
         "tpr@0.1": "malicious rows",
         "tpr@0.01": "malicious rows",
         "tpr-drop@0.1": "another release",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from gate.release import Record
-from gate.report.rows import clean, in_order, standing
+from gate.report.rows import clean, headline, in_order, standing
 
 
 def render(record: Record) -> str:
@@ -23,6 +23,7 @@ def render(record: Record) -> str:
         else:
             note = ElementTree.SubElement(case, "system-out")
             note.text = f"{finding.outcome} ({standing(finding)}): {text}"
+    ElementTree.SubElement(suite, "system-out").text = f"{headline(record)}. {clean(record.reason)}."
     suite.set("tests", str(len(record.findings)))
     suite.set("failures", str(totals["failure"]))
     suite.set("errors", str(totals["error"]))

@@ -59,6 +59,8 @@ REASONS = {
     "exhausted": "used too often",
     "missed": "too few detected",
     "dropped": "detection fell",
+    "reversed": "malicious rows flagged less often",
+    "rising": "not reversed",
     "not-measured": "not measured",
     "passed": "passed its own gate",
     "did-not-pass": "did not pass its own gate",
@@ -67,8 +69,12 @@ REASONS = {
 
 
 def headline(record: Record) -> str:
-    """What the outcome means: of a release, whether it may ship; of a check, whether its contract still holds."""
-    return (CHECK_HEADLINES if record.kind == "check" else HEADLINES)[record.outcome]
+    """What the outcome means: of a release, whether it may ship; of a check, whether its contract still holds.
+
+    A pass on benign rows alone says so: scores that flag no attack at all keep every promise on false positives.
+    """
+    shown = (CHECK_HEADLINES if record.kind == "check" else HEADLINES)[record.outcome]
+    return shown if record.outcome != "pass" or record.malicious else f"{shown}; detection was not judged"
 
 
 def not_asked(record: Record) -> str:
