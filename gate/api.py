@@ -25,8 +25,7 @@ by the names in the policy's `data:`.
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -34,22 +33,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gate import comparison as comparisons
 from gate import ledger as ledgers
 from gate import policy as policies
+from gate.advice import warnings_of
 from gate.calibration.calibrator import Calibrator
 from gate.calibration.fit import fit_sorted
 from gate.comparison import Baseline, compare, scored
 from gate.curve import trace
 from gate.detection import detect
 from gate.errors import GateError
-from gate.evidence import Evidence, measure, measure_direction
-from gate.planning import warnings
+from gate.evidence import measure, measure_direction
 from gate.policy import Document, Policy
-from gate.release import Record, StoredRelease, as_baseline, compose, read_calibrator, read_release, stamp, write
+from gate.release import Record, StoredRelease, as_baseline, compose, libraries, read_calibrator, stamp, write
+from gate.report.formats import rendered
 from gate.samples import refuse_both_kinds
-from gate.scores import Scores, Split, from_object
+from gate.scores import Kind, Scores, Split, from_object, read
 from gate.verdict import Outcome, Verdict, judge
+from gate.verification import read_judged
 
 NO_BASELINE = "none"  # in the place of a baseline's directory: this is the first release
 
@@ -99,8 +99,39 @@ def run(
         judged_on=judging_day(created),
         ledger=ledger,
         malicious=None if malicious is None else from_object(malicious, "malicious", columns, domain, "malicious"),
-        baseline=None if baseline in (None, NO_BASELINE) else as_baseline(read_release(str(baseline))),
+        baseline=None if baseline in (None, NO_BASELINE) else as_baseline(read_judged(str(baseline))),
         first_release=baseline == NO_BASELINE,
+    )
+
+
+Reader = Callable[[str, tuple[str, ...], Policy], Scores]
+
+
+def read_sample(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
+    """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
+    kind: Kind = "malicious" if name.endswith("malicious") else "benign"
+    columns = policy.data
+    if name not in ("fit", "holdout", "benign"):
+        columns = columns.model_copy(update={"segment": None, "timestamp": None})
+    return read(paths, columns, policy.calibration.domain, kind)
+
+
+def read_baseline(
+    directory: str,
+    document: Document,
+    holdout: tuple[str, ...],
+    malicious: tuple[str, ...],
+    reader: Reader = read_sample,
+) -> Baseline:
+    """An earlier release, with its scores of the same rows where there are any: in its own domain, joined by id."""
+    baseline = as_baseline(read_judged(directory))
+    columns = document.policy.data
+    if (holdout or malicious) and columns.id is None:
+        raise GateError("--baseline-holdout, --baseline-malicious: must be joined by id; set data.id or --id-column")
+    policy = baseline.policy.model_copy(update={"data": columns.model_copy(update={"group": None})})
+    return baseline.with_scores(
+        reader("baseline-holdout", holdout, policy) if holdout else None,
+        reader("baseline-malicious", malicious, policy) if malicious else None,
     )
 
 
@@ -139,53 +170,6 @@ class Release:
         write(directory, self.files, force, replaces)
 
 
-def rendered(record: Record) -> dict[str, bytes]:
-    """The files of a release that follow from its record alone."""
-    from gate.report import html, junit, markdown, predicate  # only here: a dry run need not wait for matplotlib
-
-    return {
-        "verdict.json": record.to_json().encode(),
-        "report.html": html.render(record).encode(),
-        "report.md": markdown.render(record).encode(),
-        "junit.xml": junit.render(record).encode(),
-        "predicate.json": predicate.render(record).encode(),
-    }
-
-
-def warnings_of(
-    policy: Policy,
-    fit_n: int,
-    evidence: Evidence,
-    verdict: Verdict,
-    scores_sha256: str,
-    rows_sha256: str | None,
-    unread: Mapping[str, tuple[str, ...]],
-) -> tuple[str, ...]:
-    """What a reader should know and no finding says; `unread` names columns like labels that each sample has."""
-    passed = {finding.check for finding in verdict.findings if finding.outcome == "pass"}
-    return (
-        *warnings(policy, passed, fit_n, evidence.effective_n),
-        *ledgers.warnings(evidence.use, rows_sha256, policy),
-        *comparisons.warnings(evidence.comparison, scores_sha256, rows_sha256),
-        *(_unread_warning(sample, columns) for sample, columns in unread.items() if columns),
-    )
-
-
-def _unread_warning(sample: str, columns: tuple[str, ...]) -> str:
-    names = ", ".join(map(repr, columns))
-    named = (
-        f"column {names}, named like a label, was" if len(columns) == 1 else f"columns {names}, named like labels, were"
-    )
-    kind = "malicious" if sample == "malicious" else "benign"
-    return f"{sample}: {named} not used, and every row counts as {kind}; name labels in data.label or --label-column"
-
-
-def libraries() -> dict[str, str]:
-    """The versions on which the bytes of a release depend, besides gate's own."""
-    names = ("numpy", "scipy", "scikit-learn", "joblib", "matplotlib")
-    return {"python": platform.python_version(), **{name: version(name) for name in names}}
-
-
 def gate_release(
     document: Document,
     release: str,
@@ -195,6 +179,7 @@ def gate_release(
     *,
     judged_on: date | None = None,
     ledger: str | None = None,
+    counted: bool = False,
     split: Split | None = None,
     malicious: Scores | None = None,
     baseline: Baseline | None = None,
@@ -202,7 +187,8 @@ def gate_release(
 ) -> Release:
     """The stages in order, from two samples to a judged release; only the ledger is written, where there is one.
 
-    Waivers and ages are judged by the day `judged_on`; without it, by that of `created`.
+    Waivers and ages are judged by the day `judged_on`; without it, by that of `created`. Of a judgement that the
+    ledger has `counted` already it only tells which use it was.
     """
     document.require_columns()
     ledgers.require(document, ledger)
@@ -216,6 +202,7 @@ def gate_release(
         fit,
         holdout,
         ledger,
+        counted,
         split,
         malicious,
         baseline,
@@ -231,6 +218,7 @@ def check_release(
     *,
     judged_on: date | None = None,
     ledger: str | None = None,
+    counted: bool = False,
     malicious: Scores | None = None,
 ) -> Release:
     """A calibrator fitted earlier, judged on new benign rows and held against its own release; nothing is fitted."""
@@ -247,7 +235,20 @@ def check_release(
                 "check it with the policy it was released under"
             )
     name, fitted = stored.record.release, stored.record
-    return _judged(document, name, created, judged_on, calibrator, fitted, holdout, ledger, None, malicious, baseline)
+    return _judged(
+        document,
+        name,
+        created,
+        judged_on,
+        calibrator,
+        fitted,
+        holdout,
+        ledger,
+        counted,
+        None,
+        malicious,
+        baseline,
+    )
 
 
 def _judged(
@@ -259,6 +260,7 @@ def _judged(
     fit: Scores | Record,
     holdout: Scores,
     ledger: str | None,
+    counted: bool,
     split: Split | None,
     malicious: Scores | None,
     baseline: Baseline | None,
@@ -279,7 +281,11 @@ def _judged(
     if ledger is not None:  # as late as can be: what is refused before has shown nobody anything
         artifact = fit.calibrator.sha256 if isinstance(fit, Record) else calibrator.sha256
         question = ledgers.question_of(artifact, document.sha256, policy.data.model_dump())
-        use = ledgers.claim(ledger, ledgers.rows_of(holdout), question, release, stamp(created))
+        rows = ledgers.rows_of(holdout)
+        if counted:
+            use = ledgers.recall(ledger, rows, question)
+        else:
+            use = ledgers.claim(ledger, rows, question, release, stamp(created))
     evidence = measure(policy, calibrator, None if isinstance(fit, Record) else fit, holdout, use, malicious)
     direction = None
     if detection is not None:

@@ -20,12 +20,11 @@ from gate.streams import Inert, escape_json, guard
 
 if TYPE_CHECKING:
     from gate.api import Release
-    from gate.comparison import Baseline
     from gate.contract import Floats
     from gate.history import History
     from gate.policy import Document, Policy
     from gate.release import BaselineSection, Record
-    from gate.scores import Kind, Scores
+    from gate.scores import Scores
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
@@ -209,13 +208,13 @@ def run(
     document.require_columns()
     _require_ledger(document, ledger)
     replaces = refuse_existing(directory, force)
-    from gate.api import gate_release, judging_day
+    from gate.api import gate_release, judging_day, read_baseline
     from gate.scores import read
     from gate.scores import split as divide
 
     reference = None
     if baseline is not None:
-        reference = _baseline(baseline, document, baseline_holdout_paths, baseline_malicious_paths)
+        reference = read_baseline(baseline, document, baseline_holdout_paths, baseline_malicious_paths, _read)
     divided = None
     if split is None:
         fit, holdout = _read("fit", fit_paths, document.policy), _read("holdout", holdout_paths, document.policy)
@@ -272,10 +271,12 @@ def check(
     Example:
       gate check releases/v2.4.0 --holdout benign-this-week.parquet
     """
+    created = _now()
     from gate import policy as policies
-    from gate.release import read_release, recorded_policy, refuse_existing
+    from gate.release import recorded_policy, refuse_existing
+    from gate.verification import read_judged
 
-    created, stored = _now(), read_release(directory)
+    stored = read_judged(directory)
     document = policies.load(policy) if policy else recorded_policy(stored)
     document = document.with_columns(columns)
     document.require_columns()
@@ -324,15 +325,17 @@ def compare(
       gate compare releases/v2.3.0 releases/v2.4.0
       gate compare releases/v2.3.0 releases/v2.4.0 --holdout new.parquet --baseline-holdout old.parquet --id-column id
     """
+    from gate.api import read_baseline
     from gate.comparison import compare as compare_samples
     from gate.comparison import scored
-    from gate.release import baseline_section, read_release, recorded_policy, recorded_samples
+    from gate.release import baseline_section, recorded_policy, recorded_samples
+    from gate.verification import read_judged
 
     _require_both("--baseline-holdout", baseline_holdout_paths, "--holdout", holdout_paths)
     _require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
-    stored = read_release(new)
+    stored = read_judged(new)
     document = recorded_policy(stored).with_columns(columns)
-    reference = _baseline(old, document, baseline_holdout_paths, baseline_malicious_paths)
+    reference = read_baseline(old, document, baseline_holdout_paths, baseline_malicious_paths, _read)
     benign, malicious = recorded_samples(stored.record)
     thresholds, policy = benign.thresholds, document.policy
     if holdout_paths:
@@ -491,37 +494,71 @@ def init(targets: str | None, rule: str | None, holdout_n: int | None, action: s
 
 @cli.command()
 @click.argument("directory", type=_name, metavar="RELEASE_DIR")
-@click.option("--fit", "fit_paths", type=_name, multiple=True, metavar="FILE", help="The scores it was fitted on.")
-@click.option(
-    "--holdout", "holdout_paths", type=_name, multiple=True, metavar="FILE", help="The scores it was judged on."
-)
-@click.option("--benign", "benign_paths", type=_name, multiple=True, metavar="FILE", help="The scores that it split.")
+@click.option("--policy", type=_name, metavar="FILE", help="The policy that it must be judged by, or built-in.")
+@_files("--fit", "The scores it was fitted on.")
+@_files("--holdout", "The scores it was judged on.")
+@_files("--benign", "The scores that it split.")
+@_files("--malicious", "The malicious scores.")
+@click.option("--baseline", type=_name, metavar="DIR", help="The release that it was held against, or none.")
+@_files("--baseline-holdout", "That release's scores of the held-out rows.")
+@_files("--baseline-malicious", "That release's scores of the malicious rows.")
+@click.option("--ledger", type=_name, metavar="FILE", help="The ledger that counted its held-out rows.")
+@_columns
 @_bounded
+@click.option("--complete", is_flag=True, help="What is left unbound is exit code 2, as it is once data is given.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def verify(
-    directory: str, fit_paths: tuple[str, ...], holdout_paths: tuple[str, ...], benign_paths: tuple[str, ...]
+    directory: str,
+    policy: str | None,
+    baseline: str | None,
+    ledger: str | None,
+    complete: bool,
+    as_json: bool,
+    fit_paths: tuple[str, ...],
+    holdout_paths: tuple[str, ...],
+    benign_paths: tuple[str, ...],
+    malicious_paths: tuple[str, ...],
+    baseline_holdout_paths: tuple[str, ...],
+    baseline_malicious_paths: tuple[str, ...],
+    **columns: str | None,
 ) -> int:
     """Check that a release is what its counts, its policy and its data give.
 
     One line says of each check whether it holds. Without the data, the digests, the policy, the calibrator, the
-    verdict and the reports are checked; with them, the counts and the fit are repeated. The pickle is never loaded.
+    verdict and the reports are checked, and what nothing binds is listed as not checked. With all of the data the
+    whole record is made again and compared value by value. --policy pins the policy that you want, and with it the
+    columns, as they were named to `gate run`. The pickle is never loaded.
 
     \b
     Exit codes of this command:
       0  everything holds
       1  something does not hold
-      2  no judgement possible, or something cannot be checked by this version
+      2  no judgement possible, or something cannot be checked: by this version, or with the data given
 
     \b
     Example:
       gate verify releases/v2.4.0
-      gate verify releases/v2.4.0 --fit benign-fit.parquet --holdout benign-holdout.parquet
+      gate verify releases/v2.4.0 --policy policies/release.yaml --fit fit.parquet --holdout holdout.parquet
     """
-    from gate.verification import Data, state_of
-    from gate.verification import verify as check
+    from gate.repetition import Data
+    from gate.repetition import verify as check
 
-    checks = check(directory, Data(fit_paths, holdout_paths, benign_paths))
-    _print("".join(f"{visible(found.line)}\n" for found in checks))
-    return {"holds": 0, "does not hold": 1, "cannot be checked": NO_JUDGEMENT}[state_of(checks)]
+    for key, value in columns.items():
+        _require_both("--benign-label" if key == "benign" else f"--{key}-column", value, "--policy", policy)
+    data = Data(
+        fit_paths,
+        holdout_paths,
+        benign_paths,
+        malicious_paths,
+        baseline,
+        baseline_holdout_paths,
+        baseline_malicious_paths,
+        ledger,
+    )
+    pinned = None if policy is None else _pinned(policy, columns)
+    answer = check(directory, data, pinned=pinned, complete=complete)
+    _print(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
+    return {"holds": 0, "does not hold": 1, "cannot be checked": NO_JUDGEMENT}[answer.state]
 
 
 @cli.command()
@@ -585,31 +622,19 @@ def schema(file: str) -> None:
 
 def _read(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
     """The scores of one sample, said on stderr."""
-    from gate.scores import read
+    from gate.api import read_sample
 
-    kind: Kind = "malicious" if name.endswith("malicious") else "benign"
-    columns = policy.data
-    if name not in ("fit", "holdout"):  # of other rows nothing asks for these
-        columns = columns.model_copy(update={"segment": None, "timestamp": None})
     with _working(f"reading {', '.join(paths)}"):
-        scores = read(paths, columns, policy.calibration.domain, kind)
+        scores = read_sample(name, paths, policy)
     _log(f"{name}: {scores.summary}")
     return scores
 
 
-def _baseline(directory: str, document: Document, holdout: tuple[str, ...], malicious: tuple[str, ...]) -> Baseline:
-    """An earlier release, with its scores of the same rows where there are any: in its own domain, joined by id."""
-    from gate.release import as_baseline, read_release
+def _pinned(policy: str, columns: dict[str, str | None]) -> Document:
+    """The policy that the verifier wants, with the columns that the run was to read."""
+    from gate import policy as policies
 
-    baseline = as_baseline(read_release(directory))
-    columns = document.policy.data
-    if (holdout or malicious) and columns.id is None:
-        raise GateError("--baseline-holdout, --baseline-malicious: must be joined by id; set data.id or --id-column")
-    policy = baseline.policy.model_copy(update={"data": columns.model_copy(update={"group": None})})
-    return baseline.with_scores(
-        _read("baseline-holdout", holdout, policy) if holdout else None,
-        _read("baseline-malicious", malicious, policy) if malicious else None,
-    )
+    return (policies.load_default() if policy == "built-in" else policies.load(policy)).with_columns(columns)
 
 
 def _conclude(judged: Release, out: Path | None, force: bool, as_json: bool, replaces: str | None = None) -> int:

@@ -161,6 +161,14 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str) -> U
     return use_of(entries, rows, question)
 
 
+def recall(path: str, rows: Rows, question: str) -> Use:
+    """Which use of its rows a judgement was that the ledger has counted; what came after it changes nothing."""
+    entries = read(path)
+    if not any((entry.rows, entry.question) == (rows.digest, question) for entry in entries):
+        raise GateError(f"{path}: must have a line for this judgement of these rows, got none; name the ledger it used")
+    return use_of(entries, rows, question)
+
+
 def _open(path: str, flags: int) -> int:
     """The ledger's own file, locked: the system takes the lock back from a process that dies."""
     target = refuse_links(path)

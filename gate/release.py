@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import secrets
 import shutil
 import stat
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,6 +60,12 @@ class ToolSection(Section):
     name: str
     version: str
     libraries: dict[str, str] | None = None
+
+
+def libraries() -> dict[str, str]:
+    """The versions on which the bytes of a release depend, besides gate's own."""
+    names = ("numpy", "scipy", "scikit-learn", "joblib", "matplotlib")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
 
 
 class PolicySection(Section):
@@ -419,9 +427,12 @@ class Record(Section):
     exchangeability: ExchangeabilitySection | None = None
 
     def to_json(self) -> str:
-        """In a log, `##[error]` would be a command to the CI system."""
-        text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        return escape_json(text)
+        return json_text(self.model_dump(mode="json"))
+
+
+def json_text(content: dict[str, Any]) -> str:
+    """In a log, `##[error]` would be a command to the CI system."""
+    return escape_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def compose(

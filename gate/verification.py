@@ -1,7 +1,7 @@
-"""Verification: whether a release directory is what its own counts, policy and data give. It trusts no file in it.
+"""Verification: whether a release directory is what its own counts and policy give. It trusts no file in it.
 
 Each check says that something holds, does not hold, or cannot be checked here; the last is no pass. The pickle is
-never loaded.
+never loaded. What the data give is for `repetition` to tell.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -22,20 +22,19 @@ from typing import Any, Literal
 
 from gate import policy as policies
 from gate import segments
-from gate.api import libraries, rendered, warnings_of
+from gate.advice import warnings_of
 from gate.binomial import clopper_pearson
-from gate.calibration.calibrator import Calibrator, count_flagged, from_json
-from gate.calibration.fit import fit_sorted
-from gate.checks.direction import Direction, Flagged
-from gate.checks.duplicates import Duplicates, repeats_of
+from gate.calibration.calibrator import Calibrator, from_json
+from gate.checks.direction import Direction
+from gate.checks.duplicates import Duplicates
 from gate.checks.overlap import Overlap
 from gate.checks.shared import Shared
 from gate.comparison import Baseline, Change, Comparison, Counted, Sample, unpaired
 from gate.contract import Anchor, Contract
 from gate.curve import curve_of, grid
-from gate.detection import Detected, effective_n, measure_anchor
+from gate.detection import Detected, measure_anchor
 from gate.errors import GateError, plural
-from gate.evidence import Evidence, Measurement, Use, by_rate, measure, measure_target, predicted_counts
+from gate.evidence import Evidence, Measurement, Use, by_rate, measure_target, predicted_counts
 from gate.exchangeability import TailScan, compare_counts, scan_counts
 from gate.ledger import FURTHER
 from gate.planning import Budget
@@ -46,10 +45,10 @@ from gate.release import (
     MAX_LISTED_FILES,
     ChangeEntry,
     DetectionChangeEntry,
-    DetectionEntry,
     FindingEntry,
     Record,
     SampleSection,
+    StoredRelease,
     change_entry,
     curve_entry,
     detection_change_entry,
@@ -57,18 +56,19 @@ from gate.release import (
     digest_files,
     finding_entry,
     judged_by_day,
+    libraries,
     manifest_of,
     parse_record,
     read_regular,
+    read_release,
     recorded_samples,
     reuse_entry,
-    sample_entry,
     waiver_entry,
 )
+from gate.report.formats import rendered
 from gate.samples import Ages, Resolution, TieBlock
-from gate.scores import Scores, read, split
 from gate.segments import SegmentEvidence, TargetCounts
-from gate.verdict import judge
+from gate.verdict import Verdict, judge
 
 MAX_FILES = 100
 MAX_BYTES = 100_000_000  # of one file
@@ -93,7 +93,7 @@ class Check:
         return f"{self.state}: {self.name}: {self.message}"
 
 
-class _CheckError(Exception):
+class CheckError(Exception):
     """Why a check does not hold, or cannot be made."""
 
     def __init__(self, message: str, state: State = "does not hold") -> None:
@@ -102,43 +102,55 @@ class _CheckError(Exception):
 
 
 @dataclass(frozen=True)
-class Data:
-    """The files that a person gives to check the counts and the fit with."""
+class Inspection:
+    """What a directory shows by itself; the record and its policy where these could be read."""
 
-    fit: tuple[str, ...] = ()
-    holdout: tuple[str, ...] = ()
-    benign: tuple[str, ...] = ()
+    checks: tuple[Check, ...]
+    record: Record | None = None
+    document: Document | None = None
 
 
-def verify(directory: str | Path, data: Data = Data()) -> tuple[Check, ...]:  # noqa: B008, it is frozen
-    """Every check in order."""
+def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection:
+    """Every check that takes no data, in order; `pinned` is the policy, with its columns, that it must be judged by."""
     files, strange = load(Path(directory))
-    checks = [_checked("manifest", lambda: _check_manifest(files, strange))]
+    checks = [checked("manifest", lambda: _check_manifest(files, strange))]
     try:
         record = parse_record(files.get("verdict.json", b""), Path(directory) / "verdict.json")
     except GateError as error:
         if checks[0].state != "does not hold":
             raise
-        return (*checks, Check("record", "does not hold", str(error)))
+        return Inspection((*checks, Check("record", "does not hold", str(error))))
+    reports = rendered(record)
+    checks.append(checked("kind", lambda: _check_kind(files, record, {*reports})))
     try:
-        document = _document(record)
-    except _CheckError as objection:
-        return (*checks, Check("policy", objection.state, str(objection)))
+        document = _document(record, pinned)
+    except CheckError as objection:
+        return Inspection((*checks, Check("policy", objection.state, str(objection))), record)
     policy = document.policy
-    checks.append(
-        Check("policy", "holds", f"{policy.name!r} is the text with the recorded digest {document.sha256[:12]}")
-    )
-    checks.append(_checked("calibrator", lambda: _check_calibrator(files, record, policy)))
-    checks.append(_checked("verdict", lambda: _check_verdict(files, record, policy)))
-    checks.append(_checked("reports", lambda: _check_reports(files, record)))
-    fit, holdout = _read(record, policy, data)
-    if fit is not None:
-        checks.append(_checked("fit", lambda: _check_fit(fit, files, record, policy)))
-    if holdout is not None:
-        checks.append(_checked("holdout", lambda: _check_holdout(holdout, files, record, policy)))
-    if fit is not None and holdout is not None:
-        checks.append(_checked("samples", lambda: _check_samples(fit, holdout, record, policy)))
-    return tuple(checks)
+    which = f"is that of {pinned.path}" if pinned else "is the text"
+    checks.append(Check("policy", "holds", f"{policy.name!r} {which} with the recorded digest {document.sha256[:12]}"))
+    checks.append(checked("calibrator", lambda: _check_calibrator(files, record, policy)))
+    checks.append(checked("verdict", lambda: _check_verdict(files, record, policy)))
+    checks.append(checked("reports", lambda: _check_reports(files, record, reports)))
+    return Inspection(tuple(checks), record, document)
+
+
+def read_judged(directory: str | Path) -> StoredRelease:
+    """Read a release to rely on, and judge its counts again first: a manifest can be sealed by anyone."""
+    stored = read_release(directory)
+    record = stored.record
+    files = {} if stored.calibrator_json is None else {"calibrator.json": stored.calibrator_json}
+    try:
+        policy = _document(record).policy
+        if record.kind == "run":
+            _check_thresholds(_calibrator(files), record, policy)
+        _judge_again(record, policy, evidence_of(policy, _thresholds(files, record), record))
+    except CheckError as objection:
+        raise GateError(
+            f"{directory}: must be a release whose verdict follows from its own counts and policy, got one where "
+            f"{objection}; see `gate verify`, and restore the release"
+        ) from None
+    return stored
 
 
 def state_of(checks: tuple[Check, ...]) -> State:
@@ -147,14 +159,14 @@ def state_of(checks: tuple[Check, ...]) -> State:
     return next((state for state in states if any(check.state == state for check in checks)), "holds")
 
 
-def _checked(name: str, check: Callable[[], str]) -> Check:
+def checked(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, "holds", check())
-    except _CheckError as objection:
+    except CheckError as objection:
         return Check(name, objection.state, str(objection))
 
 
-def _other_installation(record: Record) -> str:
+def other_installation(record: Record) -> str:
     """How what wrote the record differs from this gate, in words: bytes are compared only between the same."""
     theirs = {"gate": record.tool.version, **(record.tool.libraries or {})}
     ours = {"gate": version("fpr-gate"), **libraries()}
@@ -164,7 +176,7 @@ def _other_installation(record: Record) -> str:
 
 def _require(true: bool, message: str) -> None:
     if not true:
-        raise _CheckError(message)
+        raise CheckError(message)
 
 
 # --- the files ----------------------------------------------------------------------------------------------
@@ -205,9 +217,9 @@ def _check_manifest(files: Mapping[str, bytes], strange: list[str]) -> str:
         listed = {str(name): str(digest) for name, digest in content["sha256"].items()}
         version = content["schema_version"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _CheckError("manifest.json is missing or no manifest of a release") from None
+        raise CheckError("manifest.json is missing or no manifest of a release") from None
     if isinstance(version, int) and version > 1:
-        raise _CheckError(f"manifest.json has schema_version {version}; upgrade gate", "cannot be checked")
+        raise CheckError(f"manifest.json has schema_version {version}; upgrade gate", "cannot be checked")
     wrong = [name for name in listed if name in others and hashlib.sha256(others[name]).hexdigest() != listed[name]]
     _require(not wrong, f"{_named(wrong)} changed after the release was written")
     missing = sorted(listed.keys() - others.keys() - {*strange})
@@ -219,6 +231,25 @@ def _check_manifest(files: Mapping[str, bytes], strange: list[str]) -> str:
     return f"{plural(len(others), 'file')} with the digests listed, none missing, none added"
 
 
+def _check_kind(files: Mapping[str, bytes], record: Record, reports: set[str]) -> str:
+    """What a directory may hold follows from its kind: a check fits nothing, so it has no calibrator to deploy."""
+    fitted = {"calibrator.joblib", "calibrator.json"}
+    if record.kind == "check":
+        stray = sorted(files.keys() & fitted)
+        _require(not stray, f"{_named(stray)} foreign in a check, which has no calibrator; do not use it")
+    else:
+        lacking = sorted(fitted - files.keys())
+        _require(not lacking, f"{_named(lacking)} missing from a release")
+    unknown = sorted(files.keys() - reports - fitted - {"manifest.json"})
+    other = other_installation(record)
+    if unknown and other:
+        raise CheckError(f"{_named(unknown)} unknown here: {other}", "cannot be checked")
+    _require(not unknown, f"{_named(unknown)} foreign in a {'check' if record.kind == 'check' else 'release'}")
+    if record.kind == "check":
+        return f"a check of {record.release!r}, not a release: nothing in it may be deployed"
+    return f"the release {record.release!r}, with a calibrator of its own"
+
+
 def _named(names: list[str]) -> str:
     return f"{_listed(names)} {'is' if len(names) == 1 else 'are'}"
 
@@ -227,15 +258,15 @@ def _listed(names: list[str]) -> str:
     return ", ".join(name[:100] for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _document(record: Record) -> Document:
-    """The recorded policy, read again from its text."""
+def _document(record: Record, pinned: Document | None = None) -> Document:
+    """The recorded policy, read again from its text; where one is pinned it must be that, with the same columns."""
     section = record.policy
     digest = hashlib.sha256(section.content.encode()).hexdigest()
     _require(digest == section.sha256, f"its text has the digest {digest[:12]}, the record says {section.sha256[:12]}")
     try:
-        document = policies.parse(section.content, "policy").with_columns(record.data.model_dump())
+        document = policies.parse(section.content, section.path).with_columns(record.data.model_dump())
     except GateError as error:
-        raise _CheckError(f"its text cannot be read: {str(error).splitlines()[0]}") from None
+        raise CheckError(f"its text cannot be read: {str(error).splitlines()[0]}") from None
     policy = document.policy
     _refuse_differences(
         "policy",
@@ -243,6 +274,10 @@ def _document(record: Record) -> Document:
         {"name": policy.name, "rule": policy.rule, "confidence": float(policy.confidence)},
     )
     _refuse_differences("data", record.data.model_dump(), policy.data.model_dump())
+    if pinned is not None:
+        same = pinned.sha256 == digest
+        _require(same, f"it was judged by a text with the digest {digest[:12]}, {pinned.path} has {pinned.sha256[:12]}")
+        _refuse_differences("data", record.data.model_dump(), pinned.policy.data.model_dump())
     return document
 
 
@@ -253,7 +288,7 @@ def _calibrator(files: Mapping[str, bytes]) -> Calibrator:
     try:
         return from_json(files.get("calibrator.json", b"").decode(errors="replace"))
     except GateError as error:
-        raise _CheckError(str(error)) from None
+        raise CheckError(str(error)) from None
 
 
 def _thresholds(files: Mapping[str, bytes], record: Record) -> Thresholds:
@@ -263,7 +298,7 @@ def _thresholds(files: Mapping[str, bytes], record: Record) -> Thresholds:
     found = recorded_samples(record)[0].thresholds
     lacking = [repr(anchor.fpr) for anchor in record.calibrator.contract if Decimal(repr(anchor.fpr)) not in found]
     if lacking:
-        raise _CheckError(f"the record has no threshold at {_listed(lacking)}", "cannot be checked")
+        raise CheckError(f"the record has no threshold at {_listed(lacking)}", "cannot be checked")
     return found
 
 
@@ -305,6 +340,19 @@ def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy
             "contract": promised,
         },
     )
+    _check_thresholds(calibrator, record, policy)
+    if calibrator.artifact != pickle:
+        other = other_installation(record)
+        _require(bool(other), "calibrator.joblib is not the pipeline of calibrator.json; do not load it")
+        raise CheckError(
+            "calibrator.json agrees with the record and calibrator.joblib has the recorded digest, but whether it is "
+            f"the same pipeline shows only where it was written: {other}",
+            "cannot be checked",
+        )
+    return "calibrator.json agrees with policy and record, and calibrator.joblib is its pipeline, byte for byte"
+
+
+def _check_thresholds(calibrator: Calibrator, record: Record, policy: Policy) -> None:
     thresholds = {target.check: calibrator.thresholds[target.fpr] for target in policy.targets}
     for finding in record.findings:
         if finding.check in thresholds:
@@ -314,15 +362,6 @@ def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy
     if record.curve is not None:
         traced = replace(calibrator, contract=Contract(grid(policy.anchors))).thresholds
         _refuse_differences("curve", [point.threshold for point in record.curve.points], [*traced.values()])
-    if calibrator.artifact != pickle:
-        other = _other_installation(record)
-        _require(bool(other), "calibrator.joblib is not the pipeline of calibrator.json; do not load it")
-        raise _CheckError(
-            "calibrator.json agrees with the record and calibrator.joblib has the recorded digest, but whether it is "
-            f"the same pipeline shows only where it was written: {other}",
-            "cannot be checked",
-        )
-    return "calibrator.json agrees with policy and record, and calibrator.joblib is its pipeline, byte for byte"
 
 
 # --- the verdict --------------------------------------------------------------------------------------------
@@ -330,11 +369,33 @@ def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy
 
 def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
     evidence = evidence_of(policy, _thresholds(files, record), record)
-    verdict = judge(policy, evidence, _day(record, policy))
+    verdict = _judge_again(record, policy, evidence)
+    same_words = record.tool.version == version("fpr-gate")
+    if same_words:
+        held_out = record.holdout
+        digests = (held_out.sha256, held_out.rows_sha256)
+        unread = {
+            "fit": record.fit.unread_labels if record.kind == "run" else (),
+            "holdout": held_out.unread_labels,
+            "malicious": record.malicious.unread_labels if record.malicious else (),
+        }
+        found = warnings_of(policy, record.fit.n, evidence, verdict, *digests, unread)
+        _refuse_differences("verdict.json.warnings", record.warnings, found)
+    findings = plural(len(record.findings), "finding")
+    judged = f"{record.outcome} follows from the recorded counts and policy; {findings} judged again"
+    if not same_words:
+        other = other_installation(record)
+        raise CheckError(f"{judged}, but the sentences may be other ones: {other}", "cannot be checked")
+    return judged
+
+
+def _judge_again(record: Record, policy: Policy, evidence: Evidence) -> Verdict:
+    """Refuse a record that says otherwise than the policy says of its counts; sentences of another gate may differ."""
+    verdict = judge(policy, evidence, judged_day(record, policy))
     again = [finding_entry(policy, finding) for finding in verdict.findings]
     unknown = [finding.check for finding in record.findings if finding.check not in {f.check for f in again}]
     if unknown:
-        raise _CheckError(f"the record has no counts from which {_named(unknown)} to be judged", "cannot be checked")
+        raise CheckError(f"the record has no counts from which {_named(unknown)} to be judged", "cannot be checked")
     reuse = reuse_entry(policy, record.reuse.ledger if record.reuse else None, evidence.use)
     recorded: dict[str, Any] = {
         "outcome": record.outcome,
@@ -369,23 +430,7 @@ def _check_verdict(files: Mapping[str, bytes], record: Record, policy: Policy) -
         if not same_words:
             content |= {"findings": [{**f, **dict.fromkeys(SENTENCES)} for f in content["findings"]], "reason": None}
     _refuse_differences("verdict.json", recorded, rejudged)
-    if same_words:
-        held_out = record.holdout
-        digests = (held_out.sha256, held_out.rows_sha256)
-        unread = {
-            "fit": record.fit.unread_labels if record.kind == "run" else (),
-            "holdout": held_out.unread_labels,
-            "malicious": record.malicious.unread_labels if record.malicious else (),
-        }
-        found = warnings_of(policy, record.fit.n, evidence, verdict, *digests, unread)
-        _refuse_differences("verdict.json.warnings", record.warnings, found)
-    judged = (
-        f"{record.outcome} follows from the recorded counts and policy; {plural(len(again), 'finding')} judged again"
-    )
-    if not same_words:
-        other = _other_installation(record)
-        raise _CheckError(f"{judged}, but the sentences may be other ones: {other}", "cannot be checked")
-    return judged
+    return verdict
 
 
 def evidence_of(policy: Policy, thresholds: Thresholds, record: Record) -> Evidence:
@@ -397,7 +442,7 @@ def evidence_of(policy: Policy, thresholds: Thresholds, record: Record) -> Evide
     use = _use(record)
     alpha = policy.alpha(use.number if use else 1)
     if policy.reuse and use is None:
-        raise _CheckError("the record does not say which use of its held-out rows it is, as the policy's `reuse` needs")
+        raise CheckError("the record does not say which use of its held-out rows it is, as the policy's `reuse` needs")
     fitted = record.kind == "run"  # a check has no fit sample to compare with
     budget = Budget()
     measured = {target: _measurement(policy, target, record, alpha, budget) for target in by_rate(policy)}
@@ -427,7 +472,7 @@ def _measurement(policy: Policy, target: Target, record: Record, alpha: Fraction
     n, fit_n = record.holdout.n, record.fit.n
     k, drift, tied = entry.false_positives, entry.drift_counts, entry.tied
     if k is None or (record.kind == "run" and (drift is None or tied is None)):
-        raise _CheckError(f"the record lacks counts of {target.check}", "cannot be checked")
+        raise CheckError(f"the record lacks counts of {target.check}", "cannot be checked")
     _require(0 <= k <= n, f"{target.check}: false_positives must be from 0 to {n}, got {k}")
     if drift is not None:
         possible = 0 <= drift[1] <= min(drift[0], n) and 0 < drift[0] - drift[1] + n <= fit_n + n
@@ -461,7 +506,7 @@ def _measurement(policy: Policy, target: Target, record: Record, alpha: Fraction
 def _scan(record: Record) -> TailScan:
     section, n, total = record.exchangeability, record.holdout.n, record.holdout.n + record.fit.n
     if section is None:
-        raise _CheckError("the record lacks the counts of exchangeability", "cannot be checked")
+        raise CheckError("the record lacks the counts of exchangeability", "cannot be checked")
     before = (0, 0)
     for pooled, held_out in section.counts:
         more, more_held_out = pooled - before[0], held_out - before[1]
@@ -474,7 +519,7 @@ def _scan(record: Record) -> TailScan:
 def _overlap(record: Record) -> Overlap:
     found = record.overlap
     if found is None:
-        raise _CheckError("the record lacks the counts of overlap", "cannot be checked")
+        raise CheckError("the record lacks the counts of overlap", "cannot be checked")
     _require(found.benign == record.holdout.n, "overlap.benign is not the number of held-out rows")
     named = (record.data.id is None) == (found.ids is None)
     _require(named, "overlap.ids must be counted where the rows have ids, only there")
@@ -515,7 +560,7 @@ def _duplicates(record: Record) -> Duplicates | None:
 def _resolution(record: Record) -> Resolution:
     fit = record.fit
     if fit.largest_tie is None:
-        raise _CheckError("the record lacks the counts of granularity", "cannot be checked")
+        raise CheckError("the record lacks the counts of granularity", "cannot be checked")
     possible = 1 <= fit.distinct <= fit.n and 1 <= fit.largest_tie <= fit.n - fit.distinct + 1
     _require(possible, "fit.distinct and fit.largest_tie are no counts of one sample")
     return Resolution(fit.n, fit.distinct, fit.largest_tie)
@@ -527,7 +572,7 @@ def _ages(oldest: str | None, newest: str | None) -> Ages | None:
     try:
         ages = Ages(date.fromisoformat(oldest), date.fromisoformat(newest))
     except ValueError:
-        raise _CheckError("oldest and newest must be days such as 2026-03-01") from None
+        raise CheckError("oldest and newest must be days such as 2026-03-01") from None
     _require(ages.oldest <= ages.newest, "oldest must not be later than newest")
     return ages
 
@@ -691,7 +736,7 @@ def _change(
     if entry.paired:
         new_only, old_only, rows = flipped
         if new_only is None or old_only is None or rows is None:
-            raise _CheckError(f"{where}: the record lacks the rows that flipped", "cannot be checked")
+            raise CheckError(f"{where}: the record lacks the rows that flipped", "cannot be checked")
         both = new.flagged - new_only
         pairs = Pairs(both, new_only, old_only, rows - both - new_only - old_only)
         same = both >= 0 and pairs.neither >= 0 and old.flagged == both + old_only and old.rows == new.rows == rows
@@ -714,7 +759,7 @@ def _change(
 def _anchor(policy: Policy, fpr: float) -> Anchor:
     found = next((anchor for anchor in policy.anchors.anchors if float(anchor.fpr) == fpr), None)
     if found is None:
-        raise _CheckError(f"the baseline has a rate {fpr!r} that the contract has not")
+        raise CheckError(f"the baseline has a rate {fpr!r} that the contract has not")
     return found
 
 
@@ -792,12 +837,12 @@ def _refuse_impossible_reading(name: str, section: SampleSection, labelled: bool
     _require((whole or partly) and (marked == benign or partly), f"{name}.labels are not those of its rows")
 
 
-def _day(record: Record, policy: Policy) -> date:
+def judged_day(record: Record, policy: Policy) -> date:
     """The day by which waivers and ages were judged: not before the record's own time."""
     try:
         created = datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).date()
     except ValueError:
-        raise _CheckError(f"created must be a time such as 2026-03-01T12:00:00Z, got {record.created[:40]!r}") from None
+        raise CheckError(f"created must be a time such as 2026-03-01T12:00:00Z, got {record.created[:40]!r}") from None
     _require(
         (record.judged_on is not None) == judged_by_day(policy),
         "judged_on must be recorded where the policy has waivers or a freshness, only there",
@@ -808,7 +853,7 @@ def _day(record: Record, policy: Policy) -> date:
         day = date.fromisoformat(record.judged_on)
         _require(day.isoformat() == record.judged_on, "judged_on must be written as 2026-03-01")
     except ValueError:
-        raise _CheckError(f"judged_on must be a day such as 2026-03-01, got {record.judged_on[:40]!r}") from None
+        raise CheckError(f"judged_on must be a day such as 2026-03-01, got {record.judged_on[:40]!r}") from None
     _require(day >= created, f"judged_on must not be before the record was created, got {day} and {created}")
     return day
 
@@ -816,153 +861,32 @@ def _day(record: Record, policy: Policy) -> date:
 # --- the reports --------------------------------------------------------------------------------------------
 
 
-def _check_reports(files: Mapping[str, bytes], record: Record) -> str:
-    expected = rendered(record)
+def _check_reports(files: Mapping[str, bytes], record: Record, expected: Mapping[str, bytes]) -> str:
     differs = sorted(name for name, content in expected.items() if files.get(name) != content)
-    unknown = sorted(files.keys() - expected.keys() - {"manifest.json", "calibrator.joblib", "calibrator.json"})
-    if differs or unknown:
-        other = _other_installation(record)
-        if other:
-            raise _CheckError(
-                f"{_named(differs + unknown)} to be compared where it was written: {other}", "cannot be checked"
-            )
-        _require(not differs, f"{_named(differs)} not what the record renders to")
-        raise _CheckError(f"{_named(unknown)} no file that a record renders to")
+    other = other_installation(record)
+    if differs and other:
+        raise CheckError(f"{_named(differs)} to be compared where it was written: {other}", "cannot be checked")
+    _require(not differs, f"{_named(differs)} not what the record renders to")
     return f"{_listed(sorted(expected))} are what the record renders to, byte for byte"
-
-
-# --- the data -----------------------------------------------------------------------------------------------
-
-
-def _read(record: Record, policy: Policy, data: Data) -> tuple[Scores | None, Scores | None]:
-    """The samples given, read as the run read them."""
-    columns, domain = policy.data, policy.calibration.domain
-    if record.kind == "check" and (data.fit or data.benign):
-        raise GateError("--fit, --benign: must be left out for a check, which fits nothing; give --holdout")
-    if record.split is not None and (data.fit or data.holdout):
-        raise GateError("--fit, --holdout: must be one sample, as this release split it; give it with --benign")
-    if data.benign:
-        if record.split is None:
-            raise GateError("--benign: must be a sample that the release split, got one that did not; give --fit")
-        if not 0 <= record.split.seed < 2**64:
-            raise GateError(f"split.seed: must be a seed that gate takes, got {record.split.seed}")
-        fit, holdout, _ = split(read(data.benign, columns, domain), record.split.fraction, record.split.seed)
-        return fit, holdout
-    return (
-        read(data.fit, columns, domain) if data.fit else None,
-        read(data.holdout, columns, domain) if data.holdout else None,
-    )
-
-
-def _check_fit(fit: Scores, files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
-    _refuse_differences("fit", {"n": record.fit.n, "sha256": record.fit.sha256}, {"n": len(fit), "sha256": fit.sha256})
-    _refuse_other_reading("fit", record.fit, fit)
-    recorded = record.duplicates.fit if record.duplicates else None
-    _require(recorded == repeats_of(fit), "duplicates.fit counted again gives other numbers")
-    again = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
-    _require(again.to_json().encode() == files.get("calibrator.json"), "these scores give another calibrator.json")
-    return f"{plural(len(fit), 'benign row')} with the recorded digest give calibrator.json again, bit for bit"
-
-
-def _check_holdout(holdout: Scores, files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
-    _refuse_impossible(record)
-    groups = None if holdout.groups is None else len(holdout.group_sizes)
-    _refuse_differences(
-        "holdout",
-        {
-            "n": record.holdout.n,
-            "sha256": record.holdout.sha256,
-            "rows_sha256": record.holdout.rows_sha256,
-            "groups": record.holdout.groups,
-        },
-        {
-            "n": len(holdout),
-            "sha256": holdout.sha256,
-            "rows_sha256": holdout.rows_sha256,
-            "groups": groups,
-        },
-    )
-    _refuse_other_reading("holdout", record.holdout, holdout)
-    recorded = record.duplicates.holdout if record.duplicates else None
-    _require(recorded == repeats_of(holdout), "duplicates.holdout counted again gives other numbers")
-    counted = len(policy.targets)
-    if record.kind == "run":
-        for found in measure(policy, _calibrator(files), None, holdout, _use(record)).measurements:
-            finding = _finding(record, found.check)
-            for name in ("threshold", "false_positives", "effective_n"):
-                _refuse_differences(found.check, {name: getattr(finding, name)}, {name: getattr(found, name)})
-    for target in policy.targets if record.kind == "check" else ():
-        finding = _finding(record, target.check)
-        k = count_flagged(holdout.ordered, finding.threshold)
-        _refuse_differences(target.check, {"false_positives": finding.false_positives}, {"false_positives": k})
-    for at, found_at in zip(*_anchors(record), strict=True):
-        k = count_flagged(holdout.ordered, found_at.threshold)
-        worth = effective_n(holdout, found_at.threshold, float(policy.alpha(record.reuse.use if record.reuse else 1)))
-        found_again = {"false_positives": k, "benign_worth": worth}
-        _refuse_differences("direction", {name: getattr(at, name) for name in found_again}, found_again)
-    for point in record.curve.points if record.curve else ():
-        k = count_flagged(holdout.ordered, point.threshold)
-        _refuse_differences("curve", {"false_positives": point.false_positives}, {"false_positives": k})
-        counted += 1
-    rows = plural(len(holdout), "benign row")
-    return f"{rows} with the recorded digest, counted again at {plural(counted, 'threshold')}: every count is the same"
-
-
-def _refuse_other_reading(name: str, recorded: SampleSection, scores: Scores) -> None:
-    """Labels and rows must be those read now; the files too, where they are given by the names that they had then."""
-    keys = ["labels", "unread_labels"]
-    found = type(recorded).model_validate({**recorded.model_dump(), **sample_entry(scores)})
-    if [source.path for source in recorded.sources] == [source.path for source in found.sources]:
-        keys += ["sources", "files"]
-    totals = [sum(source.rows for source in section.sources) for section in (recorded, found)]
-    _refuse_differences(f"{name}.rows", *totals)
-    for key in keys:
-        _refuse_differences(f"{name}.{key}", recorded.model_dump()[key], found.model_dump()[key])
-
-
-def _anchors(record: Record) -> tuple[tuple[Flagged, ...], tuple[DetectionEntry, ...]]:
-    return (record.direction.anchors, record.malicious.anchors) if record.direction and record.malicious else ((), ())
-
-
-def _check_samples(fit: Scores, holdout: Scores, record: Record, policy: Policy) -> str:
-    """What only both samples together show: the tests for drift, tied scores, and what groups are worth."""
-    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
-    recorded = evidence_of(policy, calibrator.thresholds, record)
-    measured = measure(policy, calibrator, fit, holdout, recorded.use)
-    others = {name: getattr(recorded, name) for name in ("detection", "direction", "comparison")}  # of other samples
-    measured = replace(measured, **others)
-    if measured.duplicates is not None and recorded.duplicates is not None:
-        malicious = {"malicious": recorded.duplicates.malicious}
-        measured = replace(measured, duplicates=measured.duplicates.model_copy(update=malicious))
-    for one, other in zip(recorded.measurements, measured.measurements, strict=True):
-        _require(one == other, f"{one.check} measured again gives other numbers than the record has")
-    for name in ("overlap", "duplicates"):  # chances may differ in the last digits from machine to machine
-        stored, found = getattr(recorded, name), getattr(measured, name)
-        _refuse_differences(name, stored and stored.model_dump(), found and found.model_dump())
-        measured = replace(measured, **{name: stored})
-    for part in fields(Evidence):
-        same = getattr(recorded, part.name) == getattr(measured, part.name)
-        _require(same, f"{part.name.replace('_', ' ')} measured again gives other numbers than the record has")
-    return "every finding's numbers, measured again on both samples, are the recorded ones"
 
 
 # --- differences --------------------------------------------------------------------------------------------
 
 
 def _refuse_differences(where: str, recorded: Any, found: Any) -> None:
-    first = next(_differences(where, recorded, found), None)
+    first = next(differences(where, recorded, found), None)
     if first is not None:
-        raise _CheckError(first)
+        raise CheckError(first)
 
 
-def _differences(where: str, recorded: Any, found: Any) -> Iterator[str]:
+def differences(where: str, recorded: Any, found: Any) -> Iterator[str]:
     """Where two plain values differ; numbers that were computed may differ in the last digits."""
     if isinstance(recorded, dict) and isinstance(found, dict) and recorded.keys() == found.keys():
         for key in recorded:
-            yield from _differences(f"{where}.{key}", recorded[key], found[key])
+            yield from differences(f"{where}.{key}", recorded[key], found[key])
     elif isinstance(recorded, list | tuple) and isinstance(found, list | tuple) and len(recorded) == len(found):
         for i, (one, other) in enumerate(zip(recorded, found, strict=True)):
-            yield from _differences(f"{where}[{i}]", one, other)
+            yield from differences(f"{where}[{i}]", one, other)
     elif isinstance(recorded, float) and isinstance(found, float):
         if not math.isclose(recorded, found, rel_tol=1e-9):
             yield f"{where} is {recorded!r} in the record, but {found!r} follows"

@@ -19,8 +19,9 @@ from gate.checks.direction import Direction, Flagged, judge
 from gate.policy import Direction as Settings
 from gate.policy import parse
 from gate.release import Record
+from gate.repetition import Data, verify
 from gate.report import html, junit, markdown, terminal
-from gate.verification import Data, state_of, verify
+from gate.verification import state_of
 
 CREATED = datetime(2026, 3, 1, tzinfo=UTC)
 ALPHA = Fraction(1, 20)
@@ -98,7 +99,7 @@ def test_reversed_scores_fail_under_the_default_policy(seed: int, tmp_path: Path
     assert "0 of 3,000 malicious rows are flagged where" in found["direction"].message
     assert "1 less them" in (found["direction"].remedy or "")
     release.write(tmp_path / "v1")
-    assert state_of(verify(tmp_path / "v1")) == "holds"
+    assert state_of(verify(tmp_path / "v1").checks) == "holds"
 
 
 def test_sound_scores_pass_and_an_advisory_check_blocks_nothing() -> None:
@@ -124,8 +125,8 @@ def test_no_count_of_it_can_be_changed_unnoticed(groups: bool, tmp_path: Path) -
         pa.parquet.write_table(table.append_column("user", pa.array(users)), paths[-1])
     release = gate.run(*paths[:2], release="v1", malicious=paths[2], policy=tmp_path / "p.yaml", created=CREATED)
     release.write(tmp_path / "v1")
-    data = Data(fit=(paths[0],), holdout=(paths[1],))
-    assert state_of(verify(tmp_path / "v1", data)) == "holds"
+    data = Data(fit=(paths[0],), holdout=(paths[1],), malicious=(paths[2],))
+    assert state_of(verify(tmp_path / "v1", data).checks) == "holds"
     for field in Flagged.model_fields:
         content = json.loads(release.record.to_json())
         at = content["direction"]["anchors"][3]
@@ -133,7 +134,7 @@ def test_no_count_of_it_can_be_changed_unnoticed(groups: bool, tmp_path: Path) -
         changed = Record.model_validate(content)
         target = tmp_path / f"v1-{field}"
         type(release)(changed, release.calibrator).write(target)
-        assert state_of(verify(target, data)) == "does not hold", field
+        assert state_of(verify(target, data).checks) == "does not hold", field
 
 
 # --- a pass that judged no detection ------------------------------------------------------------------------

@@ -33,7 +33,7 @@ import pytest
 from calls import Result, call
 from numpy.typing import NDArray
 
-from gate import api
+from gate import advice
 from gate.cli import EXIT_CODES
 from gate.contract import PAPER_ANCHORS
 from gate.report import figures
@@ -387,11 +387,16 @@ def judge(case: Case) -> int:
 
 
 def given(case: Case) -> list[str]:
-    """The data options of the run, as `gate verify` takes them."""
-    return [part for kind, drawn in case.samples.items() if kind in VERIFIED for part in (f"--{kind}", drawn.file)]
+    """All that the run was given and that bears on its record, as `gate verify` takes it."""
+    named = [word for words in pairwise(case.arguments) if words[0].endswith(BEARING) for word in words]
+    return named if case.policy is not None else [*named, *pinned_by(case)]
 
 
-VERIFIED = ("fit", "holdout", "benign")
+BEARING = ("-column", "-label", "--ledger", "--policy", "--fit", "--holdout", "--benign", "--malicious")
+
+
+def pinned_by(case: Case) -> list[str]:
+    return ["--policy", "built-in" if case.policy is None else "policy.yaml"]
 
 
 def follow(name: str, case: Case, code: int) -> None:
@@ -411,11 +416,12 @@ def follow(name: str, case: Case, code: int) -> None:
             columns = [word for words in named for word in words]
             checked = gate("check", "one", "--holdout", benign.file, "--out", "two", *columns)
             if checked.code != 2:
-                gate("verify", "two", "--holdout", benign.file, codes=(0,))
+                pinned = pinned_by(case)
+                gate("verify", "two", "--holdout", benign.file, "--baseline", "one", *columns, *pinned, codes=(0,))
         case "baseline":
             compared = gate("run", *again, "--baseline", "one", "--out", "three")
             if compared.code != 2:
-                gate("verify", "three", *given(case), codes=(0,))
+                gate("verify", "three", *given(case), "--baseline", "one", codes=(0,))
         case "compare":
             gate("compare", "one", "one", codes=(0,))
         case "history":
@@ -452,7 +458,7 @@ def recount(case: Case, record: dict[str, Any]) -> None:
 @contextmanager
 def prepared(case: Case) -> Iterator[None]:
     """A directory of its own, a limit of time, and, unless the case is whole, empty figures and no advice."""
-    before, draws, advice = Path.cwd(), figures.to_svg, api.warnings
+    before, draws, warnings = Path.cwd(), figures.to_svg, advice.warnings
 
     def stop(_number: int, _frame: object) -> None:
         raise BrokenError(f"more than {SECONDS} seconds")
@@ -463,13 +469,13 @@ def prepared(case: Case) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         if not case.whole:
             figures.to_svg = lambda display, name, *_, **__: f"<svg id='{name}'></svg>"
-            api.warnings = lambda *_, **__: ()
+            advice.warnings = lambda *_, **__: ()
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, handler)
-            figures.to_svg, api.warnings = draws, advice
+            figures.to_svg, advice.warnings = draws, warnings
             os.chdir(before)
 
 

@@ -21,8 +21,9 @@ from gate.checks.shared import compare_scores
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.policy import Duplicates as Settings
+from gate.repetition import Data, verify
 from gate.scores import Scores, from_object, read, split
-from gate.verification import Data, state_of, verify
+from gate.verification import state_of
 
 DOMAIN = (0.0, 1.0)
 IDS = Columns(id="row")
@@ -263,9 +264,9 @@ def test_repeats_count_once_in_every_number_of_the_record(tmp_path: Path, repeat
         assert records[1]["duplicates"][part]["repeated"] == repeated
     finding = next(f for f in records[1]["findings"] if f["check"] == "duplicates")
     assert (finding["outcome"], finding["required"]) == ("fail" if code else "pass", True)
-    data = Data(**{name: (str(tmp_path / f"{name}.parquet"),) for name in ("fit", "holdout")})
+    data = Data(**{name: (str(tmp_path / f"{name}.parquet"),) for name in ("fit", "holdout", "malicious")})
     release = next((tmp_path / "releases").iterdir())
-    checks = verify(release, data)
+    checks = verify(release, data).checks
     assert state_of(checks) == "holds", checks
 
 

@@ -28,8 +28,10 @@ ORDER += [
     "init",
     "history",
     "report",
-    "api",
+    "advice",
     "verification",
+    "api",
+    "repetition",
     "cli",
     "__main__",
 ]

@@ -1,0 +1,499 @@
+"""With its data given, no value of a release's record can be changed: `gate verify` makes the whole record again."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from gate import api, repetition, verification
+from gate import policy as policies
+from gate.api import check_release, gate_release, read_baseline, read_sample
+from gate.calibration.calibrator import Calibrator
+from gate.cli import cli
+from gate.errors import GateError
+from gate.policy import Document
+from gate.release import Record, manifest_of, read_release
+from gate.repetition import Data, not_bound, verify
+from gate.scores import split
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+POLICY = """\
+version: 1
+name: small
+calibration: {knots: 40}
+contract: [{fpr: 10%, score: 0.1}, {fpr: 1%, score: 0.3}]
+targets:
+  - {fpr: 10%, min_n: 500, max_relative_error: 0.5}
+  - {fpr: 1%, min_n: 90000, max_relative_error: 0.5}
+waivers:
+  - {check: fpr@0.01, reason: more rows by June, owner: "@detections", expires: 2026-06-30}
+"""
+SEGMENTS = """\
+data: {segment: language, timestamp: seen, group: tenant}
+checks:
+  freshness: {max_age_days: 30}
+  segments: {targets: [0.1], min_n: 100, max_relative_error: 1.0, expect: [de, en, fr]}
+"""
+FOLLOWED = """\
+data: {id: row}
+reuse: {max_uses: 5}
+checks: {detection: {targets: [{fpr: 10%, min_tpr: 0.5}], max_drop: 0.2}}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A release directory with all that it takes to repeat it."""
+
+    directory: Path
+    data: Data
+    document: Document
+
+    def copied(self, place: Path) -> Case:
+        shutil.copytree(self.directory, place / "copy")
+        return replace(self, directory=place / "copy")
+
+    @property
+    def content(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.directory / "verdict.json").read_bytes())
+        return content
+
+    def state(self, **more: Any) -> str:
+        return verify(str(self.directory), self.data, pinned=self.document, **more).state
+
+
+def write_rows(place: Path) -> None:
+    """Benign rows of two releases and of today, malicious ones of both, with every column that a policy may name."""
+    rng = np.random.default_rng(7)
+    for name, n, shape in (
+        ("fit", 1_500, 0.5),
+        ("holdout", 2_000, 0.5),
+        ("later", 1_800, 0.5),
+        ("malicious", 400, 9.0),
+    ):
+        scores = rng.beta(shape, 8, n)
+        for release, values in (("", scores), ("old-", np.clip(scores + rng.normal(0, 1e-3, n), 0, 1))):
+            rows = {
+                "score": values,
+                "row": [f"{name}-{i}" for i in range(n)],
+                "tenant": [f"{name}-t{i % 90}" for i in range(n)],
+                "language": [("de", "en", "tr")[i % 7 % 3] for i in range(n)],
+                "seen": [f"2026-02-{1 + i % 28:02d}T00:00:00Z" for i in range(n)],
+            }
+            pa.parquet.write_table(pa.table(rows), place / f"{release}{name}.parquet")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _record_alone() -> Iterator[None]:
+    """As if a release had no reports beside its record: they take their time, and are tested where they are made."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (api, verification):
+            patch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
+        yield
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    place = tmp_path_factory.mktemp("cases")
+    write_rows(place)
+    paths = {name: (str(place / f"{name}.parquet"),) for name in ("fit", "holdout", "later", "malicious")}
+    paths |= {f"old-{name}": (str(place / f"old-{name}.parquet"),) for name in ("fit", "holdout", "malicious")}
+    plain, segmented, followed = (policies.parse(POLICY + more, "policy.yaml") for more in ("", SEGMENTS, FOLLOWED))
+    ledger = str(place / "ledger.jsonl")
+
+    def sample(document: Document, name: str) -> Any:
+        return read_sample(name.removeprefix("old-"), paths[name], document.policy)
+
+    def run(name: str, document: Document, prefix: str = "", **more: Any) -> None:
+        samples = (sample(document, f"{prefix}{part}") for part in ("fit", "holdout"))
+        gate_release(document, name, NOON, *samples, **more).write(place / name)
+
+    both = Data(paths["fit"], paths["holdout"])
+    malicious = sample(followed, "malicious")
+    run("plain", plain)
+    run("segmented", segmented, malicious=read_sample("malicious", paths["malicious"], segmented.policy))
+    whole = read_sample("benign", paths["holdout"], segmented.policy)
+    fit, held_out, divided = split(whole, 0.5, 3)
+    gate_release(segmented, "split", NOON, fit, held_out, split=divided).write(place / "split")
+    run("first", followed, "old-", ledger=ledger, first_release=True, malicious=sample(followed, "old-malicious"))
+    first = str(place / "first")
+    unpaired = read_baseline(first, followed, (), ())
+    run("unpaired", followed, ledger=ledger, malicious=malicious, baseline=unpaired)
+    pairs = paths["old-holdout"], paths["old-malicious"]
+    paired = read_baseline(first, followed, *pairs)
+    run("paired", followed, ledger=ledger, malicious=malicious, baseline=paired)
+    later = read_sample("holdout", paths["later"], followed.policy)
+    checked = check_release(read_release(first), followed, NOON, later, ledger=ledger, malicious=malicious)
+    checked.write(place / "check")
+    compared = replace(both, malicious=paths["malicious"], baseline=first, ledger=ledger)
+    data = {
+        "plain": both,
+        "segmented": replace(both, malicious=paths["malicious"]),
+        "split": Data(benign=paths["holdout"]),
+        "first": Data(
+            paths["old-fit"], paths["old-holdout"], malicious=paths["old-malicious"], baseline="none", ledger=ledger
+        ),
+        "unpaired": compared,
+        "paired": replace(compared, baseline_holdout=pairs[0], baseline_malicious=pairs[1]),
+        "check": replace(compared, fit=(), holdout=paths["later"]),
+    }
+    documents = {"plain": plain, "segmented": segmented, "split": segmented}
+    return {name: Case(place / name, data[name], documents.get(name, followed)) for name in data}
+
+
+NAMES = ["plain", "segmented", "split", "first", "unpaired", "paired", "check"]
+
+
+def seal(directory: Path) -> None:
+    files = {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "manifest.json"}
+    (directory / "manifest.json").write_bytes(manifest_of(files))
+
+
+# --- every value --------------------------------------------------------------------------------------------
+
+Place = tuple[str | int, ...]
+
+
+def leaves(value: Any, at: Place = ()) -> Iterator[Place]:
+    if isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(part, (*at, key))
+    else:
+        yield at
+
+
+def branches(value: Any, at: Place = ()) -> Iterator[Place]:
+    """Every section, list and entry of one."""
+    if isinstance(value, dict | list):
+        if at:
+            yield at
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from branches(part, (*at, key))
+
+
+def altered(value: Any, at: Place = ()) -> Any:
+    """Another value that could stand there as well."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case float():
+            return value * (1 + 1e-6) if value else 1e-6
+        case str() if at == ("judged_on",):
+            return (date.fromisoformat(value) + timedelta(days=1)).isoformat()
+        case str() if at == ("created",):
+            return value.replace("T12:00:00", "T12:00:01")
+        case str():
+            return {"pass": "fail", "fail": "pass", "run": "check", "check": "run", "active": "unused"}.get(value, "x")
+        case None:
+            return "x" if at[-1] in NAMED else 1
+    raise AssertionError(value)
+
+
+NAMED = {"label", "segment", "group", "id", "timestamp", "rows_sha256", "remedy", "oldest", "newest", "cut", "grade"}
+
+
+def at(content: Any, place: Place) -> Any:
+    for step in place:
+        content = content[step]
+    return content
+
+
+def changed(content: dict[str, Any], place: Place, value: Any) -> dict[str, Any]:
+    copy: dict[str, Any] = json.loads(json.dumps(content))
+    at(copy, place[:-1])[place[-1]] = value
+    return copy
+
+
+def dotted(place: Place) -> str:
+    return ".".join(map(str, place))
+
+
+def is_excepted(record: Record, place: Place) -> bool:
+    return any(fnmatchcase(dotted(place), pattern) for pattern in not_bound(record))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_case_holds_whole(cases: dict[str, Case], name: str, tmp_path: Path) -> None:
+    case = cases[name].copied(tmp_path)
+    answer = verify(str(case.directory), case.data, pinned=case.document, complete=True)
+    assert {check.state for check in answer.checks} == {"holds"}, answer.lines
+    assert answer.checks[-1].name == "data"
+    assert answer.not_checked == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_single_value_is_compared(cases: dict[str, Case], name: str) -> None:
+    """Each leaf changed, each entry of a list removed or repeated: the record made again is not the same."""
+    case = cases[name]
+    record = Record.model_validate(case.content)
+    samples = repetition._read(record, case.document.policy, case.data)
+    again = repetition._repeat(record, case.document, samples, case.data).model_dump(mode="json")
+    content, tried = case.content, 0
+    without = repetition.without(again, not_bound(record))
+    unnoticed = []
+    for place in leaves(content):
+        holder, key = at(content, place[:-1]), place[-1]
+        before, holder[key] = holder[key], altered(at(content, place), place)
+        one = repetition.without(content, not_bound(record)) if is_excepted(record, place) else content
+        found = next(repetition.differences("", one, without if one is not content else again), None)
+        holder[key] = before
+        tried += 1
+        if found is None:
+            unnoticed.append(dotted(place))
+            assert is_excepted(record, place), place
+    for place in branches(content):
+        whole = at(content, place)
+        shapes = [None] if not isinstance(whole, list) else [whole + whole[-1:], whole[1:]] if whole else [[1]]
+        for shape in shapes:
+            assert next(repetition.differences("", changed(content, place, shape), again), None), place
+            tried += 1
+    assert tried > 300
+    assert {"created", "release", "policy.path"} & {*unnoticed}
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a record feeds into its repetition decides what comes out: the same is made once."""
+    made: dict[str, Any] = {}
+    real = repetition._repeat
+
+    def repeat(record: Record, document: Document, samples: Any, data: Data) -> Record:
+        fed = record.model_dump(mode="json", include={"kind", "release", "created", "judged_on", "split", "policy"})
+        fed |= {"data": record.data.model_dump(), "first": record.first_release, "baseline": record.baseline is None}
+        key = json.dumps([fed, repr(data)])
+        if key not in made:
+            made[key] = real(record, document, samples, data)
+        return made[key]  # type: ignore[no-any-return]
+
+    planned: dict[str, Any] = {}
+    advise = verification.warnings_of
+
+    def warnings_of(policy: Any, fit_n: int, evidence: Any, *rest: Any) -> Any:
+        key = repr((policy, fit_n, evidence.effective_n, evidence.use, evidence.comparison, rest))
+        return planned[key] if key in planned else planned.setdefault(key, advise(policy, fit_n, evidence, *rest))
+
+    fitted: dict[str, Calibrator] = {}
+    load = verification.from_json
+    monkeypatch.setattr(
+        verification, "from_json", lambda text: fitted[text] if text in fitted else fitted.setdefault(text, load(text))
+    )
+    monkeypatch.setattr(verification, "warnings_of", warnings_of)
+    monkeypatch.setattr(repetition, "_repeat", repeat)
+
+
+@pytest.mark.usefixtures("remembered")
+@pytest.mark.parametrize("name", NAMES)
+def test_no_changed_record_holds_with_all_data_given(cases: dict[str, Case], name: str, tmp_path: Path) -> None:
+    """Rendered and sealed again by whoever changed it: also what is fed into the repetition, and what is left out."""
+    case = cases[name].copied(tmp_path)
+    content = case.content
+    record = Record.model_validate(content)
+    numerous = ("findings", "curve", "exchangeability", "segments", "anchors", "detection", "contract", "content")
+    places = [*leaves(content)]
+    chosen = [place for place in places if not {*place} & {*numerous}]
+    chosen += random.Random(name).sample(places, 10)
+    forged = [changed(content, place, altered(at(content, place), place)) for place in chosen]
+    sections = [key for key, value in content.items() if isinstance(value, dict | list) and value]
+    forged += [changed(content, (key,), None if isinstance(content[key], dict) else []) for key in sections]
+    forged += [changed(content, ("findings",), content["findings"][:-1])]
+    tried, held = 0, []
+    for place, forgery in zip([*chosen, *((key,) for key in sections), ("findings",)], forged, strict=True):
+        try:
+            text = Record.model_validate(forgery).to_json()
+        except ValueError:
+            continue
+        (case.directory / "verdict.json").write_text(text, encoding="utf-8")
+        seal(case.directory)
+        tried += 1
+        try:
+            state = case.state()
+        except GateError:
+            state = "refused"
+        if state == "holds":
+            held.append(dotted(place))
+            assert is_excepted(record, place), dotted(place)
+    assert tried > 60
+    assert {"created", "policy.path", "tool.libraries.numpy"} <= {*held}, "nothing can bind these"
+
+
+# --- what is not checked, and what is no release ------------------------------------------------------------
+
+
+def asked(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the answer of the command."""
+    code = cli.main(["verify", *args, "--json"], standalone_mode=False)
+    return code, json.loads(capsys.readouterr().out)
+
+
+def options(case: Case) -> dict[str, list[str]]:
+    """What the command is given, by option."""
+    given = {}
+    for name in case.data.given:
+        value, option = getattr(case.data, name), f"--{name.replace('_', '-')}"
+        given[option] = [option, value if isinstance(value, str) else value[0]]
+    return given
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_nothing_binds_is_listed_and_is_no_pass_once_data_is_given(
+    cases: dict[str, Case], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, pin = cases[name], tmp_path / "policy.yaml"
+    pin.write_text(case.document.text)
+    directory, given = str(case.directory), options(case)
+    code, answer = asked(capsys, directory)
+    assert (code, answer["state"]) == (0, "holds")
+    assert {entry["option"].split()[0] for entry in answer["not_checked"]} == {"--policy", *given}
+    assert asked(capsys, directory, "--complete")[0] == 2
+    left_out = sorted(given)[len(name) % len(given)]
+    partly = [word for option, words in given.items() if option != left_out for word in words]
+    if partly:
+        code, answer = asked(capsys, directory, *partly, "--policy", str(pin))
+        assert (code, answer["state"]) == (2, "cannot be checked")
+        assert left_out in {entry["option"].split()[0] for entry in answer["not_checked"]}
+    whole = [word for words in given.values() for word in words]
+    code, answer = asked(capsys, directory, *whole)
+    assert (code, [entry["option"] for entry in answer["not_checked"]]) == (2, ["--policy FILE"])
+    code, answer = asked(capsys, directory, *whole, "--policy", str(pin))
+    assert (code, answer["state"], answer["not_checked"]) == (0, "holds", [])
+    assert answer["kind"] == ("check" if name == "check" else "release")
+    assert "created" in answer["not_bound"]
+
+
+def test_a_check_is_never_taken_for_a_release(
+    cases: dict[str, Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither in words nor for programs, and no calibrator can be slipped into it."""
+    case = cases["check"].copied(tmp_path)
+    assert cli.main(["verify", str(case.directory)], standalone_mode=False) == 0
+    assert "holds: kind: a check of 'first', not a release: nothing in it may be deployed" in capsys.readouterr().out
+    assert asked(capsys, str(case.directory))[1]["kind"] == "check"
+    for name in ("calibrator.joblib", "calibrator.json"):
+        shutil.copy(cases["first"].directory / name, case.directory / name)
+        seal(case.directory)
+        code, answer = asked(capsys, str(case.directory))
+        assert code == 1
+        found = {check["name"]: check for check in answer["checks"]}
+        assert found["kind"]["state"] == "does not hold"
+        assert found["kind"]["message"].startswith(f"{name} is foreign in a check")
+        (case.directory / name).unlink()
+
+
+@pytest.mark.parametrize("name", ["calibrator.joblib", "calibrator.json"])
+def test_a_release_has_its_calibrator(cases: dict[str, Case], tmp_path: Path, name: str) -> None:
+    case = cases["plain"].copied(tmp_path)
+    (case.directory / name).unlink()
+    seal(case.directory)
+    found = {check.name: check.state for check in verify(str(case.directory)).checks}
+    assert found["kind"] == "does not hold"
+
+
+def test_the_policy_and_its_columns_are_those_that_the_verifier_pins(
+    cases: dict[str, Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, pin = cases["plain"], tmp_path / "policy.yaml"
+    pin.write_text(POLICY.replace("min_n: 500", "min_n: 501"))
+    code, answer = asked(capsys, str(case.directory), "--policy", str(pin))
+    assert code == 1
+    assert "it was judged by a text with the digest" in answer["checks"][-1]["message"]
+    pin.write_text(POLICY)
+    assert asked(capsys, str(case.directory), "--policy", str(pin))[0] == 0
+    code, answer = asked(capsys, str(case.directory), "--policy", str(pin), "--score-column", "other")
+    assert code == 1
+    assert "data.score is 'score' in the record, but 'other' follows" in answer["checks"][-1]["message"]
+    assert asked(capsys, str(case.directory), "--policy", "built-in")[0] == 1
+
+
+def test_data_that_the_record_was_made_without_is_refused(cases: dict[str, Case]) -> None:
+    """Whoever has malicious rows, a baseline or a ledger for it has another record."""
+    case = cases["plain"]
+    for more in ({"malicious": case.data.fit}, {"baseline": "none"}, {"ledger": "ledger.jsonl"}):
+        with pytest.raises(GateError, match=f"^--{next(iter(more))}: must be left out, for the record says"):
+            verify(str(case.directory), replace(case.data, **more))
+    with pytest.raises(GateError, match=r"^--baseline: must fit the record, which is of a first release"):
+        verify(str(cases["first"].directory), replace(cases["first"].data, baseline=str(case.directory)))
+    with pytest.raises(GateError, match=r"^--fit: must be given as the run had it, by 1 argument in the same order"):
+        verify(str(case.directory), replace(case.data, fit=case.data.fit + case.data.holdout))
+
+
+def test_a_ledger_without_the_judgement_is_another_ledger(cases: dict[str, Case], tmp_path: Path) -> None:
+    case = cases["first"]
+    with pytest.raises(GateError, match="must have a line for this judgement of these rows, got none"):
+        verify(str(case.directory), replace(case.data, ledger=str(tmp_path / "new.jsonl")))
+
+
+@pytest.mark.parametrize(
+    ("today", "expired"),
+    [
+        (date(2026, 3, 2), []),
+        (date(2026, 3, 4), ["held-out row is 31 days"]),
+        (date(2026, 6, 30), ["held-out"]),
+        (date(2026, 7, 1), ["waiver of fpr@0.01 expired on 2026-06-30, after the judgement of 2026-03-01", "held-out"]),
+    ],
+)
+def test_what_has_expired_since_is_a_line_of_its_own(cases: dict[str, Case], today: date, expired: list[str]) -> None:
+    """It changes nothing about what was true on the day of the judgement."""
+    answer = verify(str(cases["segmented"].directory), today=today)
+    assert answer.state == "holds"
+    assert len(answer.expired) == len(expired)
+    for sentence, part in zip(answer.expired, expired, strict=True):
+        assert part in sentence
+        assert f"expired: {sentence}" in answer.lines
+
+
+# --- baselines ----------------------------------------------------------------------------------------------
+
+REFUSED = r"^bad: must be a release whose verdict follows from its own counts and policy, got one where "
+EDITS = {
+    "outcome": lambda r: r.update(outcome="pass"),
+    "finding": lambda r: [finding.update(outcome="pass", blocks=False) for finding in r["findings"]],
+    "everything that says so": lambda r: [
+        r.update(outcome="pass", reason="2 required targets proven on held-out benign rows"),
+        *(finding.update(outcome="pass", blocks=False, grade="proven", reason="proven") for finding in r["findings"]),
+    ],
+    "a count": lambda r: r["findings"][0].update(false_positives=200),
+    "a threshold": lambda r: r["findings"][0].update(threshold=0.5),
+    "a looser policy": lambda r: r["policy"].update(content=r["policy"]["content"].replace("0.5", "0.9")),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_failed_release_edited_to_pass_is_no_reference(
+    cases: dict[str, Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
+) -> None:
+    """Its manifest can be made to agree; its counts and policy cannot. Not for a run, a check or a comparison."""
+    fit = pa.parquet.read_table(cases["plain"].data.fit[0])["score"].to_numpy()
+    drifted = fit[::-1] ** 0.5
+    failed = api.run(fit, drifted, release="bad", policy=cases["plain"].document)
+    assert failed.outcome == "fail"
+    monkeypatch.chdir(tmp_path)
+    failed.write("bad")
+    content = json.loads(Path("bad/verdict.json").read_bytes())
+    EDITS[edit](content)
+    Path("bad/verdict.json").write_text(Record.model_validate(content).to_json())
+    seal(Path("bad"))
+    Path("policy.yaml").write_text(POLICY)
+    data = ["--fit", cases["plain"].data.fit[0], "--holdout", cases["plain"].data.holdout[0]]
+    run = ["run", "--policy", "policy.yaml", "--release", "v2", *data, "--baseline", "bad"]
+    check = ["check", "bad", "--holdout", cases["plain"].data.holdout[0]]
+    plain = str(cases["plain"].directory)
+    for command in (run, check, ["compare", "bad", plain], ["compare", plain, "bad"]):
+        with pytest.raises(GateError, match=REFUSED):
+            cli.main(command, standalone_mode=False)
+    with pytest.raises(GateError, match=REFUSED):
+        api.run(fit, drifted, release="v2", policy="policy.yaml", baseline="bad")
+    assert not Path("releases").exists()
