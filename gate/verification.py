@@ -521,11 +521,12 @@ def _overlap(record: Record) -> Overlap:
     if found is None:
         raise CheckError("the record lacks the counts of overlap", "cannot be checked")
     _require(found.benign == record.holdout.n, "overlap.benign is not the number of held-out rows")
-    named = (record.data.id is None) == (found.ids is None)
-    _require(named, "overlap.ids must be counted where the rows have ids, only there")
+    named = record.holdout.rows_sha256 is not None and (record.duplicates is None or record.duplicates.fit is not None)
+    _require((found.ids is not None) == named, "overlap.ids must be counted where the rows have ids, only there")
     columns = record.data
     other = any(name is not None for name in (columns.group, columns.segment, columns.timestamp))
-    _require((found.rows is not None) == (other and columns.id is None), "overlap.rows are not those of these columns")
+    possible = found.rows is None or (other and found.ids is None)
+    _require(possible, "overlap.rows are not those of these columns")
     _require_shared(found.scores, record, record.holdout.groups)
     if found.rows is not None:
         _require_shared(found.rows, record, None)
@@ -544,12 +545,14 @@ def _require_shared(found: Shared, record: Record, groups: int | None) -> None:
 
 
 def _duplicates(record: Record) -> Duplicates | None:
+    """What repeats, in each sample that has ids; of the fit sample only its own count says whether it has."""
     found, fitted = record.duplicates or Duplicates(), record.kind == "run"
-    named = {"fit": fitted, "holdout": True, "malicious": record.malicious is not None}
-    for name, given in named.items():
+    named = {"fit": found.fit is not None and fitted, "holdout": record.holdout.rows_sha256 is not None}
+    named["malicious"] = record.malicious is not None and record.malicious.rows_sha256 is not None
+    for name, has_ids in named.items():
         sample, counts = getattr(found, name), getattr(record, name)
-        counted = given and record.data.id is not None
-        _require((sample is not None) == counted, f"duplicates.{name} must be counted where rows have ids, only there")
+        _require((sample is not None) == has_ids, f"duplicates.{name} must be counted where rows have ids, only there")
+        _require(sample is None or record.data.id is not None, f"duplicates.{name} has ids of no column")
         same = sample is None or sample.rows - sample.repeated == counts.n
         _require(same, f"duplicates.{name} are no counts of these rows")
     shared = record.overlap.scores if record.overlap and fitted else None

@@ -553,7 +553,9 @@ def test_a_check_never_reads_the_pickle(place: Path, tmp_path: Path) -> None:
     result = gate("check", str(copy), *options, "--dry-run", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     checks = [finding.check for finding in Record.model_validate_json(result.stdout).findings]
-    assert checks == ["fpr@0.1", "fpr@0.01", "tpr@0.01", "baseline"], "one detector: nothing can have dropped"
+    assert checks == ["fpr@0.1", "fpr@0.01", "duplicates", "tpr@0.01", "direction", "baseline"], (
+        "one detector: nothing can have dropped"
+    )
     assert not (tmp_path / "was-loaded").exists()
 
 
