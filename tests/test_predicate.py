@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from google.protobuf import json_format
 from hypothesis import given, settings
@@ -16,7 +18,8 @@ from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
 from records import ATTACKS, RECORDS, with_text
 
 import gate
-from gate.release import Record, read_record
+from gate.policy import Columns, load_default
+from gate.release import Record, ReuseSection, SplitSection, read_record
 from gate.report import predicate
 
 FIELDS = ["result", "configuration", "passedTests", "warnedTests", "failedTests"]
@@ -75,15 +78,73 @@ def test_only_an_unblemished_pass_is_PASSED(data: st.DataObject) -> None:  # noq
 
 def test_the_configuration_is_what_the_verdict_rests_on() -> None:
     record = RECORDS["pass"]
-    digests = {entry["name"]: entry["digest"] for entry in rendered(record)["configuration"]}
-    assert digests == {
+    *files, options = rendered(record)["configuration"]
+    assert {entry["name"]: entry["digest"] for entry in files} == {
         "policy": {"sha256": record.policy.sha256},
         "fit": {"sha256": record.fit.sha256},
         "holdout": {"sha256": record.holdout.sha256},
         "calibrator": {"sha256": record.calibrator.sha256},
     }
+    text = json.dumps(options["annotations"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert options["digest"] == {"sha256": hashlib.sha256(text.encode()).hexdigest()}
     ids = record.model_copy(update={"holdout": record.holdout.model_copy(update={"rows_sha256": "1" * 64})})
-    assert rendered(ids)["configuration"][-1] == {"name": "holdout ids", "digest": {"sha256": "1" * 64}}
+    assert rendered(ids)["configuration"][-2] == {"name": "holdout ids", "digest": {"sha256": "1" * 64}}
+    followed = {entry["name"]: entry["digest"] for entry in rendered(RECORDS["followed"])["configuration"]}
+    assert followed["baseline"] == {"sha256": "a" * 64}
+    assert RECORDS["followed"].malicious is not None
+    assert followed["malicious"] == {"sha256": RECORDS["followed"].malicious.sha256}
+
+
+SPLIT = SplitSection(fraction=0.5, seed=2**63 + 1, by="rows")
+USED = ReuseSection(ledger="l", use=2, earlier=("v0",), confidence=0.99)
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    *((key, {"data": {key: "other"}}) for key in ("score", "label", "segment", "group", "id", "timestamp")),
+    ("benign", {"data": {"benign": ("x", "y")}}),
+    ("split", {"split": SPLIT}),
+    ("seed", {"split": SPLIT.model_copy(update={"seed": 2**63})}),
+    ("fraction", {"split": SPLIT.model_copy(update={"fraction": 0.25})}),
+    ("first release", {"first_release": True}),
+    ("use", {"reuse": USED}),
+    ("another use", {"reuse": USED.model_copy(update={"use": 3})}),
+    ("judged on", {"judged_on": "2026-03-02"}),
+    ("kind", {"kind": "check"}),
+    ("malicious", {"malicious": RECORDS["followed"].malicious}),
+    ("baseline", {"baseline": RECORDS["followed"].baseline}),
+]
+
+
+def test_every_option_that_bears_on_the_verdict_is_named() -> None:
+    """Columns named on the command line are in no file that has a digest: each choice has its own configuration."""
+    plain = RECORDS["pass"]
+    seen = {json.dumps(rendered(plain)["configuration"])}
+    for name, change in OPTIONS:
+        if "data" in change:
+            change = {"data": plain.data.model_copy(update=change["data"])}
+        content = rendered(plain.model_copy(update=change))["configuration"]
+        options = content[-1]
+        assert options["name"] == "options"
+        assert json.dumps(content) not in seen, name
+        seen.add(json.dumps(content))
+    assert options["annotations"]["baseline"] == "v2.3.0"
+    assert {"score", "label", "benign", "segment", "group", "id", "timestamp"} == {*options["annotations"]["columns"]}
+    assert {*Columns.model_fields} == {*options["annotations"]["columns"]}, "and each that a policy may name"
+
+
+def test_a_column_named_on_the_command_line_leaves_its_trace(tmp_path: Path) -> None:
+    """The same policy and files, another column: the verdict is another one, and so is what is signed."""
+    rng = np.random.default_rng(4)
+    for name in ("fit", "holdout"):
+        scores = rng.beta(0.5, 8, 3_000)
+        table = pa.table({"score": scores, "calibrated": scores if name == "fit" else scores**0.5})
+        pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    found = {}
+    for column in ("score", "calibrated"):
+        document = load_default().with_columns({"score": column})
+        samples = (str(tmp_path / f"{name}.parquet") for name in ("fit", "holdout"))
+        record = gate.run(*samples, release="v1", policy=document).record
+        found[column] = (record.outcome, rendered(record)["configuration"][-1]["annotations"]["columns"]["score"])
+    assert found["score"][0] != found["calibrated"][0] == "fail"
+    assert [columns for _, columns in found.values()] == ["score", "calibrated"]
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -5,7 +5,9 @@ https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md
 
 from __future__ import annotations
 
+import hashlib
 import json
+from typing import Any
 
 from gate.release import Record
 
@@ -19,7 +21,10 @@ def render(record: Record) -> str:
     warned = [finding.check for finding in record.findings if finding.outcome != "pass" and not finding.blocks]
     predicate = {
         "result": "FAILED" if failed or record.outcome != "pass" else "WARNED" if warned else "PASSED",
-        "configuration": [{"name": name, "digest": {"sha256": digest}} for name, digest in _digests(record).items()],
+        "configuration": [
+            *({"name": name, "digest": {"sha256": digest}} for name, digest in _digests(record).items()),
+            _options(record),
+        ],
         "passedTests": passed,
         "warnedTests": warned,
         "failedTests": failed,
@@ -37,4 +42,30 @@ def _digests(record: Record) -> dict[str, str]:
     }
     if record.holdout.rows_sha256 is not None:
         digests["holdout ids"] = record.holdout.rows_sha256
+    if record.malicious is not None:
+        digests["malicious"] = record.malicious.sha256
+    if record.baseline is not None:
+        digests["baseline"] = record.baseline.verdict_sha256
     return digests
+
+
+def _options(record: Record) -> dict[str, Any]:
+    """What bears on the verdict and is in no file: a resource whose annotations are its content.
+
+    The digest is of the annotations as JSON with sorted keys and without spaces. Whole numbers may be larger than
+    those that readers of JSON keep exactly, so a seed is text.
+    """
+    baseline, split = record.baseline, record.split
+    options = {
+        "kind": record.kind,
+        "columns": record.data.model_dump(mode="json"),
+        "split": None if split is None else {"fraction": split.fraction, "seed": str(split.seed), "by": split.by},
+        "baseline": "none" if record.first_release else None if baseline is None else baseline.release,
+        "baseline_holdout": bool(baseline and baseline.sources),
+        "baseline_malicious": bool(baseline and baseline.malicious_sources),
+        "malicious": record.malicious is not None,
+        "use": None if record.reuse is None else record.reuse.use,
+        "judged_on": record.judged_on,
+    }
+    text = json.dumps(options, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return {"name": "options", "digest": {"sha256": hashlib.sha256(text.encode()).hexdigest()}, "annotations": options}
