@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -20,7 +21,7 @@ from gate.calibration.fit import fit
 from gate.contract import PAPER_ANCHORS
 from gate.detection import Detected, detect, measure_anchor
 from gate.errors import GateError
-from gate.evidence import Evidence
+from gate.evidence import Evidence, measure_target
 from gate.planning import Budget
 from gate.policy import Columns, Policy, parse
 from gate.scores import Scores, read
@@ -54,7 +55,11 @@ def judged(policy: Policy, *detected: Detected) -> Verdict:
     assert policy.checks.detection is not None
     detection = policy.checks.detection.model_copy(update={"max_drop": None})
     checks = policy.checks.model_copy(update={"detection": detection})
-    return judge(policy.model_copy(update={"checks": checks}), Evidence((), detection=detected or None), TODAY)
+    benign = measure_target(policy, policy.targets[0], 0.5, 1000, 10_000, 1e-6)
+    alone = policy.model_copy(update={"checks": checks})
+    verdict = judge(alone, Evidence((benign,), detection=detected or None), TODAY)
+    of_malicious = tuple(finding for finding in verdict.findings if finding.check.startswith("tpr"))
+    return replace(verdict, findings=of_malicious)
 
 
 # --- the policy ---------------------------------------------------------------------------------------------
