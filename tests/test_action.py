@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy
 import pytest
 import runner
@@ -61,8 +62,7 @@ def here(workspace: Path) -> Callable[..., runner.Job]:
     """The action with these inputs in the workspace, gate being installed there already."""
     temporary = workspace.parent / "temp"
     (temporary / "venv" / "bin").mkdir(parents=True)
-    (temporary / "venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    (temporary / "venv" / "bin" / "python").chmod(0o755)
+    commands.write_program(temporary / "venv" / "bin" / "python", "-I", "-m", "gate")
     env = {**CLEAN, "RUNNER_TEMP": str(temporary), "GITHUB_ACTION_PATH": str(ACTION_FILE.parent)}
 
     def act(environment: dict[str, str] | None = None, **given: str) -> runner.Job:
@@ -245,6 +245,8 @@ def test_hostile_names_pass_through_the_whole_action(
 
 def test_no_module_of_the_workspace_rewrites_a_verdict(here: Callable[..., runner.Job], workspace: Path) -> None:
     """Though the job points PYTHONPATH, PYTHONSTARTUP and PYTHONHOME at it, as jobs do for their own tests."""
+    python = workspace.parent / "temp" / "venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     for module in ("sitecustomize", "usercustomize", "gate", "numpy", "yaml", "click", "pip"):
         (workspace / f"{module}.py").write_text("import os\nopen('pwned', 'w')\nos._exit(0)\n")
     names = ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONPLATLIBDIR", "PYTHONSTARTUP", "PYTHONSAFEPATH")
