@@ -529,6 +529,7 @@ def test_nothing_in_a_policy_can_be_changed() -> None:
         "Checks",
         "Overlap",
         "Duplicates",
+        "Direction",
         "Exchangeability",
         "Granularity",
         "Floor",
