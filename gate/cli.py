@@ -8,13 +8,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
+from gate import limits
 from gate.errors import GateError, visible
 from gate.streams import Inert, escape_json, guard
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 NO_JUDGEMENT, INTERNAL_ERROR, INTERRUPTED = 2, 70, 130
+OUT_OF_MEMORY = "memory: must hold all scores at once, got too little; give fewer rows or use a larger machine"
 JUDGING = (["run"], ["check"])  # the commands that end in a verdict, as their first argument
 
 EXIT_CODE_HELP = """\b
@@ -70,6 +72,9 @@ def cli(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
         context.exit(NO_JUDGEMENT)
+    if limits.limit() is not None:
+        limits.require_room()
+        import gate.api  # noqa: F401, all libraries before the first row: they cope worst with memory that runs out
 
 
 _Command = Callable[..., int | None]
@@ -929,6 +934,19 @@ def _file_of_the_repository(path: str) -> str | None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
+    """Run the command, in a child where memory is limited, and turn whatever happens into an exit code."""
+    if limits.limit() is None:
+        _run(args)
+    code = limits.supervise(lambda: _run(args))
+    if code is None:
+        code = NO_JUDGEMENT
+        with suppress(Exception):  # of what GitHub is told
+            guard()
+            _refuse(args, code, OUT_OF_MEMORY)
+    sys.exit(code)
+
+
+def _run(args: list[str] | None) -> NoReturn:
     """Run the command and turn whatever happens into the documented exit codes."""
     guard()
     received: list[int] = []
@@ -977,8 +995,7 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except MemoryError:
-        _log("memory: must hold all scores at once, got too little; give fewer rows or use a larger machine")
-        return NO_JUDGEMENT
+        return _refuse(args, NO_JUDGEMENT, OUT_OF_MEMORY)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "gate"
@@ -991,6 +1008,9 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
     except Exception as error:
         if received:  # libraries turn an interruption into errors of their own
             return INTERRUPTED
+        if limits.limit() is not None:  # too little memory has as many names as there are libraries
+            said = visible(f"{type(error).__name__}: {error}".splitlines()[0])
+            return _refuse(args, NO_JUDGEMENT, f"{OUT_OF_MEMORY} (under the limit there was: {said})")
         import traceback
 
         for line in traceback.format_exc().splitlines():

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import commands
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from benchmarks.kill_loop import GATE, STOPS, is_ready, kill_loop, snapshot, start, wait, write_inputs
 
@@ -168,7 +170,14 @@ def test_a_packed_file_that_does_not_fit_beside_is_refused(here: Path) -> None:
     assert result.stderr.splitlines()[-1] == f"{said}; set TMPDIR to a place with more room"
 
 
-def test_a_file_larger_than_memory_is_refused(here: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "huge.npy: must decode to at most 1,073,741,824 bytes, got 40,000,000,000 or more; raise --max-bytes"),
+        (["--max-bytes", "1TB"], "huge.npy: must be a readable .npy file that fits into memory, got: "),
+    ],
+)
+def test_a_file_larger_than_memory_is_refused(here: Path, options: list[str], said: str) -> None:
     """A sparse file of 40 GB that its header describes truly, and 4 GB of addresses to read it with."""
     rows = 5 * 10**9
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({rows},), }}".ljust(117) + "\n"
@@ -179,13 +188,80 @@ def test_a_file_larger_than_memory_is_refused(here: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
-    env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    result = gate(*RUN, "--holdout", "huge.npy", cwd=here, preexec=limit, env=env)
+    result = gate(*RUN, "--holdout", "huge.npy", *options, cwd=here, preexec=limit)
     assert result.returncode == 2, result.stderr
-    last = result.stderr.splitlines()[-1]
-    assert last.startswith("gate: huge.npy: must be a readable .npy file")
-    assert "memory" in last
+    assert result.stderr.splitlines()[-1].startswith(f"gate: {said}")
     assert not (here / "releases").exists()
+
+
+def limited(megabytes: int) -> Callable[[], None]:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes * 10**6, megabytes * 10**6))
+
+    return limit
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: int) -> None:
+    """Limits drawn from 200 MB to 4 GB, a third of them just above what the libraries need, and rows to fill them."""
+    rng = np.random.default_rng([part, 12])
+    rows = int(rng.integers(200_000, 1_000_000))
+    for number, name in enumerate(("fit", "holdout")):
+        ids = pa.array(np.arange(rows) + number * rows).cast(pa.string())
+        pa.parquet.write_table(pa.table({"score": rng.random(rows), "id": ids}), tmp_path / f"{name}.parquet")
+    lowest, highest = [(200, 4000), (530, 900), (200, 600)][part % 3]
+    megabytes = int(lowest * (highest / lowest) ** rng.random())
+    command = ["run", "--release", "v1", "--fit", "fit.parquet", "--holdout", "holdout.parquet", "--id-column", "id"]
+    result = gate(*command, cwd=tmp_path, preexec=limited(megabytes))
+    told = (megabytes, rows, result.returncode, result.stderr)
+    assert result.returncode in (0, 1, 2, 3), told
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(("gate: fit: ", "gate: holdout: "))]
+    assert len(lines) == 1, told
+    said = "gate: memory: must " if "gate: memory" in lines[0] else "gate: "
+    assert lines[0].startswith(said if result.returncode == 2 else "gate: report: "), told
+    assert (tmp_path / "releases" / "v1" / "manifest.json").exists() == (result.returncode != 2), told
+
+
+@pytest.mark.parametrize(
+    "death", ["os._exit(1)", "os.abort()", "os.kill(os.getpid(), 11)", "raise ImportError('x.so: failed to map\\nx')"]
+)
+def test_what_libraries_do_without_memory_is_one_line(here: Path, death: str) -> None:
+    """Exit code 1 would read as a verdict; OpenBLAS gives it, after lines of its own on stderr."""
+    code = f"import os\nimport gate.api\ndef die(*args, **kwargs):\n    os.write(2, b'noise\\n')\n    {death}\n"
+    code += "gate.api.fit_sorted = die\nfrom gate.cli import main\nmain()"
+    command = [sys.executable, "-c", code]
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, preexec=limited(4000), command=command)
+    assert result.returncode == 2, result.stderr
+    *before, last = result.stderr.splitlines()
+    assert last.startswith("gate: memory: must hold all scores at once, got too little")
+    assert all(line.startswith(("gate: fit: ", "gate: holdout: ")) for line in before)
+    assert not (here / "releases").exists()
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_limited_run_is_stopped_like_any_other(here: Path, number: signal.Signals) -> None:
+    code = "import pathlib, time\nimport gate.api\ndef wait(*args, **kwargs):\n    pathlib.Path('ready').touch()\n"
+    code += "    time.sleep(100)\ngate.api.fit_sorted = wait\nfrom gate.cli import main\nmain()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *RUN, "--holdout", "one.npy"],
+        cwd=here,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limited(4000),
+    )
+    while not (here / "ready").exists():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+    process.send_signal(number)
+    said = process.communicate(timeout=100)[1]
+    assert process.returncode == STOPS[number], said
+    assert said.splitlines()[-1] == f"gate: stopped by {number.name}"
+
+
+def test_help_needs_no_memory_to_speak_of(tmp_path: Path) -> None:
+    result = gate("--help", cwd=tmp_path, preexec=limited(200))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Exit codes:" in result.stdout
 
 
 @pytest.mark.parametrize("function", ["fit_sorted", "rendered"])

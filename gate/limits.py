@@ -1,0 +1,91 @@
+"""A command under a limit on memory (`ulimit -v`): it runs in a child, and whatever memory does to that is one line.
+
+Libraries answer a failed allocation by an abort, by exit code 1, which would read as a verdict, or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from gate.errors import GateError
+
+ROOM = 512_000_000  # addresses that the libraries take before the first row is read
+# One thread each, and no addresses reserved ahead: OpenBLAS takes 32 MB for every thread and waits forever for them.
+FRUGAL = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def limit() -> int | None:
+    """How many bytes of addresses or data this process may have, where that is limited."""
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min((most for most in limits if most != resource.RLIM_INFINITY), default=None)
+
+
+def require_room() -> None:
+    """Refuse a limit under which not even the libraries can be loaded."""
+    most = limit()
+    if most is None:
+        return
+    with contextlib.suppress(OSError):
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        if most - used < ROOM:
+            raise GateError(
+                f"memory: must allow {(used + ROOM) / 1e6:,.0f} MB of addresses, got {most / 1e6:,.0f}; "
+                "raise the limit (ulimit -v)"
+            )
+
+
+def supervise(work: Callable[[], object]) -> int | None:
+    """The exit code with which the work ends in a child; None where something else ended the child."""
+    reading, writing = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        return None
+    if pid == 0:
+        _work(work, writing)
+    os.close(writing)
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, forward)
+    with open(reading, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(pid, 0)
+    return told[0] if told else None
+
+
+def _work(work: Callable[[], object], writing: int) -> NoReturn:
+    """What libraries say on stderr when memory runs out goes nowhere; what gate says goes where it did."""
+    try:
+        os.environ.update({name: value for name, value in FRUGAL.items() if name not in os.environ})
+        with contextlib.suppress(Exception):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        if sys.stderr is not None:
+            sys.stderr.flush()
+            said = os.dup(2)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            sys.stderr = os.fdopen(said, "w", 1, sys.stderr.encoding, "backslashreplace", closefd=False)
+        try:
+            work()
+        except SystemExit as end:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            os.write(writing, bytes([end.code if isinstance(end.code, int) else 1]))
+    finally:
+        os._exit(1)
