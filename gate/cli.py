@@ -563,6 +563,8 @@ def verify(
     pinned = None if policy is None else _pinned(policy, columns)
     answer = check(directory, data, pinned=pinned, complete=complete)
     _print(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
+    if answer.state == "cannot be checked":
+        _log("nothing was found wrong, but not all could be checked: see the lines that say so")
     return {"holds": 0, "does not hold": 1, "cannot be checked": NO_JUDGEMENT}[answer.state]
 
 
