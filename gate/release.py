@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -62,6 +63,7 @@ class ToolSection(Section):
     libraries: dict[str, str] | None = None
 
 
+@cache
 def libraries() -> dict[str, str]:
     """The versions on which the bytes of a release depend, besides gate's own."""
     names = ("numpy", "scipy", "scikit-learn", "joblib", "matplotlib")
