@@ -20,7 +20,10 @@ def decode(column: Any) -> Any:
     """A column as Arrow holds it plainly: no dictionary, every kind of text as one."""
     if isinstance(column, np.ndarray):
         try:
-            column = pa.chunked_array([pa.array(column.astype(column.dtype.newbyteorder("=")))])
+            native = column.dtype.newbyteorder("=")
+            if native == np.float16:  # which older Arrow keeps but cannot cast
+                native = np.dtype(np.float32)
+            column = pa.chunked_array([pa.array(column.astype(native))])
         except (TypeError, ValueError) as error:  # a kind that Arrow has no word for, or text that is no Unicode
             raise pa.ArrowInvalid(str(error)) from None
     if pa.types.is_dictionary(column.type):
