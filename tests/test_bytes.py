@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.ipc
@@ -27,7 +28,7 @@ from hypothesis import strategies as st
 from gate.cli import main
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import Scores, formats, from_object, read
+from gate.scores import Scores, formats, from_object, layout, read
 from gate.scores.budget import bound
 from gate.scores.child import isolate
 
@@ -209,17 +210,77 @@ def test_a_cut_or_extended_stream_is_refused(tmp_path: Path, compression: str | 
     assert "without its end" in refusal(path, whole[:-8])
 
 
-def test_a_footer_that_hides_a_batch_is_refused(tmp_path: Path) -> None:
-    """Blocks of a footer are 24 bytes: offset, length of metadata, length of the body."""
+def footer_of(content: bytes) -> tuple[int, list[int]]:
+    """Where the footer begins, and where in the file its blocks are: 24 bytes, offset and two lengths."""
+    (length,) = struct.unpack("<i", content[-10:-6])
+    start = len(content) - 10 - length
+    footer = layout._Metadata(content[start:-10])
+    return start, [start + place for place in footer.items(footer.root, 3, 24)]
+
+
+def test_a_footer_that_hides_or_repeats_a_batch_is_refused(tmp_path: Path) -> None:
     table = pa.table({"score": np.random.default_rng(0).random(300)})
     content = arrow_bytes(table, rows=100)
-    (length,) = struct.unpack("<i", content[-10:-6])
-    footer = content[-10 - length : -10]
-    at = next(i for i in range(0, len(footer) - 4, 4) if struct.unpack("<i", footer[i : i + 4])[0] == 3)
-    lying = footer[:at] + struct.pack("<i", 2) + footer[at + 4 :]
-    hiding = content[: -10 - length] + lying + content[-10:]
-    assert pa.ipc.open_file(hiding).read_all().num_rows == 200
-    assert "a footer that lists other batches" in refusal(tmp_path / "scores.arrow", hiding, Columns())
+    _, blocks = footer_of(content)
+    count = blocks[0] - 4
+    hidden = content[:count] + struct.pack("<i", 2) + content[count + 4 :]
+    assert pa.ipc.open_file(hidden).read_all().num_rows == 200
+    first, third = content[blocks[0] : blocks[0] + 24], content[blocks[2] : blocks[2] + 24]
+    again = content.replace(third, first)
+    assert pa.ipc.open_file(again).read_all().num_rows == 300
+    for lying in (hidden, again, content.replace(first, third)):
+        assert "a footer that lists other" in refusal(tmp_path / "scores.arrow", lying, Columns())
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    rows=st.integers(100, 400),
+    form=st.sampled_from(["file", "stream"]),
+    shift=st.sampled_from([8, -8, 64, 512]),
+    fewer=st.integers(1, 90),
+)
+def test_values_from_elsewhere_in_the_file_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, form: str, shift: int, fewer: int
+) -> None:
+    """An offset into another column, and rows that the file holds and its lengths leave out."""
+    path = tmp_path_factory.mktemp("elsewhere") / "scores.arrow"
+    rng = np.random.default_rng(rows)
+    content = arrow_bytes(pa.table({"other": rng.random(rows), "score": rng.random(rows)}), form)
+    place = content.index(struct.pack("<6q", 0, rows * 8, rows * 8, 0, rows * 8, rows * 8)) + 32
+    for elsewhere in (rows * 8 + shift, 0):
+        refusal(path, content[:place] + struct.pack("<q", elsewhere) + content[place + 8 :], Columns())
+    if rows * 8 != -(-(rows - fewer) * 8 // 64) * 64:  # which some writers would give that many rows
+        assert "bytes of values where" in refusal(path, replaced(content, rows, rows - fewer), Columns())
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    rows=st.integers(2, 3000),
+    batch=st.integers(500, 5000),
+    compression=st.sampled_from(["uncompressed", "lz4", "zstd"]),
+    form=st.sampled_from(["write_ipc", "write_ipc_stream"]),
+    seed=st.integers(0, 99),
+)
+def test_files_of_another_writer_are_read(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, batch: int, compression: Any, form: str, seed: int
+) -> None:
+    """polars puts dictionaries behind the batches, writes no length before the schema, and text as views."""
+    path = tmp_path_factory.mktemp("polars") / "scores.feather"
+    rng = np.random.default_rng(seed)
+    names = [f"a text too long to be short {i}" for i in rng.integers(0, 5, rows)]
+    frame = polars.DataFrame({"score": rng.random(rows), "segment": names, "id": [f"{i}" for i in range(rows)]})
+    frame = frame.with_columns(polars.col("segment").cast(polars.Categorical), unread=polars.Series([[1.5]] * rows))
+    halves = polars.concat([frame.head(rows // 2), frame.slice(rows // 2)], rechunk=False)
+    for part in (frame, frame.slice(rows // 3, max(rows // 2, 2)), halves):
+        if len(part) >= 2:
+            if form == "write_ipc":
+                part.write_ipc(path, compression=compression, record_batch_size=batch)
+            else:
+                part.write_ipc_stream(path, compression=compression)
+            scores = read([str(path)], NAMED, (0.0, 1.0))
+            assert scores.values.tolist() == part["score"].to_list()
+            assert scores.ids.to_pylist() == part["id"].to_list()
+            assert [scores.segment_names[i] for i in scores.segments] == part["segment"].to_list()
 
 
 @pytest.mark.parametrize("more", [-8, -1, 1, 8, 8000])
@@ -386,7 +447,8 @@ def test_threads_may_read_at_once(tmp_path: Path) -> None:
 
     def work(i: int) -> None:
         for _ in range(3):
-            found[i] = read([str(tmp_path / f"{i}.parquet"), str(tmp_path / f"{(i + 1) % 6}.parquet")], NAMED, (0, 1))
+            paths = [str(tmp_path / f"{j % 6}.parquet") for j in (i, i + 1)]
+            found[i] = read(paths, Columns(segment="segment"), (0.0, 1.0))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
     for thread in threads:

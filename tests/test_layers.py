@@ -37,7 +37,19 @@ ORDER += [
 ]
 WITHIN = {
     "checks": ["values", "shared", "overlap", "duplicates", "direction", "__init__"],
-    "scores": ["wording", "budget", "child", "formats", "files", "columns", "labels", "sample", "split", "__init__"],
+    "scores": [
+        "wording",
+        "budget",
+        "child",
+        "layout",
+        "formats",
+        "files",
+        "columns",
+        "labels",
+        "sample",
+        "split",
+        "__init__",
+    ],
     "statistics": ["floats", "__init__"],
     "calibration": ["positions", "calibrator", "fit", "__init__"],
 }

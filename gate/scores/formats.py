@@ -33,6 +33,7 @@ from gate.errors import GateError, plural
 from gate.policy import Columns
 from gate.scores.budget import Budget
 from gate.scores.child import name_copies, tell
+from gate.scores.layout import PADDING, check_file, check_stream
 from gate.scores.wording import is_number, reason_of, show
 
 
@@ -170,7 +171,6 @@ def _opened(file: File) -> Any:
 
 
 _ROWS = 1 << 20  # of a batch
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def _read_parquet(path: File, names: list[str], budget: Budget) -> Table:
@@ -198,38 +198,35 @@ def _width(kind: Any) -> int:
 
 
 def _read_arrow(path: File, names: list[str], budget: Budget) -> Table:
-    """Batch by batch as they lie in the file, whatever its footer says; that must then say the same."""
     with pa.OSFile(os.fspath(path)) as source:  # not mapped: the scores must not change with the file
-        start = 8 if source.read(6) == b"ARROW1" else 0
-        source.seek(start)
-        schema = pa.ipc.open_stream(source).schema
+        is_file = source.read(6) == b"ARROW1"
+        check_layout, opened = (check_file, pa.ipc.open_file) if is_file else (check_stream, pa.ipc.open_stream)
+        check_layout(source)
+        source.seek(0)
+        schema = opened(source).schema
         require(names, schema.names, path)
         wanted = pa.ipc.IpcReadOptions(included_fields=sorted(schema.names.index(name) for name in names))
-        source.seek(start)
-        reader = pa.ipc.open_stream(source, options=wanted)
+        source.seek(0)
+        reader = opened(source, options=wanted)
         batches = []
-        for batch in reader:
+        for batch in (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else reader:
             batch.validate(full=True)  # no length may be used before
+            for column in batch.columns:
+                _refuse_unread(column)
             batches.append(batch)
             budget.take(batch.nbytes, path)
-        if start:
-            footer = pa.ipc.open_file(source, options=wanted)
-            listed = [footer.get_batch(i).num_rows for i in range(footer.num_record_batches)]
-            if listed != [batch.num_rows for batch in batches]:
-                raise ValueError("a footer that lists other batches of rows than the file holds")
-        else:
-            _refuse_open_end(source)
     return Table(pick(pa.Table.from_batches(batches, reader.schema), names), tuple(schema.names))
 
 
-def _refuse_open_end(source: Any) -> None:
-    """A stream that was cut off between two batches, or to which another was appended, is short of rows."""
-    end = source.tell()
-    source.seek(max(end - len(_END_OF_STREAM), 0))
-    if source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-        raise ValueError("a stream without its end")
-    if end < source.size():
-        raise ValueError(f"{source.size() - end:,} bytes behind the end of the stream")
+def _refuse_unread(column: Any) -> None:
+    """More values than rows are a wrong count of rows or a wrong type; too few are seen by Arrow itself."""
+    plain = column.indices if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_primitive(plain.type) and len(plain):
+        held, used = plain.buffers()[1].size, -(-len(plain) * plain.type.bit_width // 8)
+        if held not in (used, *(-(-used // whole) * whole for whole in (8, PADDING))):  # some count the padding
+            raise ValueError(
+                f"{held:,} bytes of values where {plural(len(plain), 'row')} of {plain.type} take {used:,}"
+            )
 
 
 def _read_jsonl(path: File, names: list[str], budget: Budget) -> Table:
