@@ -434,6 +434,14 @@ def test_what_a_child_raises_or_returns_comes_back() -> None:
     assert found["numbers"].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_a_caller_that_ignores_its_children_reads_all_the_same() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert isolate(lambda: 42, LARGE) == 42
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_memory_beyond_the_budget_ends_the_child_alone(tmp_path: Path) -> None:
     with pytest.raises(MemoryError):
         isolate(lambda: np.ones(1 << 30), LARGE)

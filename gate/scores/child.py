@@ -182,8 +182,11 @@ def _portable(error: Exception) -> Exception:
 
 def _end(pid: int) -> int:
     """Whatever the parent is at, no child stays behind; one that has answered or died is not changed by the signal."""
-    os.kill(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1]
+    try:
+        os.kill(pid, signal.SIGKILL)
+        return os.waitpid(pid, 0)[1]
+    except (ProcessLookupError, ChildProcessError):  # where a caller ignores SIGCHLD, nobody need wait
+        return 0
 
 
 def _remove(copies: str) -> None:

@@ -135,14 +135,17 @@ def import_shares() -> list[tuple[str, float]]:
 
 
 def measure_reading(rows: int) -> list[Ratio]:
-    """Files to benign float64 scores, every value checked, against Arrow's own reader of the same column."""
+    """Files to benign float64 scores, every value checked, against Arrow's own reader of the same column.
+
+    The bounds allow for a child and its shared memory, which costs as much as decoding; see the whole run below.
+    """
     table = pa.table({"score": np.random.default_rng(4).beta(0.5, 8, rows)})
     ratios = []
     with tempfile.TemporaryDirectory() as directory:
         parquet, csv = f"{directory}/scores.parquet", f"{directory}/scores.csv"
         pa.parquet.write_table(table, parquet)
         pa.csv.write_csv(table, csv)
-        for path, reader, bound in [(parquet, pa.parquet.read_table, 1.3), (csv, pa.csv.read_csv, 1.3)]:
+        for path, reader, bound in [(parquet, pa.parquet.read_table, 3.0), (csv, pa.csv.read_csv, 2.0)]:
             ours, theirs = best(
                 lambda path=path: read([path], Columns(), (0.0, 1.0)),  # type: ignore[misc]
                 lambda path=path, reader=reader: reader(path),  # type: ignore[misc]
