@@ -38,10 +38,10 @@ class Inert(io.TextIOWrapper):
 def guard() -> None:
     """Put the standard streams behind it. A stream without a descriptor is a caller's own, and stays."""
     sys.stdout = _guarded(sys.stdout, "utf-8")  # as the files are, whatever the locale
-    sys.stderr = _guarded(sys.stderr)
+    sys.stderr = _guarded(sys.stderr, by_line=True)  # a reader that has gone must show while the command runs
 
 
-def _guarded(stream: TextIO, encoding: str | None = None) -> TextIO:
+def _guarded(stream: TextIO, encoding: str | None = None, by_line: bool = False) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper) or isinstance(stream, Inert):
         return stream
     try:
@@ -50,8 +50,8 @@ def _guarded(stream: TextIO, encoding: str | None = None) -> TextIO:
         return stream
     stream.flush()
     raw = open(descriptor, "wb", closefd=False)  # noqa: SIM115, it is the process's own, to its end
-    buffered = stream.line_buffering or os.isatty(descriptor)
-    return Inert(raw, encoding or stream.encoding, stream.errors, line_buffering=buffered)
+    by_line |= stream.line_buffering or stream.write_through or os.isatty(descriptor)
+    return Inert(raw, encoding or stream.encoding, stream.errors, line_buffering=by_line)
 
 
 def escape_json(text: str) -> str:

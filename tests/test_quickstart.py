@@ -10,6 +10,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import commands
 import pytest
 import runner
 import yaml
@@ -62,11 +63,13 @@ def test_the_readme_installs_this_version() -> None:
 
 
 def install(venv: Path, path: str = "") -> None:
-    """gate where a virtual environment would have it."""
+    """gate where a virtual environment would have it; with a path of its own it must start anew."""
     script = venv / "bin" / "gate"
     script.parent.mkdir(parents=True)
-    script.write_text(f'#!/bin/sh\n{f"PYTHONPATH={path} " if path else ""}exec "{sys.executable}" -m gate "$@"\n')
-    script.chmod(0o755)
+    commands.write_program(venv / "bin" / "python", "-I", "-m", "gate")
+    commands.write_program(script)
+    if path:
+        script.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec "{sys.executable}" -m gate "$@"\n')
 
 
 def test_five_minutes_end_in_green_and_in_red(checkout: Path, tmp_path: Path) -> None:

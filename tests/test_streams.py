@@ -211,3 +211,15 @@ def test_matplotlib_is_imported_in_one_place_only() -> None:
             if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in typed:
                 names = [str(node.module)] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
                 assert path.name == "drawing.py" or not any(name.startswith("matplotlib") for name in names), path
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_log_that_nobody_reads_changes_no_exit_code(tmp_path: Path, unbuffered: str) -> None:
+    """Also where Python was asked not to buffer: the last flush of the interpreter must find nothing to fail at."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "gate", "report", "nowhere"]
+    environment = {**CLEAN, "PYTHONUNBUFFERED": unbuffered}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, stdout=write_end, stderr=write_end, timeout=60)
+    os.close(write_end)
+    assert result.returncode == 2
