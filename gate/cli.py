@@ -936,8 +936,11 @@ def _file_of_the_repository(path: str) -> str | None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the command, in a child where memory is limited, and turn whatever happens into an exit code."""
-    if limits.limit() is None:
+    """Run the command and turn whatever happens into an exit code.
+
+    As a process's own command and where memory is limited it runs in a child; a caller in Python gave the arguments.
+    """
+    if args is not None or limits.limit() is None:
         _run(args)
     code = limits.supervise(lambda: _run(args))
     if code is None:
@@ -1010,7 +1013,7 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
     except Exception as error:
         if received:  # libraries turn an interruption into errors of their own
             return INTERRUPTED
-        if limits.limit() is not None:  # too little memory has as many names as there are libraries
+        if args is None and limits.limit() is not None:  # too little memory has as many names as there are libraries
             said = visible(f"{type(error).__name__}: {error}".splitlines()[0])
             return _refuse(args, NO_JUDGEMENT, f"{OUT_OF_MEMORY} (under the limit there was: {said})")
         import traceback
