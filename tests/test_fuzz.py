@@ -67,10 +67,12 @@ def test_a_broken_promise_is_noticed() -> None:
         fuzz.refused(lambda: 1 / 0, "a.csv")
     section = {"sources": [{"rows": 3}], "n": 3, "sha256": "a"}
     with pytest.raises(fuzz.BrokenPromiseError, match="gate counts"):
-        fuzz.compare("a.csv", "holdout", {"holdout": section}, {"rows": 3, "n": 3, "sha256": "b"}, dict)
+        fuzz.compare(
+            "a.csv", "holdout", {"holdout": section, "duplicates": None}, {"rows": 3, "n": 3, "sha256": "b"}, dict
+        )
     unread = fuzz.outside(lambda: 1 // 0)
     with pytest.raises(fuzz.BrokenPromiseError, match="the plain reader does not"):
-        fuzz.compare("a.csv", "holdout", {"holdout": section}, unread, lambda: unread)
+        fuzz.compare("a.csv", "holdout", {"holdout": section, "duplicates": None}, unread, lambda: unread)
 
 
 def test_an_input_that_kills_its_process_is_kept_and_the_others_go_on(
