@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,3 +38,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_bytes().decode(), f"{name} differs; look at it and, if right, use --update-golden"
 
     return compare
+
+
+@pytest.fixture(scope="module")
+def in_one_process() -> Iterator[None]:
+    """Read without a child, which costs more than the rest of a small file; `test_bytes` has the child's tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gate.scores.sample.isolate", lambda function, _most: function())
+        yield

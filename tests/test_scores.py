@@ -26,6 +26,8 @@ from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores import Scores, Source, read, write_parquet
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
+
 UNIT = (0.0, 1.0)
 SUFFIXES = [".npy", ".npz", ".csv", ".parquet"]
 LABELLED = [".npz", ".csv", ".parquet"]
