@@ -145,7 +145,8 @@ def test_a_check_of_a_release_that_was_split_verifies(here: Path) -> None:
     release = gate("run", "--release", "v9", "--benign", "benign.parquet", "--split", "0.3", "--out", "nine", cwd=here)
     assert release.returncode in (0, 1, 3), release.stderr
     gate("check", "nine", "--holdout", "benign.parquet", "--out", "nine-checked", cwd=here)
-    verified = gate("verify", "nine-checked", "--holdout", "benign.parquet", cwd=here)
+    data = ["--holdout", "benign.parquet", "--baseline", "nine", "--policy", "built-in"]
+    verified = gate("verify", "nine-checked", *data, cwd=here)
     assert verified.returncode == 0, verified.stdout
 
 
