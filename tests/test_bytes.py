@@ -249,7 +249,7 @@ def test_values_from_elsewhere_in_the_file_are_refused(
     place = content.index(struct.pack("<6q", 0, rows * 8, rows * 8, 0, rows * 8, rows * 8)) + 32
     for elsewhere in (rows * 8 + shift, 0):
         refusal(path, content[:place] + struct.pack("<q", elsewhere) + content[place + 8 :], Columns())
-    if rows * 8 != -(-(rows - fewer) * 8 // 64) * 64:  # which some writers would give that many rows
+    if rows * 8 > -(-(rows - fewer) * 8 // 64) * 64:  # what Arrow itself would write of a slice with that many rows
         assert "bytes of values where" in refusal(path, replaced(content, rows, rows - fewer), Columns())
 
 

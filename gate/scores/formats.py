@@ -33,7 +33,7 @@ from gate.errors import GateError, plural
 from gate.policy import Columns
 from gate.scores.budget import Budget
 from gate.scores.child import name_copies, tell
-from gate.scores.layout import PADDING, check_file, check_stream
+from gate.scores.layout import check_file, check_stream
 from gate.scores.wording import is_number, reason_of, show
 
 
@@ -211,22 +211,9 @@ def _read_arrow(path: File, names: list[str], budget: Budget) -> Table:
         batches = []
         for batch in (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else reader:
             batch.validate(full=True)  # no length may be used before
-            for column in batch.columns:
-                _refuse_unread(column)
             batches.append(batch)
             budget.take(batch.nbytes, path)
     return Table(pick(pa.Table.from_batches(batches, reader.schema), names), tuple(schema.names))
-
-
-def _refuse_unread(column: Any) -> None:
-    """More values than rows are a wrong count of rows or a wrong type; too few are seen by Arrow itself."""
-    plain = column.indices if pa.types.is_dictionary(column.type) else column
-    if pa.types.is_primitive(plain.type) and len(plain):
-        held, used = plain.buffers()[1].size, -(-len(plain) * plain.type.bit_width // 8)
-        if held not in (used, *(-(-used // whole) * whole for whole in (8, PADDING))):  # some count the padding
-            raise ValueError(
-                f"{held:,} bytes of values where {plural(len(plain), 'row')} of {plain.type} take {used:,}"
-            )
 
 
 def _read_jsonl(path: File, names: list[str], budget: Budget) -> Table:
