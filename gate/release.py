@@ -30,7 +30,7 @@ from gate.checks.overlap import Overlap
 from gate.checks.values import Count, Outcome, Rate, Section, Size
 from gate.errors import GateError
 from gate.storage import refuse_links, sync_directory
-from gate.streams import escape_json
+from gate.words import escape_json
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator

@@ -19,7 +19,8 @@ from test_cli import CLEAN, POLICY, gate
 from test_layers import PACKAGE
 
 from gate.cli import cli
-from gate.streams import Inert, escape_json
+from gate.cli.streams import Inert
+from gate.words import escape_json
 
 PIECES = st.sampled_from(
     ["::", ":", "##[", "#", "[", "##vso[", "\n", "\r", " ", "\t", "\u3000", "\ufeff", "x", "error"]

@@ -5,8 +5,13 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
+
+from gate.errors import GateError, visible
+from gate.words import escape_json
 
 # GitHub's runner takes a line for a command that starts with `::`, blanks aside, or that holds `##[`; Azure's and
 # TeamCity's take `##vso[` and `##teamcity[`.
@@ -54,6 +59,59 @@ def _guarded(stream: TextIO, encoding: str | None = None, by_line: bool = False)
     return Inert(raw, encoding or stream.encoding, stream.errors, line_buffering=by_line)
 
 
-def escape_json(text: str) -> str:
-    """JSON in which one `#` of `##[` is written as its number: the same value, and no command."""
-    return re.sub(r"(?<=#)#(?=\w{0,32}\[)", r"\\u0023", text)
+def is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def width() -> int:
+    return shutil.get_terminal_size().columns if is_terminal() else 80
+
+
+def color_wanted() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def show(text: str, format_: str = "text") -> None:
+    """To stdout; a reader that has gone away changes neither the files nor the exit code."""
+    if sys.stdout is None:  # closed by the caller (`>&-`)
+        return
+    try:
+        sys.stdout.write(escape_json(text) if format_ == "json" else text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        abandon(sys.stdout)
+    except OSError as error:
+        abandon(sys.stdout)
+        raise GateError(f"stdout: must be writable, got {error.strerror}; the result was not printed") from None
+
+
+def log(text: str) -> None:
+    """To stderr, one line that no name from outside can break."""
+    tell(f"gate: {visible(text)}")
+
+
+def tell(line: str, command: bool = False) -> None:
+    """To stderr, where there is one; only what is meant as a command to the CI system reaches it as one."""
+    try:
+        if command and isinstance(sys.stderr, Inert):
+            sys.stderr.write_command(line)
+        elif sys.stderr is not None:
+            sys.stderr.write(f"{line}\n")
+    except OSError:
+        abandon(sys.stderr)
+
+
+def working(what: str) -> AbstractContextManager[None]:
+    """Progress for a person at a terminal; nothing in CI, in a pipe or in a log."""
+    if os.environ.get("CI") or sys.stderr is None or not sys.stderr.isatty() or not color_wanted():
+        return nullcontext()
+    from gate.report.terminal import working
+
+    return working(what)
+
+
+def abandon(stream: TextIO) -> None:
+    """Let what is still buffered go nowhere: the interpreter's last flush would change the exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -1,0 +1,38 @@
+"""All commands: one group, with what holds for each."""
+
+from __future__ import annotations
+
+import click
+
+from gate.cli import limits
+from gate.cli.codes import EXIT_CODE_HELP, NO_JUDGEMENT
+from gate.cli.records import compare, history, report, schema, verify
+from gate.cli.releases import check, run
+from gate.cli.starters import demo, init, plan
+
+
+@click.group(
+    epilog=EXIT_CODE_HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+    commands=[run, check, plan, report, verify, compare, history, init, demo, schema],
+)
+@click.version_option(package_name="fpr-gate", prog_name="gate")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Decide whether a detector's new release may ship.
+
+    gate fits the release's calibrator on benign scores, counts held-out benign false positives at every target of
+    the policy, bounds them exactly, and passes, fails or declines to judge.
+
+    \b
+    Example:
+      gate demo
+      gate run --release v2.4.0 --fit benign-fit.parquet --holdout benign-holdout.parquet
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(NO_JUDGEMENT)
+    if limits.limit() is not None:
+        limits.require_room()
+        import gate.api  # noqa: F401, all libraries before the first row: they cope worst with memory that runs out

@@ -1,0 +1,79 @@
+"""The exit code: whatever happens in a command becomes one of those that are documented."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import NoReturn
+
+import click
+
+from gate.cli import limits, signals
+from gate.cli.codes import INTERNAL_ERROR, INTERRUPTED, NO_JUDGEMENT
+from gate.cli.commands import cli
+from gate.cli.github import on_github, publish_refusal
+from gate.cli.streams import guard, log
+from gate.errors import GateError, visible
+
+OUT_OF_MEMORY = "memory: must hold all scores at once, got too little; give fewer rows or use a larger machine"
+JUDGING = (["run"], ["check"])  # the commands that end in a verdict, as their first argument
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run the command and turn whatever happens into an exit code.
+
+    As a process's own command and where memory is limited it runs in a child; a caller in Python gave the arguments.
+    """
+    if args is not None or limits.limit() is None:
+        _run(args)
+    code = limits.supervise(lambda: _run(args))
+    if code is None:
+        code = NO_JUDGEMENT
+        with suppress(Exception):  # of what GitHub is told
+            guard()
+            _refuse(args, code, OUT_OF_MEMORY)
+    sys.exit(code)
+
+
+def _run(args: list[str] | None) -> NoReturn:
+    guard()
+    signals.end(lambda received: _exit_code(args, received))
+
+
+def _exit_code(args: list[str] | None, received: list[int]) -> int:
+    try:
+        return cli.main(args, prog_name="gate", standalone_mode=False) or 0
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except MemoryError:
+        return _refuse(args, NO_JUDGEMENT, OUT_OF_MEMORY)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "gate"
+        message = " ".join(error.format_message().split()).rstrip(".")
+        return _refuse(args, NO_JUDGEMENT, f"{message} (see `{command} --help`)")
+    except GateError as error:
+        return _refuse(args, NO_JUDGEMENT, str(error))
+    except SystemExit:  # click's way out when the reader of a help text has gone away; its code would read as a fail
+        return NO_JUDGEMENT
+    except Exception as error:
+        if received:  # libraries turn an interruption into errors of their own
+            return INTERRUPTED
+        if args is None and limits.limit() is not None:  # too little memory has as many names as there are libraries
+            said = visible(f"{type(error).__name__}: {error}".splitlines()[0])
+            return _refuse(args, NO_JUDGEMENT, f"{OUT_OF_MEMORY} (under the limit there was: {said})")
+        import traceback
+
+        for line in traceback.format_exc().splitlines():
+            log(line)
+        crash = f"internal error: {type(error).__name__}: {error}; this is a bug in gate, not a verdict on the release"
+        return _refuse(args, INTERNAL_ERROR, visible(crash))
+
+
+def _refuse(args: list[str] | None, exit_code: int, message: str) -> int:
+    """Say why there is no verdict, on stderr and, where a release was to be judged, to GitHub."""
+    for line in message.splitlines():
+        log(line)
+    if on_github() and (args or sys.argv[1:])[:1] in JUDGING:
+        publish_refusal(message, exit_code)
+    return exit_code

@@ -1,0 +1,67 @@
+"""GitHub Actions, where it runs the command: the step's summary, annotations and outputs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gate.cli.streams import log, tell
+
+if TYPE_CHECKING:
+    from gate.api import Release
+
+
+def on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def publish(judged: Release, exit_code: int, out: Path | None) -> None:
+    """The verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
+    from gate.release import manifest_of
+    from gate.report import github
+
+    record = judged.record
+    manifest = manifest_of(judged.files) if out else b""  # as it was written, not as it may have become since
+    errors = github.errors(record, _file_of_the_repository(record.policy.path))
+    _tell_github(github.summary(record), errors, github.outputs(record, exit_code, out, manifest))
+
+
+def publish_refusal(message: str, exit_code: int) -> None:
+    from gate.report import github
+
+    error = github.error("no judgement possible", message)
+    _tell_github(github.refusal(message), [error], {"exit-code": str(exit_code)})
+
+
+def _tell_github(summary: str, errors: list[str], outputs: dict[str, str]) -> None:
+    import secrets
+
+    from gate.report.github import MAX_OUTPUT_BYTES, MAX_SUMMARY_BYTES, output_lines
+
+    for line in errors:
+        tell(line, command=True)
+    _append("GITHUB_STEP_SUMMARY", summary, MAX_SUMMARY_BYTES)
+    _append("GITHUB_OUTPUT", output_lines(outputs, secrets.token_hex(16)), MAX_OUTPUT_BYTES)
+
+
+def _append(variable: str, text: str, most: int) -> None:
+    """Add to the file that a variable names, beginning on a line of its own."""
+    path, data = os.environ.get(variable), f"\n{text}".encode(errors="backslashreplace")
+    if not path:
+        return
+    try:
+        with open(path, "ab") as file:
+            if file.tell() + len(data) <= most:
+                file.write(data)
+            else:
+                log(f"{variable}: must stay below {most:,} bytes, got more; nothing was added to it")
+    except OSError as error:
+        log(f"{variable}: must name a file that can be written, got {error.strerror}; nothing was added to it")
+
+
+def _file_of_the_repository(path: str) -> str | None:
+    """The path as annotations know it, from the top of the checkout; None for what is not in it."""
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or ".").resolve()
+    place = Path(path).resolve()
+    return str(place.relative_to(root)) if place.is_file() and place.is_relative_to(root) else None

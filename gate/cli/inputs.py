@@ -1,0 +1,85 @@
+"""What a command is given: the clock, the policy, the samples, and whether they belong together."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from gate.cli.streams import log, working
+from gate.errors import GateError
+
+if TYPE_CHECKING:
+    from gate.policy import Document, Policy
+    from gate.scores import Scores
+
+
+def now() -> datetime:
+    """The time of the record. Read before any stage is: numpy stops with a traceback on a bad SOURCE_DATE_EPOCH.
+
+    What expires is judged by the clock too (`api.judging_day`): whoever sets the variable revives no waiver.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    if epoch is None:
+        return datetime.now(UTC)
+    try:
+        if not (epoch.isascii() and epoch.isdigit()):
+            raise ValueError
+        return datetime.fromtimestamp(int(epoch), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise GateError(
+            f"SOURCE_DATE_EPOCH: must be whole seconds since 1970, got {epoch[:40]!r}; unset it to use the clock"
+        ) from None
+
+
+def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
+    """The scores of one sample, said on stderr."""
+    from gate.api import read_sample
+
+    with working(f"reading {', '.join(paths)}"):
+        scores = read_sample(name, paths, policy)
+    log(f"{name}: {scores.summary}")
+    return scores
+
+
+def pinned_policy(policy: str, columns: dict[str, str | None]) -> Document:
+    """The policy that the verifier wants, with the columns that the run was to read."""
+    from gate import policy as policies
+
+    return (policies.load_default() if policy == "built-in" else policies.load(policy)).with_columns(columns)
+
+
+def require_both(option: str, given: object, other: str, also: object) -> None:
+    if given and not also:
+        raise click.UsageError(f"{option} needs {other}")
+
+
+def require_samples(
+    fit: tuple[str, ...], holdout: tuple[str, ...], benign: tuple[str, ...], split: float | None
+) -> None:
+    """Two samples, or one and how to divide it; nothing else says what was held out."""
+    apart, together = bool(fit and holdout), bool(benign and split is not None)
+    if apart == together or (apart and (benign or split is not None)) or (together and (fit or holdout)):
+        raise click.UsageError("give either --fit and --holdout, or --benign and --split")
+
+
+def require_ledger(document: Document, ledger: str | None) -> None:
+    from gate.ledger import require
+
+    require(document, ledger)
+
+
+def release_name(name: str) -> str:
+    if not name.strip() or len(name) > 200 or not name.isprintable():
+        raise GateError(f"--release: must be one line of 1 to 200 printable characters, got {name!r}")
+    return name
+
+
+def as_directory(release: str) -> str:
+    if release in (".", "..") or "/" in release or "\\" in release:
+        raise GateError(
+            f"--release: must be a plain name where --out is not given, got {release!r}; name it with --out"
+        )
+    return release

@@ -1,0 +1,213 @@
+"""The commands that read what was recorded: `gate report`, `compare`, `verify`, `history` and `schema`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gate.cli.codes import NO_JUDGEMENT
+from gate.cli.inputs import pinned_policy, read_scores, require_both
+from gate.cli.options import bounded, columns_of_files, files, given
+from gate.cli.outputs import put, render, render_changes, render_history
+from gate.cli.streams import log, show, working
+from gate.errors import GateError, visible
+
+
+@click.command()
+@click.argument("directory", type=given, metavar="RELEASE_DIR")
+@click.option(
+    "--format", "format_", type=click.Choice(["text", "md", "html", "junit", "json"]), default="text", show_default=True
+)
+@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Write here instead of to stdout.")
+def report(directory: str, format_: str, output: str) -> None:
+    """Render a record again, in any format, without the data.
+
+    \b
+    Example:
+      gate report releases/v2.4.0
+      gate report releases/v2.4.0 --format md -o release-notes.md
+    """
+    from gate.release import read_record
+
+    put(render(read_record(directory), format_, to_terminal=output == "-"), output, format_)
+
+
+@click.command()
+@click.argument("old", type=given, metavar="OLD_DIR")
+@click.argument("new", type=given, metavar="NEW_DIR")
+@files("--holdout", "The new release's scores of benign rows.")
+@files("--baseline-holdout", "The old release's scores of the same rows, joined by id.")
+@files("--malicious", "The new release's scores of malicious rows.")
+@files("--baseline-malicious", "The old release's scores of the same rows, joined by id.")
+@columns_of_files
+@bounded
+@click.option("--format", "format_", type=click.Choice(["text", "md", "json"]), default="text", show_default=True)
+@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Write here instead of to stdout.")
+def compare(
+    old: str,
+    new: str,
+    holdout_paths: tuple[str, ...],
+    baseline_holdout_paths: tuple[str, ...],
+    malicious_paths: tuple[str, ...],
+    baseline_malicious_paths: tuple[str, ...],
+    format_: str,
+    output: str,
+    **columns: str | tuple[str, ...] | None,
+) -> None:
+    """Two releases side by side: thresholds, false-positive rates, detection, and what changed in the policy.
+
+    Without scores it compares what was recorded. With --holdout it also shows what the old raw thresholds would
+    flag of the new scores, and with --baseline-holdout which rows' flags flipped. It judges nothing: exit code 0.
+
+    \b
+    Example:
+      gate compare releases/v2.3.0 releases/v2.4.0
+      gate compare releases/v2.3.0 releases/v2.4.0 --holdout new.parquet --baseline-holdout old.parquet --id-column id
+    """
+    from gate.api import read_baseline
+    from gate.comparison import compare as compare_samples
+    from gate.comparison import scored
+    from gate.release import baseline_section, recorded_policy, recorded_samples
+    from gate.verification import read_judged
+
+    require_both("--baseline-holdout", baseline_holdout_paths, "--holdout", holdout_paths)
+    require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
+    stored = read_judged(new)
+    document = recorded_policy(stored).with_columns(columns)
+    reference = read_baseline(old, document, baseline_holdout_paths, baseline_malicious_paths, read_scores)
+    benign, malicious = recorded_samples(stored.record)
+    thresholds, policy = benign.thresholds, document.policy
+    if holdout_paths:
+        benign = scored(thresholds, read_scores("holdout", holdout_paths, policy), policy)
+    if malicious_paths:
+        malicious = scored(thresholds, read_scores("malicious", malicious_paths, policy), policy)
+    section = baseline_section(compare_samples(reference, policy, policy.anchors, benign, malicious))
+    put(render_changes(section, stored.record, format_, to_terminal=output == "-"), output, format_)
+
+
+@click.command()
+@click.argument("directory", type=given, metavar="RELEASE_DIR")
+@click.option("--policy", type=given, metavar="FILE", help="The policy that it must be judged by, or built-in.")
+@files("--fit", "The scores it was fitted on.")
+@files("--holdout", "The scores it was judged on.")
+@files("--benign", "The scores that it split.")
+@files("--malicious", "The malicious scores.")
+@click.option("--baseline", type=given, metavar="DIR", help="The release that it was held against, or none.")
+@files("--baseline-holdout", "That release's scores of the held-out rows.")
+@files("--baseline-malicious", "That release's scores of the malicious rows.")
+@click.option("--ledger", type=given, metavar="FILE", help="The ledger that counted its held-out rows.")
+@columns_of_files
+@bounded
+@click.option("--complete", is_flag=True, help="What is left unbound is exit code 2, as it is once data is given.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def verify(
+    directory: str,
+    policy: str | None,
+    baseline: str | None,
+    ledger: str | None,
+    complete: bool,
+    as_json: bool,
+    fit_paths: tuple[str, ...],
+    holdout_paths: tuple[str, ...],
+    benign_paths: tuple[str, ...],
+    malicious_paths: tuple[str, ...],
+    baseline_holdout_paths: tuple[str, ...],
+    baseline_malicious_paths: tuple[str, ...],
+    **columns: str | None,
+) -> int:
+    """Check that a release is what its counts, its policy and its data give.
+
+    One line says of each check whether it holds. Without the data, the digests, the policy, the calibrator, the
+    verdict and the reports are checked, and what nothing binds is listed as not checked. With all of the data the
+    whole record is made again and compared value by value. --policy pins the policy that you want, and with it the
+    columns, as they were named to `gate run`. The pickle is never loaded.
+
+    \b
+    Exit codes of this command:
+      0  everything holds
+      1  something does not hold
+      2  no judgement possible, or something cannot be checked: by this version, or with the data given
+
+    \b
+    Example:
+      gate verify releases/v2.4.0
+      gate verify releases/v2.4.0 --policy policies/release.yaml --fit fit.parquet --holdout holdout.parquet
+    """
+    from gate.repetition import Data
+    from gate.repetition import verify as check
+
+    for key, value in columns.items():
+        require_both("--benign-label" if key == "benign" else f"--{key}-column", value, "--policy", policy)
+    data = Data(
+        fit_paths,
+        holdout_paths,
+        benign_paths,
+        malicious_paths,
+        baseline,
+        baseline_holdout_paths,
+        baseline_malicious_paths,
+        ledger,
+    )
+    pinned = None if policy is None else pinned_policy(policy, columns)
+    answer = check(directory, data, pinned=pinned, complete=complete)
+    show(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
+    if answer.state == "cannot be checked":
+        log("nothing was found wrong, but not all could be checked: see the lines that say so")
+    return {"holds": 0, "does not hold": 1, "cannot be checked": NO_JUDGEMENT}[answer.state]
+
+
+@click.command()
+@click.argument("directories", type=given, nargs=-1, required=True, metavar="DIR...")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "md", "html", "json"]),
+    help="[default: by the ending of FILE, else text]",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Write here instead of to stdout.")
+def history(directories: tuple[str, ...], format_: str | None, as_json: bool, output: str) -> int:
+    """The contract across releases, over time, from their records.
+
+    A DIR is a release directory, or a directory that holds some. Where a record cannot be read, the others are shown
+    all the same, the page names it, and the exit code is 2.
+
+    \b
+    Example:
+      gate history releases/
+      gate history releases/v2.* -o history.html
+    """
+    from gate.history import collect
+
+    if as_json and format_ not in (None, "json"):
+        raise click.UsageError(f"give either --json or --format {format_}")
+    endings = {".html": "html", ".md": "md", ".json": "json"}
+    format_ = "json" if as_json else format_ or endings.get(Path(output).suffix, "text")
+    with working("reading records"):
+        collected = collect(directories)
+    for unread in collected.unread:
+        log(unread.problem)
+    if not collected.releases:
+        raise GateError("no record could be read, so there is no history")
+    with working("drawing the history"):
+        text = render_history(collected, format_, to_terminal=output == "-")
+    put(text, output, format_)
+    return NO_JUDGEMENT if collected.unread else 0
+
+
+@click.command()
+@click.argument("file", type=click.Choice(["policy", "record"]))
+def schema(file: str) -> None:
+    """Print the JSON Schema of a policy or of a record (verdict.json).
+
+    \b
+    Example:
+      gate schema policy > policies/policy.schema.json
+    """
+    import json
+
+    from gate import policy, release
+
+    module = policy if file == "policy" else release
+    show(json.dumps(module.schema(), indent=2) + "\n", "json")

@@ -1,0 +1,205 @@
+"""The commands that need no scores: `gate demo`, `plan` and `init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gate.cli.codes import EXIT_CODES
+from gate.cli.inputs import now
+from gate.cli.options import given
+from gate.cli.outputs import conclude, render_history
+from gate.cli.streams import log, show, width, working
+from gate.errors import GateError
+
+if TYPE_CHECKING:
+    from gate.contract import Floats
+
+
+@click.command()
+@click.option(
+    "--out", type=given, default="gate-demo", show_default=True, metavar="DIR", help="Where to put scores and release."
+)
+@click.option("--releases", type=click.IntRange(2, 99), metavar="N", help="Retrain the detector instead: N releases.")
+@click.option("--force", is_flag=True, help="Replace an earlier demo.")
+def demo(out: str, releases: int | None, force: bool) -> int:
+    """The whole job on simulated scores; no input needed.
+
+    Writes benign scores to fit on, to hold out, and after a drift, and gates a release with the built-in policy.
+    With --releases, it simulates a detector that is retrained every month while benign traffic stays the same, gates
+    each release, and writes their history as history.html and history.svg.
+
+    \b
+    Example:
+      gate demo
+      gate run --release drifted --fit gate-demo/benign-fit.parquet --holdout gate-demo/benign-drifted.parquet
+      gate demo --releases 6
+    """
+    if releases is not None:
+        return _demo_releases(Path(out), releases, force)
+    from gate.demo import simulate
+    from gate.policy import load_default
+    from gate.release import refuse_existing
+    from gate.scores import read
+
+    directory, document, created = Path(out), load_default(), now()
+    release_directory = directory / "releases" / "demo"
+    refuse_existing(release_directory, force)
+    _make_directory(directory)
+    for name, values in simulate():
+        _write_scores(directory / f"{name}.parquet", values, force)
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    fit, holdout = (
+        read([str(directory / f"{name}.parquet")], columns, domain) for name in ("benign-fit", "benign-holdout")
+    )
+    from gate.api import gate_release
+
+    judged = gate_release(document, "demo", created, fit, holdout)
+    return conclude(judged, release_directory, force, as_json=False)
+
+
+def _demo_releases(directory: Path, releases: int, force: bool) -> int:
+    """Gate every retraining, then show what the records say together; the exit code is that of the worst."""
+    from gate.api import gate_release
+    from gate.demo import retrain
+    from gate.history import collect
+    from gate.policy import load_default
+    from gate.release import refuse_existing, write_file
+    from gate.report import history as histories
+    from gate.scores import read
+    from gate.storage import refuse_links
+
+    document, outcomes, written = load_default(), set(), []
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    for retrained in retrain(releases):
+        release_directory = directory / "releases" / retrained.name
+        refuse_existing(release_directory, force)
+        _make_directory(directory / "scores")
+        samples = {"fit": retrained.fit, "holdout": retrained.holdout}
+        paths = {kind: directory / "scores" / f"{retrained.name}-{kind}.parquet" for kind in samples}
+        for kind, values in samples.items():
+            _write_scores(paths[kind], values, force)
+        fit, holdout = (read([str(path)], columns, domain) for path in paths.values())
+        with working(f"gating {retrained.name}"):
+            release = gate_release(document, retrained.name, retrained.created, fit, holdout)
+            release.write(release_directory, force)
+        log(f"{retrained.name}: {release.outcome}: {release.record.reason}")
+        outcomes.add(release.outcome)
+        written.append(str(release_directory))
+    history = collect(written)
+    for name, draw in (("history.html", histories.render_html), ("history.svg", histories.figure)):
+        write_file(refuse_links(directory / name), draw(history).encode())
+    show(render_history(history, "text", to_terminal=True))
+    log(f"history: {directory / 'history.html'}")
+    return next(EXIT_CODES[outcome] for outcome in ("fail", "inconclusive", "pass") if outcome in outcomes)
+
+
+def _write_scores(path: Path, values: Floats, force: bool) -> None:
+    from gate.scores import write_parquet
+    from gate.storage import refuse_links
+
+    refuse_links(path)
+    if path.exists() and not force:
+        raise GateError(f"{path}: must not exist yet; choose another --out, or --force to replace it")
+    try:
+        write_parquet(path, values)
+    except OSError as error:
+        raise GateError(f"{path}: must be writable, got {error.strerror or error}") from None
+    log(f"simulated {path}: {len(values):,} benign scores")
+
+
+def _make_directory(directory: Path) -> None:
+    from gate.storage import refuse_links
+
+    try:
+        refuse_links(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GateError(f"{directory}: must be a directory that can be written, got {error.strerror}") from None
+
+
+@click.command()
+@click.option("--policy", type=given, metavar="FILE", help="The policy (YAML); without it, the built-in default.")
+@click.option(
+    "--fit-n", type=click.IntRange(2, 10**12), metavar="N", help="Benign rows to fit on  [default: as held out]"
+)
+@click.option(
+    "--holdout-n", type=click.IntRange(2, 10**12), metavar="M", help="Benign rows held out  [default: each min_n]"
+)
+@click.option(
+    "--power",
+    type=click.FloatRange(0.5, 0.9999),
+    default=0.95,
+    show_default=True,
+    help="How often a sound release shall pass.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of the table.")
+@click.option("--chart", type=given, metavar="FILE", help="Draw the chance to pass against the true FPR (SVG).")
+def plan(
+    policy: str | None, fit_n: int | None, holdout_n: int | None, power: float, as_json: bool, chart: str | None
+) -> None:
+    """How often the gate errs, and how many rows a policy needs.
+
+    \b
+    Example:
+      gate plan --policy policies/default.yaml
+      gate plan --fit-n 60000 --holdout-n 140000 --chart plan.svg
+    """
+    from gate import planning
+    from gate import policy as policies
+    from gate.release import write_file
+    from gate.report import plan as plans
+
+    document = policies.load(policy) if policy else policies.load_default()
+    planned = planning.plan(document.policy, fit_n, holdout_n, power)
+    if chart is not None:
+        curves = planning.operating_characteristics(document.policy, planned)
+        write_file(Path(chart), plans.OperatingCharacteristicDisplay(curves).to_svg().encode())
+    if as_json:
+        show(plans.to_json(planned, document.policy), "json")
+    else:
+        show(plans.render(planned, document.policy, width=width()))
+
+
+@click.command()
+@click.option("--targets", type=given, metavar="RATES", help="The rates to judge, such as 1%,0.1%  [default: four]")
+@click.option(
+    "--rule", type=click.Choice(["proven", "observed", "not-refuted"]), help="What may ship  [default: proven]"
+)
+@click.option(
+    "--holdout-n",
+    type=click.IntRange(2, 10**12),
+    metavar="M",
+    help="Benign rows on hand to hold out; a target that needs more is shown and never blocks.",
+)
+@click.option(
+    "--action",
+    type=given,
+    metavar="OWNER/REPO@REF",
+    help="Where the workflow finds gate's action  [default: where gate was installed from]",
+)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def init(targets: str | None, rule: str | None, holdout_n: int | None, action: str | None, force: bool) -> None:
+    """Write a policy and a GitHub workflow into this repository.
+
+    Writes policies/release.yaml and .github/workflows/release-gate.yml, both or none, and prints the policy's plan.
+
+    \b
+    Example:
+      gate init
+      gate init --targets 1%,0.1% --holdout-n 140000
+    """
+    from gate import init as templates
+    from gate import planning
+    from gate.report import plan as plans
+
+    document, workflow = templates.policy(targets, rule, holdout_n), templates.workflow(action)
+    planned = planning.plan(document.policy, None, holdout_n)
+    templates.write({templates.POLICY: document.text, templates.WORKFLOW: workflow}, force)
+    show(plans.render(planned, document.policy, width=width()))
+    log(f"wrote {templates.POLICY} and {templates.WORKFLOW}")
+    if templates.UNKNOWN in workflow:
+        log(f"next: in {templates.WORKFLOW}, put the repository that holds gate's action for {templates.UNKNOWN}")
+    log("next: name your score files there, commit both files, and push a tag such as v1.0.0")

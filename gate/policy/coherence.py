@@ -1,0 +1,73 @@
+"""What only several keys of a policy together show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from gate.contract import FLAG_ALL, LOWEST, PAPER_ANCHORS
+from gate.policy.values import Location, exact_decimal
+
+
+def incoherences(policy: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+    """What only several keys together show. A value that cannot be read is passed over: its own error says so."""
+    contract: Any = policy.get("contract", [{"fpr": anchor.fpr, "score": anchor.score} for anchor in PAPER_ANCHORS])
+    fprs, scores = _rates(contract, "fpr"), _rates(contract, "score")
+    if contract in ([], ()):
+        yield ("contract",), "must list at least one anchor"
+    higher, lower = FLAG_ALL.fpr, FLAG_ALL.score
+    for i, (fpr, score) in enumerate(zip(fprs, scores, strict=True)):
+        if fpr is not None and not LOWEST.fpr < fpr < higher:
+            yield ("contract", i, "fpr"), "must fall strictly from below 1 to above 1e-10"
+        if score is not None and not lower < score < LOWEST.score:
+            yield ("contract", i, "score"), "must rise strictly from above 0 to below 0.99"
+        higher, lower = fpr or higher, score or lower
+    for at in (("targets",), ("checks", "detection", "targets")):
+        targets = _value_at(policy, at)
+        if targets in ([], ()):
+            yield at, "must list at least one target: nothing measured is never a pass"
+        rates = _rates(targets, "fpr")
+        yield from _bad_targets([(*at, i, "fpr") for i in range(len(rates))], rates, fprs)
+    listed = _value_at(policy, ("checks", "segments", "targets"))
+    if listed in ([], ()):
+        yield ("checks", "segments", "targets"), "must list at least one target"
+    rates = _rates([{"fpr": rate} for rate in listed] if isinstance(listed, list | tuple) else [], "fpr")
+    yield from _bad_targets([("checks", "segments", "targets", i) for i in range(len(rates))], rates, fprs)
+
+
+def _value_at(tree: Any, keys: Location) -> Any:
+    """What stands under these keys, None where they lead nowhere."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _bad_targets(
+    places: list[Location], targets: list[Decimal | None], anchors: list[Decimal | None]
+) -> Iterator[tuple[Location, str]]:
+    """Targets that are no anchors of the contract, or stand there twice."""
+    highest = sorted((fpr for fpr in anchors if fpr is not None), reverse=True)[:10]
+    known = ", ".join(f"{fpr.normalize():f}" for fpr in highest)
+    judged: set[Decimal] = set()
+    for place, target in zip(places, targets, strict=True):
+        if target is None:
+            continue
+        if target in judged:
+            yield place, "must differ from every other target's"
+        elif anchors and None not in anchors and target not in anchors:
+            yield place, f"must be an anchor of the contract ({known})"
+        judged.add(target)
+
+
+def _rates(points: object, key: str) -> list[Decimal | None]:
+    """One number of each point of a list, None where it cannot be read."""
+    rates: list[Decimal | None] = []
+    for point in points if isinstance(points, list | tuple) else ():
+        try:
+            rates.append(exact_decimal(point[key]))
+        except (PydanticCustomError, LookupError, TypeError):
+            rates.append(None)
+    return rates

@@ -1,0 +1,179 @@
+"""From YAML text to a policy with its text, or to every error at once with its file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from gate.errors import GateError
+from gate.policy.checks import (
+    Checks,
+    Detection,
+    DetectionTarget,
+    Direction,
+    Duplicates,
+    Exchangeability,
+    Floor,
+    Freshness,
+    Granularity,
+    Overlap,
+    Segments,
+)
+from gate.policy.coherence import incoherences
+from gate.policy.model import Calibration, Columns, ContractPoint, Policy, Reuse, Waiver
+from gate.policy.targets import Target, Tolerance
+from gate.policy.values import Location
+from gate.policy.yaml_tree import Tree, key_name, shown
+
+MAX_BYTES = 200_000
+
+
+@dataclass(frozen=True)
+class Document:
+    """A policy with the text it came from, so that a record can carry it and a message can point into it."""
+
+    policy: Policy
+    text: str
+    path: str
+    lines: Mapping[Location, int] = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def with_columns(self, given: Mapping[str, str | tuple[str, ...] | None]) -> Document:
+        """The same document with the columns that the command line names instead of the policy's."""
+        named = {key: value for key, value in given.items() if value is not None and value != ()}
+        try:
+            columns = Columns.model_validate({**self.policy.data.model_dump(), **named})
+        except ValidationError as error:
+            raise GateError(
+                *(f"data.{key_name(e['loc'])}: {e['msg']}, got {shown(e['input'])}" for e in error.errors())
+            ) from None
+        return replace(self, policy=self.policy.model_copy(update={"data": columns}))
+
+    def require_columns(self) -> None:
+        """Whether the checks asked for have the columns they need, from the policy or the command line."""
+        needs = (("freshness", "timestamp"), ("segments", "segment"))
+        for check, column in needs:
+            if getattr(self.policy.checks, check) is not None and getattr(self.policy.data, column) is None:
+                line = self.lines.get(("checks", check), 1)
+                raise GateError(
+                    f"{self.path}:{line}: checks.{check}: must have data.{column} name a column, got null; "
+                    f"write `data: {{{column}: NAME}}` or give --{column}-column NAME"
+                )
+
+
+_HERE = Path(__file__).parent
+# The wheel carries the default in this package; a source checkout has the same file in `policies/`.
+_DEFAULTS = (_HERE / "default.yaml", _HERE.parents[1] / "policies" / "default.yaml")
+
+
+def load_default() -> Document:
+    """The policy used where none is named."""
+    path = next(path for path in _DEFAULTS if path.exists())
+    return parse(path.read_text(encoding="utf-8"), "built-in default")
+
+
+def load(path: str | Path) -> Document:
+    """Read a policy file, or raise with all that is wrong in it."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise GateError(f"{path}: must be a readable policy file, got: {reason}") from None
+    if len(raw) > MAX_BYTES:
+        raise GateError(f"{path}: must be a policy of at most {MAX_BYTES:,} bytes, got more; is this a score file?")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        raise GateError(f"{path}:{line}: must be UTF-8 text, got byte 0x{byte:02x}; save it as UTF-8") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, path: str) -> Document:
+    """Turn YAML text into a policy; `path` only names it in messages."""
+    tree = Tree(text, path)
+    errors = list(tree.errors)
+    if not isinstance(tree.value, dict):
+        raise GateError(f"{path}:1: must be a mapping that starts with `version: 1`, got {shown(tree.value)}")
+    try:
+        policy = Policy.model_validate(tree.value)
+    except ValidationError as error:
+        errors += [_locate(tree, detail) for detail in error.errors() if detail["type"] != "coherence"]
+        errors += [tree.point(location, must) for location, must in incoherences(tree.value)]
+    if errors:
+        raise GateError(*(line for _, line in sorted(set(errors))))
+    return Document(policy, text, path, tree.lines)
+
+
+def _locate(tree: Tree, detail: Any) -> tuple[int, str]:
+    """One pydantic error as `file:line: key: must ..., got ...; ...`."""
+    location, kind = detail["loc"], detail["type"]
+    if kind == "missing" and isinstance(location[-1], str):
+        return tree.point(location, "must be given", found=False)
+    if kind == "extra_forbidden":
+        return tree.point(location, f"must be a known key{_nearest(location)}", found=False)
+    if kind == "literal_error":
+        return tree.point(location, f"must be {detail['ctx']['expected']}")
+    return tree.point(location, _MUST.get(kind, detail["msg"]))
+
+
+_MUST = {
+    "bool_type": "must be true or false",
+    "model_type": "must be a mapping of keys and values",
+    "model_attributes_type": "must be a mapping of keys and values",
+    "dict_type": "must be a mapping of keys and values",
+    "tuple_type": "must be a list",
+    "missing": "must be two numbers, such as [0.0, 1.0]",
+    "too_long": "must be two numbers, such as [0.0, 1.0]",
+}
+
+
+def _nearest(location: Location) -> str:
+    """The valid key that a misspelt one probably meant, else all of them."""
+    keys = list(_keys_at(location[:-1]))
+    close = difflib.get_close_matches(str(location[-1]), keys, n=1, cutoff=0.6)
+    return f"; did you mean `{close[0]}`?" if close else f"; known here: {', '.join(keys)}"
+
+
+def _keys_at(location: Location) -> Iterator[str]:
+    words = [step for step in location if isinstance(step, str)]
+    place = ".".join(words[-2:])
+    model = _MODELS.get(place, _MODELS[words[-1]]) if words else Policy
+    yield from model.model_fields
+
+
+_MODELS: dict[str, type[BaseModel]] = {
+    "calibration": Calibration,
+    "contract": ContractPoint,
+    "targets": Target,
+    "max_relative_error": Tolerance,
+    "data": Columns,
+    "checks": Checks,
+    "overlap": Overlap,
+    "duplicates": Duplicates,
+    "exchangeability": Exchangeability,
+    "detection": Detection,
+    "detection.targets": DetectionTarget,
+    "direction": Direction,
+    "granularity": Granularity,
+    "floor": Floor,
+    "freshness": Freshness,
+    "segments": Segments,
+    "reuse": Reuse,
+    "waivers": Waiver,
+}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a policy file, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Policy.model_json_schema()}

@@ -1,0 +1,177 @@
+"""The policy as frozen values."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from gate.contract import PAPER_ANCHORS, Anchor, Contract
+from gate.policy.checks import Checks
+from gate.policy.coherence import incoherences
+from gate.policy.targets import Target
+from gate.policy.values import NUMBER, Count, Day, Frozen, Labels, Number, PlottingPosition, Rate, Text, exact_decimal
+
+ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
+
+
+class ContractPoint(Frozen):
+    """One anchor: benign rows reach the calibrated score at this rate."""
+
+    fpr: Rate = Field(description="the share of benign rows")
+    score: Rate = Field(description="the calibrated score that this share reaches")
+
+    @field_validator("fpr", "score")
+    @classmethod
+    def _distinguishable(cls, value: Decimal) -> Decimal:
+        if len(value.normalize().as_tuple().digits) > ANCHOR_DIGITS:
+            raise PydanticCustomError("anchor", f"must have at most {ANCHOR_DIGITS} significant digits")
+        return value
+
+
+class Calibration(Frozen):
+    """How the release's calibrator is fitted."""
+
+    knots: Count = Field(default=10_000, description="size of the stored curve")
+    plotting_position: PlottingPosition = Field(
+        default="filliben",
+        description="what FPR the k-th largest benign score stands for; {np: 0.95} is an upper bound",
+    )
+    ties: Literal["conservative", "average"] = Field(
+        default="conservative", description="average is the paper's; conservative never flags more than promised"
+    )
+    domain: tuple[Number, Number] = Field(default=(0.0, 1.0), description="lowest and highest possible raw score")
+
+    @field_validator("knots")
+    @classmethod
+    def _enough_knots(cls, value: int) -> int:
+        if not 11 <= value <= 1_000_000:
+            raise PydanticCustomError("knots", "must be from 11 to 1,000,000")
+        return value
+
+    @field_validator("domain")
+    @classmethod
+    def _rising(cls, value: tuple[float, float]) -> tuple[float, float]:
+        low, high = value
+        if not low < high:
+            raise PydanticCustomError("domain", "must be [lowest, highest] with lowest below highest")
+        return value
+
+
+class Columns(Frozen):
+    """Where the scores stand in the files."""
+
+    score: Text = Field(default="score", description="the column with raw scores, which rise with maliciousness")
+    label: Text | None = Field(default=None, description="null: every row is benign")
+    benign: Labels = Field(
+        default=("0",), description="the value in the label column that marks a benign row, or a list of such values"
+    )
+    segment: Text | None = Field(
+        default=None, description="a language, product or tenant to judge by itself; a split keeps its share"
+    )
+    group: Text | None = Field(
+        default=None, description="rows of one user, tenant or template, which are not independent"
+    )
+    id: Text | None = Field(
+        default=None, description="what names a row across releases; recognises re-used held-out rows"
+    )
+    timestamp: Text | None = Field(
+        default=None, description="when a row was seen; a split fits on the older rows, and freshness is checked"
+    )
+
+
+class Reuse(Frozen):
+    """What happens when the same held-out rows judge one release after another (`gate run --ledger`)."""
+
+    spending: Literal["harmonic-square"] = Field(
+        default="harmonic-square", description="use t of the rows may err at most (1 - confidence) / (t (t + 1))"
+    )
+    max_uses: Count = Field(default=20, description="after so many uses the rows no longer decide")
+
+    @field_validator("max_uses")
+    @classmethod
+    def _at_least_one(cls, value: int) -> int:
+        if not 1 <= value <= 1000:
+            raise PydanticCustomError("max_uses", "must be from 1 to 1,000")
+        return value
+
+
+class Waiver(Frozen):
+    """A finding that is known, owned and accepted until a date."""
+
+    check: Text = Field(description="the check waived, as reports name it, such as fpr@0.0001")
+    reason: Text = Field(description="why it is accepted")
+    owner: Text = Field(description="who answers for it")
+    expires: Day = Field(description="the last day on which it waives")
+
+    @field_validator("check")
+    @classmethod
+    def _canonical(cls, value: str) -> str:
+        kind, at, rest = value.partition("@")
+        rate, slash, segment = rest.partition("/")
+        if kind in ("fpr", "tpr", "tpr-drop") and at and (NUMBER.fullmatch(rate.removesuffix("%"))):
+            return f"{kind}@{exact_decimal(rate).normalize():f}{slash}{segment}"
+        return value
+
+
+def _version(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int):  # true and 1.0 equal 1 in Python
+        raise PydanticCustomError("version", "must be 1")
+    return value
+
+
+class Policy(Frozen):
+    """What a release must show before it may be deployed."""
+
+    version: Annotated[Literal[1], BeforeValidator(_version)] = Field(description="the format of the file")
+    name: Text = Field(description="appears in every report")
+    rule: Literal["proven", "observed", "not-refuted"] = Field(
+        default="proven",
+        description="what ships: what is proven; what is observed inside, not refuted; whatever is not refuted",
+    )
+    confidence: Rate = Field(
+        default=Decimal("0.95"),
+        description="of every interval; a bad release is proven at most (1 - C) / 2 of the time",
+    )
+    calibration: Calibration = Calibration()
+    contract: tuple[ContractPoint, ...] = Field(
+        default=tuple(ContractPoint(fpr=a.fpr, score=a.score) for a in PAPER_ANCHORS),
+        description="FPR strictly falls, score strictly rises; 1 <-> 0 and 1e-10 <-> 0.99 are implied",
+        json_schema_extra={"minItems": 1},
+    )
+    targets: tuple[Target, ...] = Field(
+        description="the anchors that are judged on held-out benign rows", json_schema_extra={"minItems": 1}
+    )
+    data: Columns = Columns()
+    checks: Checks = Checks()
+    reuse: Reuse | None = Field(default=None, description="null: re-used held-out rows are only pointed out")
+    waivers: tuple[Waiver, ...] = Field(default=(), description="findings that are known and accepted until a date")
+
+    @field_validator("confidence")
+    @classmethod
+    def _confidence_inside(cls, value: Decimal) -> Decimal:
+        if not Decimal("0.5") <= value < 1:
+            raise PydanticCustomError("confidence", "must be at least 0.5 and below 1, such as 0.95")
+        return value
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Policy:
+        for _, must in incoherences(self.model_dump()):
+            raise PydanticCustomError("coherence", "{must}", {"must": must})
+        return self
+
+    def alpha(self, use: int = 1) -> Fraction:
+        """How often an interval may miss; with `reuse`, what is left to the use-th judgement on the same rows.
+
+        alpha / (t (t + 1)) adds up to at most alpha over all uses, as long as only verdicts feed back.
+        """
+        total = 1 - Fraction(self.confidence)
+        return total / (use * (use + 1)) if self.reuse else total
+
+    @cached_property
+    def anchors(self) -> Contract:
+        return Contract(tuple(Anchor(point.fpr, point.score) for point in self.contract))

@@ -1,0 +1,61 @@
+"""What a policy judges: a rate, the rows on which a pass is believed, and the band around the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from gate.policy.values import RATE_SCHEMA, Count, Flag, Frozen, Rate, fpr_check
+
+
+class Tolerance(Frozen):
+    """The band around a target, as relative errors; `below: 1` or more means that only excess counts."""
+
+    above: Rate = Field(description="how far the rate may exceed the target, relative to it")
+    below: Rate = Field(description="how far it may fall short; 1 or more: only excess counts")
+
+    @field_validator("above", "below")
+    @classmethod
+    def _positive(cls, value: Decimal) -> Decimal:
+        if not 0 < value <= 1000:
+            raise PydanticCustomError("tolerance", "must be above 0 and at most 1000, such as 0.5 for 50 %")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _symmetric(cls, value: Any) -> Any:
+        return value if isinstance(value, Mapping | Tolerance) else {"above": value, "below": value}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [RATE_SCHEMA, handler.resolve_ref_schema(handler(core))]}
+
+
+class Target(Frozen):
+    """An anchor that the policy judges."""
+
+    fpr: Rate = Field(description="the false-positive rate promised at this anchor of the contract")
+    min_n: Count = Field(description="the fewest held-out benign rows on which a pass is believed")
+    max_relative_error: Tolerance = Field(description="how far the rate may be off: 0.5 is plus or minus 50 %")
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+    @field_validator("min_n")
+    @classmethod
+    def _at_least_one(cls, value: int) -> int:
+        if not 1 <= value <= 10**12:
+            raise PydanticCustomError("min_n", "must be from 1 to 10^12")
+        return value
+
+    @property
+    def check(self) -> str:
+        return fpr_check(self.fpr)
+
+    @property
+    def tolerance(self) -> tuple[Decimal, Decimal]:
+        """The band of true rates that the policy accepts."""
+        error = self.max_relative_error
+        return max(self.fpr * (1 - error.below), Decimal(0)), min(self.fpr * (1 + error.above), Decimal(1))

@@ -1,0 +1,153 @@
+"""The values of a policy: exact rates, counts, days, words; each from what YAML holds, or with what it must be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
+
+PLOTTING_POSITIONS = ("filliben", "mean", "median", "conformal")
+
+Location = tuple[str | int, ...]
+
+
+def exact_decimal(value: object, kind: str = "a number such as 0.001, 1e-3 or 0.1%") -> Decimal:
+    """An exact decimal from `0.001`, `1e-3` or `0.1%`."""
+    text = str(value).strip()
+    number = text.removesuffix("%")
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal) or not NUMBER.fullmatch(number):
+        raise PydanticCustomError("number", f"must be {kind}")
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise PydanticCustomError("number", f"must be written in at most {MAX_NUMBER_LENGTH} characters")
+    exact = Decimal(number.replace("_", ""))
+    if exact and not -40 < exact.adjusted() < 40:
+        raise PydanticCustomError("number", "must be a number of ordinary size")
+    return exact / 100 if text.endswith("%") else exact
+
+
+def _count(value: object) -> int:
+    """A whole number, also when written `1e6` or `98_000`."""
+    kind = "a whole number such as 98000"
+    exact = exact_decimal(value, kind)
+    if exact != exact.to_integral_value() or str(value).strip().endswith("%"):
+        raise PydanticCustomError("number", f"must be {kind}")
+    return int(exact)
+
+
+def _float(value: object) -> float:
+    return float(exact_decimal(value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise PydanticCustomError("text", "must be text; put it in quotes")
+    if not value.strip() or len(value) > 200 or not value.isprintable():
+        raise PydanticCustomError("text", "must be one line of 1 to 200 printable characters")
+    return value
+
+
+def _label(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | str | Decimal):
+        return _text(str(value))
+    raise PydanticCustomError("label", "must be one number or one word, as it stands in the label column")
+
+
+def _labels(value: object) -> tuple[str, ...]:
+    """One label, or a list of labels that all mean the same."""
+    try:
+        labels = tuple(map(_label, value)) if isinstance(value, list | tuple) else (_label(value),)
+    except PydanticCustomError:
+        raise PydanticCustomError("label", _LABELS) from None
+    if not labels or len({*labels}) < len(labels):
+        raise PydanticCustomError("label", _LABELS)
+    return labels
+
+
+_LABELS = "must be a number or a word of the label column, or a list of those"
+
+
+def _date(value: object) -> date:
+    if isinstance(value, date):
+        return value
+    try:
+        day = date.fromisoformat(str(value))  # also reads 20261231 and 2026-W53-4, which nobody means to write
+    except ValueError:
+        day = None
+    if day is None or day.isoformat() != value:
+        raise PydanticCustomError("date", "must be a date written as 2026-12-31")
+    return day
+
+
+def _plotting_position(value: object) -> str:
+    """A name, or `{np: 0.95}`, which is kept as `np 0.95`."""
+    if isinstance(value, str) and value in PLOTTING_POSITIONS:
+        return value
+    if isinstance(value, str) and value.startswith("np "):
+        value = {"np": value.removeprefix("np ")}
+    if isinstance(value, Mapping) and list(value) == ["np"]:
+        confidence = exact_decimal(value["np"])
+        if Decimal("0.5") <= confidence < 1:
+            return f"np {confidence.normalize():f}"
+        raise PydanticCustomError("position", "must be {np: C} with C at least 0.5 and below 1")
+    names = ", ".join(PLOTTING_POSITIONS)
+    raise PydanticCustomError("position", f"must be one of {names}, or {{np: 0.95}}")
+
+
+# No leading zeros: `010` is eight to YAML 1.1 and ten to YAML 1.2, so here it is text.
+NUMBER = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
+RATE_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({NUMBER.pattern})%?$"}]}
+_POSITION_SCHEMA = {
+    "anyOf": [
+        {"enum": list(PLOTTING_POSITIONS)},
+        {
+            "type": "object",
+            "properties": {
+                "np": {**RATE_SCHEMA, "description": "how surely each threshold's rate is at most its target"}
+            },
+            "required": ["np"],
+            "additionalProperties": False,
+        },
+    ]
+}
+_COUNT_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({NUMBER.pattern})$"}]}
+
+_LABEL_SCHEMA: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+_LABELS_SCHEMA = {
+    "anyOf": [_LABEL_SCHEMA, {"type": "array", "items": _LABEL_SCHEMA, "minItems": 1, "uniqueItems": True}]
+}
+
+Rate = Annotated[Decimal, BeforeValidator(exact_decimal), WithJsonSchema(RATE_SCHEMA)]
+Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
+Number = Annotated[float, BeforeValidator(_float), WithJsonSchema(RATE_SCHEMA)]
+Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
+Label = Annotated[str, BeforeValidator(_label), WithJsonSchema(_LABEL_SCHEMA)]
+Labels = Annotated[tuple[str, ...], BeforeValidator(_labels), WithJsonSchema(_LABELS_SCHEMA)]
+Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
+PlottingPosition = Annotated[str, BeforeValidator(_plotting_position), WithJsonSchema(_POSITION_SCHEMA)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+def rate(text: str) -> Decimal | None:
+    """The exact rate that `0.001`, `1e-3` or `0.1%` names, None for any other text."""
+    try:
+        return exact_decimal(text)
+    except PydanticCustomError:
+        return None
+
+
+def fpr_check(fpr: Decimal) -> str:
+    """The name of the check at one target, the same however its rate was written: `fpr@0.0001`."""
+    return f"fpr@{fpr.normalize():f}"
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,0 +1,142 @@
+"""YAML as plain values with a line for every key."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import yaml
+
+from gate.errors import GateError
+from gate.policy.values import MAX_NUMBER_LENGTH, NUMBER, Location
+
+MAX_DEPTH = 20
+
+
+class Tree:
+    """YAML as plain values with a line for every key: numbers exact, repeated keys and aliases refused."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.path = path
+        self.lines: dict[Location, int] = {(): 1}
+        self.errors: list[tuple[int, str]] = []
+        self._refuse_traps(text)
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            raise self._not_yaml(error) from None
+        self.value = None if node is None else self._build(node, ())
+
+    def _refuse_traps(self, text: str) -> None:
+        """Aliases can expand without bound and deep nesting can exhaust the stack: stop before composing."""
+        depth = 0
+        try:
+            loader = yaml.SafeLoader(text)
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            got = f"the character U+{ord(text[error.position]):04X}"
+            raise GateError(f"{self.path}:{line}: must be YAML, got {got}; remove it") from None
+        try:
+            while loader.check_event():
+                event = loader.get_event()  # type: ignore[no-untyped-call]
+                line = event.start_mark.line + 1
+                if isinstance(event, yaml.AliasEvent):
+                    raise GateError(f"{self.path}:{line}: must not use YAML aliases, got *{event.anchor}; write it out")
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                if depth > MAX_DEPTH:
+                    raise GateError(f"{self.path}:{line}: must not nest deeper than {MAX_DEPTH} levels")
+        except yaml.MarkedYAMLError as error:
+            raise self._not_yaml(error) from None
+        except (ValueError, OverflowError):  # what PyYAML lets through for "\UFFFFFFFF" and `%YAML 1.111...`
+            raise GateError(f"{self.path}:{loader.line + 1}: must be YAML, got a number out of range") from None
+
+    def _not_yaml(self, error: yaml.MarkedYAMLError) -> GateError:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        return GateError(f"{self.path}:{line}: must be YAML, got an error: {what}")
+
+    def _build(self, node: yaml.Node, at: Location) -> Any:
+        self.lines.setdefault(at, node.start_mark.line + 1)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._build(item, (*at, i)) for i, item in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode):
+            return self._build_mapping(node, at)
+        text = str(node.value)
+        if getattr(node, "style", None) is not None:  # quoted
+            return text
+        if text in ("", "~", "null", "Null", "NULL"):
+            return None
+        if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
+            return text.lower() == "true"
+        if len(text) <= MAX_NUMBER_LENGTH and NUMBER.fullmatch(text):
+            exact = Decimal(text.replace("_", ""))
+            return int(exact) if re.fullmatch(r"[-+]?[0-9_]+", text) else exact
+        return text
+
+    def _build_mapping(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise GateError(f"{self.path}:{line}: must have plain words as keys, got a list or mapping as one")
+            key = str(key_node.value)
+            if not key.isprintable():
+                self.errors.append(
+                    (line, f"{self.path}:{line}: {key_name((*at, key))}: must be a plain word; rename it")
+                )
+                continue
+            if key in mapping:
+                again = f"must be given once, got it again (first on line {self.lines[(*at, key)]}); delete one"
+                self.errors.append((line, f"{self.path}:{line}: {key_name((*at, key))}: {again}"))
+                continue
+            self.lines[(*at, key)] = line
+            mapping[key] = self._build(value_node, (*at, key))
+        return mapping
+
+    def point(self, location: Location, must: str, found: bool = True) -> tuple[int, str]:
+        """A requirement at the line of its key, or of the nearest key around it that the file has."""
+        known = next(location[:i] for i in range(len(location), -1, -1) if location[:i] in self.lines)
+        line = self.lines[known]
+        if not found:
+            return line, f"{self.path}:{line}: {key_name(location)}: {must}"
+        requirement, semicolon, instead = must.partition("; ")
+        got = shown(self._value_at(known))
+        return line, f"{self.path}:{line}: {key_name(known)}: {requirement}, got {got}{semicolon}{instead}"
+
+    def _value_at(self, location: Location) -> Any:
+        value: Any = self.value
+        for step in location:
+            value = value[step]
+        return value
+
+
+def key_name(location: Location) -> str:
+    """`targets[1].fpr`, as a person would point at it; a key that is no plain word is quoted."""
+    steps = [f"[{step}]" if isinstance(step, int) else f".{_word(step)}" for step in location]
+    return "".join(steps).removeprefix(".") or "policy"
+
+
+def _word(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]{1,60}", key) else shown(key)
+
+
+def shown(value: object) -> str:
+    """A value as the policy file would write it, short enough for one line."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case dict():
+            return "a mapping"
+        case []:
+            return "an empty list"
+        case list() if any(isinstance(item, list | dict) for item in value[:10]):
+            return "a list"
+        case list():
+            text = f"[{', '.join(map(shown, value[:10]))}{', ...' if len(value) > 10 else ''}]"
+        case _:
+            text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
