@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import signal
@@ -504,6 +505,25 @@ def test_decoded_bytes_are_bounded(tmp_path: Path, ending: str, files: int) -> N
         read(names, Columns(), (0.0, 1.0))
     assert str(caught.value).startswith(f"{paths[-1]}: must decode to at most {most:,} bytes, got ")
     assert "raise --max-bytes" in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet", ".npy", ".arrow"])
+def test_what_is_packed_unpacks_to_no_more_than_may_be_decoded(tmp_path: Path, ending: str) -> None:
+    """And not to whatever the temporary directory takes; columns that nobody reads count too, for they are written."""
+    rows, path = 5_000, tmp_path / f"scores{ending}"
+    many_rows(path, rows, 0.5)
+    content = path.read_bytes()
+    filler = b"\0" * (LARGE // 16)  # 64 MB that gzip packs into 64 KB
+    packed = tmp_path / f"packed{ending}.gz"
+    packed.write_bytes(gzip.compress(content + filler, 1))
+    with bound(1 << 20), pytest.raises(GateError) as caught:
+        read([str(packed)], Columns(), (0.0, 1.0))
+    assert str(caught.value).startswith(
+        f"{packed}: must unpack to at most 1,048,576 bytes, got more; raise --max-bytes"
+    )
+    packed.write_bytes(gzip.compress(content, 1))
+    with bound(max(len(content), 9 * rows)):
+        assert len(read([str(packed)], Columns(), (0.0, 1.0))) == rows
 
 
 def test_text_is_counted_as_it_is_decoded(tmp_path: Path) -> None:

@@ -158,14 +158,61 @@ def test_large_whole_numbers_are_compared_exactly_in_files(suffix: str, tmp_path
     assert read([str(path)], Columns(label="label", benign=str(n)), DOMAIN).values.tolist() == [0.25, 0.75]
 
 
-def test_floats_that_cannot_tell_whole_numbers_apart_are_refused(tmp_path: Path) -> None:
+def test_floats_that_cannot_tell_whole_numbers_apart_are_refused() -> None:
     assert "must hold labels that can be told apart, got 9007199254740992.0 as a float in row 2" in refusal(
         [0.0, 2.0**53], "0"
     )
-    path = tmp_path / "s.csv"
-    path.write_text(f"score,label\n0.5,0\n0.5,0\n0.5,{2**64}\n")  # which Arrow reads as floats
-    with pytest.raises(GateError, match="can be told apart"):
+
+
+def csv_of(path: Path, labels: list[str], separator: str = ",") -> Path:
+    rows = [f"{i / 1000}{separator}{label}" for i, label in enumerate(labels)]
+    path.write_text("\n".join([f"score{separator}label", *rows, ""]), encoding="utf-8")
+    return path
+
+
+WAYS = ["0", "0.0", "00", "-0", "0e5", " 0", "0 ", ".0", "+0", "0.", "000.000"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ways=st.lists(st.sampled_from(WAYS), min_size=1, max_size=3, unique=True),
+    others=st.lists(st.sampled_from(["1", "1.0", "2", "1e3", str(2**64 + 1)]), max_size=4),
+    listed=st.booleans(),
+    suffix=st.sampled_from([".csv", ".tsv"]),
+    seed=st.integers(0, 99),
+)
+def test_numbers_in_text_are_written_in_one_way(
+    tmp_path_factory: pytest.TempPathFactory, ways: list[str], others: list[str], listed: bool, suffix: str, seed: int
+) -> None:
+    """Where all labels are numbers, each is its number, but no two spellings of the benign one are silently equal."""
+    labels = [*ways, *ways, *others]
+    np.random.default_rng(seed).shuffle(labels)
+    path = csv_of(tmp_path_factory.mktemp("ways") / f"s{suffix}", labels, "\t" if suffix == ".tsv" else ",")
+    columns = Columns(label="label", benign=tuple(ways) if listed else ("0",))
+    if len(ways) == 1 or listed:
+        expected = [i / 1000 for i, label in enumerate(labels) if label in ways]
+        found = read([str(path)], columns, DOMAIN)
+        assert found.values.tolist() == expected
+        assert found.labels is not None
+        assert {each.label for each in found.labels.first if each.taken_for == "benign"} == {*ways}
+    else:
+        with pytest.raises(GateError, match=r"must write a label in one way, got .* only in case, blanks or number"):
+            read([str(path)], columns, DOMAIN)
+
+
+def test_truths_in_text_are_written_in_one_way(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "s.csv", ["False", "True", "False", "False"])
+    assert len(read([str(path)], Columns(label="label"), DOMAIN)) == 3
+    path = csv_of(tmp_path / "s.csv", ["False", "True", "false", "False"])
+    with pytest.raises(GateError, match=r"got 'false' in row 3, which differs from the benign 'False' only in case"):
         read([str(path)], Columns(label="label"), DOMAIN)
+
+
+def test_whole_numbers_of_any_size_in_text_are_told_apart(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "s.csv", ["0", "0", str(2**64), str(2**64 + 1)])
+    assert len(read([str(path)], Columns(label="label"), DOMAIN)) == 2
+    big = Columns(label="label", benign=("0", str(2**64 + 1)))
+    assert read([str(path)], big, DOMAIN).values.tolist() == [0.0, 0.001, 0.003]
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,7 +11,6 @@ import math
 import mmap
 import os
 import re
-import shutil
 import sys
 import tempfile
 import zipfile
@@ -49,6 +48,7 @@ class File:
     keys: Mapping[str, str] = field(default_factory=dict)
     remote: Any = None  # the filesystem of `path`, where that is not this machine's
     segment: str | None = None  # the column of segments, which has few distinct values
+    label: str | None = None  # the column of labels, of which a text file keeps how each is written
     size: int | None = None  # in bytes, where a listing gave it
 
     def __str__(self) -> str:
@@ -60,6 +60,11 @@ class File:
     @property
     def suffix(self) -> str:
         return PurePath(self.name.lower().removesuffix(".gz")).suffix
+
+    @property
+    def is_text(self) -> bool:
+        """Whether what a column holds is known only by how it is written."""
+        return self.suffix in (".csv", ".tsv")
 
     @property
     def is_gzip(self) -> bool:
@@ -97,7 +102,7 @@ def read_file(file: File, columns: Columns, budget: Budget) -> Table:
         )
     names = [name for name in list_wanted(columns) if name not in keys]
     try:
-        with _fetched(replace(file, segment=columns.segment), columns) as local:
+        with _fetched(replace(file, segment=columns.segment, label=columns.label), columns, budget) as local:
             if local.remote is None and os.stat(local).st_size == 0:
                 raise GateError(f"{file}: must hold scores, got an empty file; write it again")
             table = reader(local, names, budget)
@@ -148,7 +153,7 @@ def _key_value(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def _fetched(file: File, columns: Columns) -> Iterator[File]:
+def _fetched(file: File, columns: Columns, budget: Budget) -> Iterator[File]:
     """The file on this machine and not packed: itself, or a temporary copy of it."""
     if file.path != "-" and not file.is_gzip and (file.remote is None or file.suffix in (".parquet", ".pq")):
         yield file
@@ -157,9 +162,19 @@ def _fetched(file: File, columns: Columns) -> Iterator[File]:
         if file.path == "-":
             copy.write(columns.score.encode() + b"\n")
         with _opened(file) as source:
-            shutil.copyfileobj(source, copy, 1 << 20)
+            _copy(source, copy, file, budget)
         copy.flush()
         yield replace(file, path=copy.name, remote=None)
+
+
+def _copy(source: Any, copy: Any, file: File, budget: Budget) -> None:
+    """All bytes, or, of what is packed or piped, so many as may be decoded: few bytes can unpack to very many."""
+    most = budget.limit if file.is_gzip or file.path == "-" else None
+    while piece := source.read(1 << 20):
+        copy.write(piece)
+        if most is not None and copy.tell() > most:
+            must = f"must {'unpack to' if file.is_gzip else 'be'} at most {most:,} bytes, got more"
+            raise GateError(f"{file}: {must}; raise --max-bytes, or give fewer rows or columns")
 
 
 def _opened(file: File) -> Any:
@@ -268,7 +283,8 @@ def _read_csv(path: File, names: list[str], budget: Budget) -> Table:
     parsing = pyarrow.csv.ParseOptions(
         delimiter=separator, newlines_in_values=quoted, ignore_empty_lines=len(header) > 1
     )
-    converting = pyarrow.csv.ConvertOptions(include_columns=names)
+    kinds = {path.label: pa.string()} if path.label in names else None
+    converting = pyarrow.csv.ConvertOptions(include_columns=names, column_types=kinds)
     try:
         table = pyarrow.csv.read_csv(os.fspath(path), parse_options=parsing, convert_options=converting)
         budget.take(table.nbytes, path)

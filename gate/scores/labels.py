@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from gate.errors import GateError, plural
 from gate.policy import Columns
 from gate.scores.columns import decode
 from gate.scores.formats import File
-from gate.scores.wording import is_number, kind_of, name_rows, one_line, show
+from gate.scores.wording import NUMBER, is_number, kind_of, name_rows, one_line, show
 
 Kind = Literal["benign", "malicious"]
 
@@ -91,6 +91,8 @@ def take_rows(kind: Kind, labels: Any, columns: Columns, path: File, alone: bool
     counts = pc.value_counts(labels)
     values, rows = counts.field("values"), counts.field("counts")
     benign = pa.array(_judge(labels, values, columns, path), pa.bool_())
+    if _is_untyped(path, columns):
+        _refuse_two_ways(labels, values.filter(benign), columns, path)
     marked = np.asarray(pc.is_in(labels, value_set=values.filter(benign)).to_numpy(), dtype=bool)
     taken = marked if kind == "benign" else ~marked
     if alone and not taken.any():
@@ -146,13 +148,37 @@ def _plain(labels: Any, columns: Columns, path: File) -> Any:
 def _judge(labels: Any, values: Any, columns: Columns, path: File) -> list[bool]:
     """Which of the distinct labels are benign; one that cannot be told for sure is refused."""
     wanted = [_Wanted.of(text) for text in columns.benign]
+    meaning = _find_meaning(values) if _is_untyped(path, columns) else lambda value: value
     benign = []
     for start in range(0, len(values), PIECE):
         for value in values.slice(start, PIECE).to_pylist():
-            benign.append(any(each.equals(value) for each in wanted))
+            benign.append(any(each.equals(meaning(value)) for each in wanted))
             if not benign[-1]:
                 _refuse_doubtful(value, wanted, labels, columns, path)
     return benign
+
+
+def _is_untyped(path: File, columns: Columns) -> bool:
+    return path.is_text and columns.label not in path.keys
+
+
+def _find_meaning(texts: Any) -> Callable[[str], object]:
+    """A text file has no types: where all labels are numbers, or all true or false, each stands for its value."""
+    if pc.all(pc.match_substring_regex(texts, NUMBER)).as_py():
+        return lambda text: Decimal(text.strip())
+    if pc.all(pc.is_in(pc.utf8_lower(texts), value_set=pa.array(["true", "false"]))).as_py():
+        return lambda text: text.lower() == "true"
+    return lambda text: text
+
+
+def _refuse_two_ways(labels: Any, benign: Any, columns: Columns, path: File) -> None:
+    """One benign label written as `0` and as `0.0`: somebody meant two things by it, or wrote it by two programs."""
+    seen: dict[Hashable, str] = {}
+    for text in benign.to_pylist():
+        other = seen.setdefault(_sense(text), text)
+        unlisted = [each for each in (text, other) if each not in columns.benign]
+        if text != other and unlisted:
+            _refuse_spelling(unlisted[0], other if unlisted[0] == text else text, labels, columns, path)
 
 
 @dataclass(frozen=True)
@@ -198,8 +224,7 @@ def _refuse_doubtful(value: object, wanted: list[_Wanted], labels: Any, columns:
     missing = isinstance(value, str) and sense in MISSING
     if alike is None and exact and not missing:
         return
-    rows = name_rows(pc.equal(labels, pa.scalar(value, labels.type)).to_numpy(), None)
-    where = f"{path}: column {columns.label!r}"
+    where, rows = f"{path}: column {columns.label!r}", _name_rows(value, labels)
     if not exact:
         raise GateError(
             f"{where} must hold labels that can be told apart, got {show(value)} as a float in {rows}; "
@@ -210,7 +235,16 @@ def _refuse_doubtful(value: object, wanted: list[_Wanted], labels: Any, columns:
             f"{where} must label every row, got {show(value)} in {rows}; label or remove these rows, or list it in "
             "data.benign or with --benign-label"
         )
+    _refuse_spelling(value, alike, labels, columns, path)
+
+
+def _refuse_spelling(value: object, alike: str, labels: Any, columns: Columns, path: File) -> NoReturn:
     raise GateError(
-        f"{where} must write a label in one way, got {show(value)} in {rows}, which differs from the benign {alike!r} "
-        "only in case, blanks or number format; write them alike, or list both in data.benign or with --benign-label"
+        f"{path}: column {columns.label!r} must write a label in one way, got {show(value)} in "
+        f"{_name_rows(value, labels)}, which differs from the benign {alike!r} only in case, blanks or number format; "
+        "write them alike, or list both in data.benign or with --benign-label"
     )
+
+
+def _name_rows(value: object, labels: Any) -> str:
+    return name_rows(pc.equal(labels, pa.scalar(value, labels.type)).to_numpy(), None)
