@@ -552,6 +552,7 @@ def test_what_is_attested_is_what_was_judged(tmp_path: Path) -> None:
     """The subjects and the predicate are files of the release, and every file has the digest that the gate gave."""
     release = release_in(tmp_path)
     compare, attest = JOBS["attest"]["steps"][-2:]
+    assert JOBS["comment"]["steps"][-2] == compare  # the text that people read is no less
     subjects = [tmp_path / line for line in attest["with"]["subject-path"].split()]
     assert [path.name for path in subjects] == ["calibrator.joblib", "calibrator.json", "verdict.json"]
     assert all(path.is_file() for path in [*subjects, tmp_path / attest["with"]["predicate-path"]])
@@ -572,10 +573,11 @@ def test_what_is_attested_is_what_was_judged(tmp_path: Path) -> None:
     assert runner.run(compare, values, tmp_path, CLEAN).code != 0
 
 
-def test_a_release_sealed_again_is_not_attested(tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", ["attest", "comment"])
+def test_a_release_sealed_again_is_neither_attested_nor_shown(job: str, tmp_path: Path) -> None:
     """A predicate that was changed together with its manifest agrees with itself, and not with what was judged."""
     release = release_in(tmp_path)
-    compare = JOBS["attest"]["steps"][-2]
+    compare = JOBS[job]["steps"][-2]
     values = {
         "needs.gate.outputs.manifest-sha256": hashlib.sha256((release / "manifest.json").read_bytes()).hexdigest()
     }
@@ -583,7 +585,9 @@ def test_a_release_sealed_again_is_not_attested(tmp_path: Path) -> None:
     files["predicate.json"] = (
         files["predicate.json"].replace(b"FAILED", b"PASSED").replace(b"WARNED", b"PASSED") + b"\n"
     )
-    (release / "predicate.json").write_bytes(files["predicate.json"])
+    files["report.md"] = files["report.md"].replace(b"FAIL", b"PASS") + b"\n"
+    for name in ("predicate.json", "report.md"):
+        (release / name).write_bytes(files[name])
     (release / "manifest.json").write_bytes(manifest_of(files))
     assert runner.run(compare, values, tmp_path, CLEAN).code != 0
 
