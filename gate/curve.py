@@ -9,6 +9,7 @@ from fractions import Fraction
 from gate.binomial import clopper_pearson
 from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.contract import Anchor, Contract, Floats
+from gate.ordered import Ordered, in_order
 
 STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
 MAX_POINTS = 200
@@ -36,16 +37,19 @@ class Curve:
     malicious: int | None = None
 
 
-def trace(calibrator: Calibrator, ordered: Floats, alpha: Fraction, malicious: Floats | None = None) -> Curve:
+def trace(
+    calibrator: Calibrator, holdout: Ordered | Floats, alpha: Fraction, malicious: Ordered | Floats | None = None
+) -> Curve:
     """Count the held-out benign scores, and the malicious ones, both in rising order, that reach a grid's scores."""
     anchors = grid(calibrator.contract)
     thresholds = replace(calibrator, contract=Contract(anchors)).thresholds
+    ordered = in_order(holdout)
     counts = {fpr: count_flagged(ordered, threshold) for fpr, threshold in thresholds.items()}
-    curve = curve_of(calibrator.contract, thresholds, counts, len(ordered), calibrator.facts.lowest_label, alpha)
+    curve = curve_of(calibrator.contract, thresholds, counts, ordered.n, calibrator.facts.lowest_label, alpha)
     if malicious is None:
         return curve
     points = (replace(point, true_positives=count_flagged(malicious, point.threshold)) for point in curve.points)
-    return replace(curve, points=tuple(points), malicious=len(malicious))
+    return replace(curve, points=tuple(points), malicious=in_order(malicious).n)
 
 
 def grid(contract: Contract) -> tuple[Anchor, ...]:

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gate.binomial import CountLaw, hypergeometric
 from gate.contract import Floats
+from gate.ordered import Ints, Ordered, in_order
 from gate.statistics.floats import from_ordinal, ordinal
-
-Ints = NDArray[np.int64]
 
 DRAWS = 9_999
 SEED = 0
@@ -46,22 +44,24 @@ class TailScan:
     counts: tuple[tuple[int, int], ...] = ()
 
 
-def pooled_test(fit: Floats, holdout: Floats, fpr: Fraction) -> PooledTest:
+def pooled_test(fit: Ordered | Floats, holdout: Ordered | Floats, fpr: Fraction) -> PooledTest:
     """The exact two-sided test at the score that the share `fpr` of the pooled rows reaches."""
-    total = len(fit) + len(holdout)
+    fitted, held = in_order(fit), in_order(holdout)
+    total = fitted.n + held.n
     rank = min(max(round(fpr * total), 1), total)
-    pooled, held_out = _reach(fit, holdout, np.array([rank]))
-    return compare_counts(int(pooled[0]), int(held_out[0]), len(holdout), total)
+    pooled, held_out = _reach(fitted, held, np.array([rank]))
+    return compare_counts(int(pooled[0]), int(held_out[0]), held.n, total)
 
 
-def tail_scan(fit: Floats, holdout: Floats) -> TailScan:
+def tail_scan(fit: Ordered | Floats, holdout: Ordered | Floats) -> TailScan:
     """The smallest p-value over log-spaced pooled ranks, four to the decade from 5 to half, against its own law."""
-    n, total = len(holdout), len(fit) + len(holdout)
+    fitted, held = in_order(fit), in_order(holdout)
+    n, total = held.n, fitted.n + held.n
     ranks = [round(5 * 10 ** (i / 4)) for i in range(60)]
     ranks = [rank for rank in ranks if rank <= total // 2]
     if not ranks:
         return TailScan(1.0, None)
-    pooled, held_out = _reach(fit, holdout, np.array(ranks))
+    pooled, held_out = _reach(fitted, held, np.array(ranks))
     pooled, places = np.unique(pooled, return_index=True)
     return scan_counts(tuple(zip(pooled.tolist(), held_out[places].tolist(), strict=True)), n, total)
 
@@ -100,17 +100,14 @@ def compare_counts(pooled: int, held_out: int, n: int, total: int) -> PooledTest
     )
 
 
-def _reach(fit: Floats, holdout: Floats, ranks: Ints) -> tuple[Ints, Ints]:
+def _reach(fit: Ordered, holdout: Ordered, ranks: Ints) -> tuple[Ints, Ints]:
     """How many pooled, and how many held-out, scores reach the rank-th largest pooled score: whole tie blocks."""
-    ends = ordinal(np.array([min(fit[0], holdout[0]), max(fit[-1], holdout[-1])]))
+    lowest, highest = np.array([sample.at_rank([sample.n, 1]) for sample in (fit, holdout)]).T
+    ends = ordinal(np.array([lowest.min(), highest.max()]))
     low, high = np.full(len(ranks), ends[0]), np.full(len(ranks), ends[1])
     while np.any(low < high):  # the highest score that `rank` pooled scores reach
         middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up, without overflow
-        reached = sum(_at_or_above(sample, from_ordinal(middle)) for sample in (fit, holdout)) >= ranks
+        reached = sum(sample.at_or_above(from_ordinal(middle)) for sample in (fit, holdout)) >= ranks
         low, high = np.where(reached, middle, low), np.where(reached, high, middle - 1)
-    held_out = _at_or_above(holdout, from_ordinal(low))
-    return held_out + _at_or_above(fit, from_ordinal(low)), held_out
-
-
-def _at_or_above(ordered: Floats, scores: Floats) -> Ints:
-    return len(ordered) - np.searchsorted(ordered, scores, side="left")
+    held_out = holdout.at_or_above(from_ordinal(low))
+    return held_out + fit.at_or_above(from_ordinal(low)), held_out

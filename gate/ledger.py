@@ -65,9 +65,8 @@ class Entry:
 def rows_of(holdout: Scores) -> Rows:
     """What the ledger keeps of a sample, but for the bounded size."""
     ids = None if holdout.ids is None else hash_texts(*text_buffer(holdout.ids))
-    ordered = holdout.ordered
-    distinct = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1
-    return Rows(holdout.rows_sha256 or holdout.sha256, ids, hash_scores(ordered), distinct)
+    scores = hash_scores(np.concatenate([values for values, _ in holdout.ordered.ranges()]))
+    return Rows(holdout.rows_sha256 or holdout.sha256, ids, scores, holdout.ordered.survey.distinct)
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:

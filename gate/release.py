@@ -126,7 +126,7 @@ class LabelsSection(Section):
 
 
 class SampleSection(Section):
-    """Where rows came from, and what they were taken for; `sha256` is over the scores in rising order as float64.
+    """Where rows came from, and what they were taken for; `sha256` is that of the scores with their counts.
 
     `unread_labels` are columns named like labels, where the policy names no label column.
     """

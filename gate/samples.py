@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gate.contract import Floats
 from gate.errors import GateError
+from gate.ordered import Ordered, in_order
 from gate.scores import Scores, find_copy
 
 EPOCH = date(1970, 1, 1)
 DAY = 86_400_000_000  # in microseconds
-
-Keys = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -59,15 +56,15 @@ def refuse_both_kinds(benign: Scores, malicious: Scores) -> None:
 
 def resolution(fit: Scores, distinct: int) -> Resolution:
     """Of the fit scores, `distinct` of which the calibrator has counted already."""
-    largest = int(_count(fit.ordered, tied_values(fit.ordered)).max(initial=1))
-    return Resolution(len(fit), distinct, largest)
+    return Resolution(len(fit), distinct, fit.ordered.survey.largest_tie)
 
 
-def tie_block(fit: Floats, fpr: Fraction) -> TieBlock:
+def tie_block(fit: Ordered | Floats, fpr: Fraction) -> TieBlock:
     """The fit rows that share the score which the share `fpr` of them reaches."""
-    n = len(fit)
-    score = fit[n - min(max(round(fpr * n), 1), n)]
-    return TieBlock(n - int(np.searchsorted(fit, score, "right")), n - int(np.searchsorted(fit, score, "left")), n)
+    ordered = in_order(fit)
+    score = ordered.at_rank(min(max(round(fpr * ordered.n), 1), ordered.n))
+    above, through = ordered.at_or_above(np.array([np.nextafter(score, np.inf), score]))
+    return TieBlock(int(above), int(through), ordered.n)
 
 
 def ages(scores: Scores | None) -> Ages | None:
@@ -82,12 +79,3 @@ def _day(microseconds: int) -> date:
         return EPOCH + timedelta(days=microseconds // DAY)
     except OverflowError:
         return date.max if microseconds > 0 else date.min
-
-
-def tied_values(ordered: Keys) -> Keys:
-    """The values that occur more than once, at least once each."""
-    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-
-
-def _count(ordered: Keys, values: Keys) -> NDArray[np.int64]:
-    return np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values)

@@ -12,7 +12,7 @@ import pytest
 import gate
 
 PACKAGE = Path(gate.__file__).parent
-ORDER = ["errors", "words", "storage", "contract", "sketch", "policy", "scores", "demo", "statistics"]
+ORDER = ["errors", "words", "storage", "contract", "ordered", "sketch", "policy", "scores", "demo", "statistics"]
 ORDER += ["binomial", "proportions", "calibration", "planning", "exchangeability"]
 ORDER += [
     "samples",

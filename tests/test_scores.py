@@ -195,10 +195,11 @@ def test_what_write_parquet_writes_is_read_back(tmp_path: Path) -> None:
 # --- the digest ---------------------------------------------------------------------------------------------
 
 
-def test_the_digest_is_that_of_the_sorted_little_endian_doubles() -> None:
-    """Anyone can recompute it."""
-    expected = hashlib.sha256(struct.pack("<4d", -1.5, 0.0, 0.25, 0.5)).hexdigest()
-    assert Scores(np.array([0.5, 0.25, -1.5, 0.0])).sha256 == expected
+def test_the_digest_is_that_of_the_sorted_little_endian_doubles_with_their_counts() -> None:
+    """Anyone can recompute it: of one range, the number of distinct scores, these, and where and how often some tie."""
+    part = hashlib.sha256(struct.pack("<q4dqq", 4, -1.5, 0.0, 0.25, 0.5, 2, 3)).digest()
+    expected = hashlib.sha256(struct.pack("<q", 6) + part).hexdigest()
+    assert Scores(np.array([0.25, 0.5, 0.25, -1.5, 0.0, 0.25])).sha256 == expected
 
 
 @settings(deadline=None)
@@ -222,10 +223,10 @@ def test_the_digest_tells_samples_apart(scores: list[float], data: st.DataObject
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_scores_cannot_be_changed(tmp_path: Path, suffix: str) -> None:
     found = read([write(tmp_path / f"scores{suffix}", [0.3, 0.1])], Columns(), UNIT)
-    for array in (found.values, found.ordered):
+    for array in (found.values, found.ordered.values):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0.5
-    assert (found.values.tolist(), found.ordered.tolist()) == ([0.3, 0.1], [0.1, 0.3])
+    assert (found.values.tolist(), found.ordered.values.tolist()) == ([0.3, 0.1], [0.1, 0.3])
 
 
 # --- labels -------------------------------------------------------------------------------------------------

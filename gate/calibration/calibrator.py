@@ -19,6 +19,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from gate.contract import FLAG_ALL, LOWEST, Anchor, Contract, Floats
 from gate.errors import GateError, visible
+from gate.ordered import Ordered, in_order
 from gate.policy import Calibration
 from gate.statistics.floats import from_ordinal, ordinal
 
@@ -107,9 +108,9 @@ class Calibrator:
         return hashlib.sha256(self.artifact).hexdigest()
 
 
-def count_flagged(ordered: Floats, threshold: float | None) -> int:
+def count_flagged(scores: Ordered | Floats, threshold: float | None) -> int:
     """How many scores, given in rising order, reach a threshold, inclusively; none where there is no threshold."""
-    return 0 if threshold is None else len(ordered) - int(np.searchsorted(ordered, threshold, side="left"))
+    return 0 if threshold is None else int(in_order(scores).at_or_above(threshold))
 
 
 def from_json(text: str, where: str = "calibrator.json") -> Calibrator:

@@ -7,7 +7,7 @@ Production" (sections on edge-of-sample bias, method and artifact). It never loo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -22,50 +22,59 @@ from gate.calibration.calibrator import TOP, Calibrator, FitFacts
 from gate.calibration.positions import Position, fractional_rank, named
 from gate.contract import Contract, Floats
 from gate.errors import GateError
+from gate.ordered import Ints, Ordered, in_order, sort
 from gate.policy import Calibration
+from gate.statistics.floats import from_ordinal, ordinal
 
 DECADES = 10  # the grid runs from 1e-10 to 1
+PIECE = 1 << 16  # rows; stays in the processor's cache
 RESOLUTION = 1e-15  # IsotonicRegression merges float64 inputs closer than this, and averages them
-
-Ints = NDArray[np.int64]
 
 
 def fit(scores: ArrayLike, settings: Calibration | None = None, contract: Contract | None = None) -> Calibrator:
     """Fit the release's calibrator on benign raw scores, in any order."""
-    return fit_sorted(np.sort(np.asarray(scores, dtype=np.float64).ravel()), settings, contract)
+    return fit_sorted(sort(np.asarray(scores, dtype=np.float64).ravel()), settings, contract)
 
 
-def fit_sorted(scores: Floats, settings: Calibration | None = None, contract: Contract | None = None) -> Calibrator:
-    """Fit on scores that are already in rising order; they are read, never changed."""
-    settings, contract = settings or Calibration(), contract or Contract()
+def fit_sorted(
+    scores: Ordered | Floats, settings: Calibration | None = None, contract: Contract | None = None
+) -> Calibrator:
+    """Fit on scores that are already in rising order; they are asked, never changed."""
+    ordered, settings, contract = in_order(scores), settings or Calibration(), contract or Contract()
     low, high = settings.domain
-    if len(scores) < 2:
-        raise GateError(f"fit: must have at least 2 benign scores, got {len(scores)}; give more benign rows")
-    if not (low <= scores[0] and scores[-1] <= high):  # NaN sorts last and fails here too
+    if ordered.n < 2:
+        raise GateError(f"fit: must have at least 2 benign scores, got {ordered.n}; give more benign rows")
+    lowest, highest = ordered.at_rank([ordered.n, 1])
+    if not (low <= lowest and highest <= high):  # NaN sorts last and fails here too
         raise GateError(
-            f"fit: every score must lie in the domain [{low:g}, {high:g}], got {scores[0]:g} to {scores[-1]:g}; "
+            f"fit: every score must lie in the domain [{low:g}, {high:g}], got {lowest:g} to {highest:g}; "
             "set calibration.domain in the policy"
         )
     scaler = MinMaxScaler(feature_range=(0, TOP), clip=True).fit([[low], [high]])
-    sample = _Sample(_rescale(scores, scaler), named(settings.plotting_position))
+    sample = _Sample(ordered, scaler, named(settings.plotting_position))
     if settings.ties == "conservative":
         sample.merge_near_ties()
         spline = _fit_conservative(sample, contract, settings.knots)
-        lowest = sample.label(sample.rank_at_or_above(sample.scores[-1:]))
+        rarest = sample.label(sample.rank_at_or_above(sample.at_rank(np.array([1]))))
     else:
         spline = _fit_spline(*_storage_knots(sample, contract, settings.knots, sample.average_atoms))
-        lowest = sample.label(np.array([1]))
-    facts = FitFacts(sample.n, _count_distinct(scores), float(lowest[0]))
+        rarest = sample.label(np.array([1]))
+    facts = FitFacts(sample.n, ordered.survey.distinct, float(rarest[0]))
     return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), contract, settings, facts)
 
 
 class _Sample:
-    """Rescaled benign scores in rising order, with the FPR label of each rank counted from the largest."""
+    """Rescaled benign scores, with the FPR label of each rank counted from the largest.
 
-    def __init__(self, scores: Floats, position: Position) -> None:
-        self.scores = scores
-        self.n = len(scores)
+    The raw scores are asked: rescaling keeps their order. Those of a block, from its bottom to its top, are one score.
+    """
+
+    def __init__(self, ordered: Ordered, scaler: Any, position: Position) -> None:
+        self.ordered = ordered
+        self.n = ordered.n
+        self.scaler = scaler
         self.position = position
+        self.bottoms = self.tops = np.empty(0)
 
     def label(self, rank: Ints) -> Floats:
         return self.position.label(rank, self.n)
@@ -84,11 +93,38 @@ class _Sample:
         return math.floor(fractional_rank(self.position, Fraction(fpr), self.n))
 
     def at_rank(self, rank: Ints) -> Floats:
-        return self.scores[self.n - rank]
+        scores = _rescale(self.ordered.at_rank(rank), self.scaler)
+        block = self._block(scores)
+        return np.where(block >= 0, self.tops[block], scores) if len(self.tops) else scores
 
     def rank_at_or_above(self, score: Floats) -> Ints:
         """The inclusive rank: how many scores reach `score`."""
-        return self.n - np.searchsorted(self.scores, score, side="left")
+        block = self._block(score)
+        if len(self.tops):
+            score = np.where(block >= 0, self.bottoms[block], score)
+        first = self._first(lambda rescaled: rescaled >= score, len(score))
+        return np.where(_rescale(first, self.scaler) >= score, self.ordered.at_or_above(first), 0)
+
+    def rank_above(self, score: Floats) -> Ints:
+        """How many scores exceed `score`."""
+        return self.rank_at_or_above(np.nextafter(score, np.inf))
+
+    def _block(self, scores: Floats) -> Ints:
+        """The block that each score lies in, from the top down to all that exceeds what lies below it; else -1."""
+        place = np.searchsorted(self.tops, scores)
+        inside = place < len(self.tops)
+        inside[inside] = scores[inside] >= self.bottoms[place[inside]]
+        return np.where(inside, place, -1)
+
+    def _first(self, holds: Callable[[Floats], NDArray[np.bool_]], count: int) -> Floats:
+        """For each of so many conditions the lowest raw score from which on it holds; the highest where none does."""
+        ends = ordinal(self.ordered.at_rank([self.n, 1]))
+        low, high = np.full(count, ends[0]), np.full(count, ends[1])
+        while np.any(low < high):
+            middle = (low & high) + ((low ^ high) >> 1)  # the mean without overflow
+            held = holds(_rescale(from_ordinal(middle), self.scaler))
+            low, high = np.where(held, low, np.minimum(middle + 1, high)), np.where(held, middle, high)
+        return from_ordinal(high)
 
     def average_atoms(self, fpr: Floats) -> tuple[Ints, Ints]:
         """The paper: every rank is a knot of its own, tied or not."""
@@ -100,7 +136,7 @@ class _Sample:
         rank = self.rank(fpr)
         score = self.at_rank(rank)
         inclusive = self.rank_at_or_above(score)
-        above = self.n - np.searchsorted(self.scores, score, side="right")
+        above = self.rank_above(score)
         whole = inclusive <= rank  # the tie block ends at or before the rank that `fpr` allows
         upper = np.where(whole, inclusive, above)
         below = np.minimum(inclusive + 1, self.n)
@@ -111,15 +147,40 @@ class _Sample:
         return np.where(top, lower, upper), np.where(top, next_below, lower)
 
     def merge_near_ties(self) -> None:
-        """Give scores that sklearn would merge one value, the highest of them: float noise is not a difference."""
-        near = np.empty(self.n - 1, dtype=bool)
-        for gaps, part in _gaps(self.scores):
-            near[part] = (gaps > 0) & (gaps < RESOLUTION)
-        if not near.any():
-            return
-        # From the top down, so that the values that stay are RESOLUTION apart.
-        for start, stop in _near_blocks(-self.scores[::-1], near[::-1]):
-            self.scores[self.n - stop : self.n - start] = self.scores[self.n - start - 1]
+        """Give scores that sklearn would merge one value, the highest of them: float noise is not a difference.
+
+        From the top of each chain down, so that the values that stay are RESOLUTION apart.
+        """
+        lows, tops = self._chains()
+        bottoms, found = [], []
+        while len(tops):
+            raw = self._first(lambda rescaled, tops=tops: tops - rescaled < RESOLUTION, len(tops))  # type: ignore[misc]
+            bottoms.append(_rescale(raw, self.scaler))
+            found.append(tops)
+            left = np.minimum(self.ordered.at_or_above(raw) + 1, self.n)
+            below = _rescale(self.ordered.at_rank(left), self.scaler)
+            more = (below > lows) & (below < bottoms[-1])
+            lows, tops = lows[more], below[more]
+        if found:
+            order = np.argsort(np.concatenate(found))
+            self.bottoms, self.tops = np.concatenate(bottoms)[order], np.concatenate(found)[order]
+
+    def _chains(self) -> tuple[Floats, Floats]:
+        """Chains of distinct scores, each nearer than RESOLUTION to the next: the lowest and the highest of each."""
+        lows, highs, last = [np.empty(0)], [np.empty(0)], np.empty(0)
+        for values, _ in self.ordered.ranges(PIECE):
+            rescaled = np.concatenate([last, _rescale(values, self.scaler)])
+            last = rescaled[-1:]
+            gaps = np.diff(rescaled)
+            if not ((gaps > 0) & (gaps < RESOLUTION)).any():
+                continue
+            rescaled = rescaled[np.concatenate([[True], gaps > 0])]
+            near = np.concatenate([[False], np.diff(rescaled) < RESOLUTION, [False]]).astype(np.int8)
+            lows.append(rescaled[np.flatnonzero(np.diff(near) > 0)])
+            highs.append(rescaled[np.flatnonzero(np.diff(near) < 0)])
+        low, high = np.concatenate(lows), np.concatenate(highs)
+        apart = low[1:] > high[:-1]  # a chain may go on in the next range
+        return low[np.concatenate([[True], apart])[: len(low)]], high[np.concatenate([apart, [True]])[: len(high)]]
 
 
 def _rescale(scores: Floats, scaler: Any) -> Floats:
@@ -173,7 +234,7 @@ def _fit_conservative(sample: _Sample, contract: Contract, knots: int) -> Isoton
         allowed = sample.allowance(anchor.fpr)
         if allowed >= sample.n:
             continue
-        excess = sample.scores[sample.n - allowed - 1]
+        excess = sample.at_rank(np.array([allowed + 1]))[0]
         if spline.predict([excess])[0] >= float(anchor.score):
             near = np.abs(x - excess) < RESOLUTION
             seen = contract.score(sample.label(sample.rank_at_or_above(np.array([excess]))))[0]
@@ -190,14 +251,13 @@ def _merging_overpromises(x: Floats, y: Floats, sample: _Sample, contract: Contr
     It does no harm where no benign score lies between the moved knots and the next one, and where the mean stays
     at or below what the inclusive label of the first knot's score allows: then the paper's curve stands.
     """
-    for start, stop in _near_blocks(x, np.diff(x) < RESOLUTION):
-        here, beyond = sample.rank_at_or_above(np.array([x[start], x[min(stop, len(x) - 1)]]))
-        strictly = sample.n - np.searchsorted(sample.scores, x[start], side="right")
-        if here and y[start:stop].mean() > contract.score(sample.label(here))[()]:
-            return True
-        if x[stop - 1] > x[start] and strictly > beyond:
-            return True
-    return False
+    blocks = np.array(list(_near_blocks(x, np.diff(x) < RESOLUTION)), dtype=np.int64).reshape(-1, 2)
+    starts, stops = blocks.T
+    here, beyond = sample.rank_at_or_above(x[starts]), sample.rank_at_or_above(x[np.minimum(stops, len(x) - 1)])
+    means = np.array([y[start:stop].mean() for start, stop in blocks])
+    lifted = (here > 0) & (means > contract.score(sample.label(np.maximum(here, 1))))
+    moved = (x[stops - 1] > x[starts]) & (sample.rank_above(x[starts]) > beyond)
+    return bool((lifted | moved).any())
 
 
 def _merge_downward(x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -227,15 +287,3 @@ def _near_blocks(values: Floats, near: NDArray[np.bool_]) -> Iterator[tuple[int,
         while values[stop - 1] - values[start] >= RESOLUTION:
             stop -= 1
         yield start, stop
-
-
-def _gaps(values: Floats) -> Iterator[tuple[Floats, slice]]:
-    """Differences of neighbours in pieces that stay in the processor's cache, each with its place."""
-    piece = 1 << 16
-    for base in range(0, len(values) - 1, piece):
-        gaps = np.diff(values[base : base + piece + 1])
-        yield gaps, slice(base, base + len(gaps))
-
-
-def _count_distinct(values: Floats) -> int:
-    return 1 + sum(int(np.count_nonzero(gaps)) for gaps, _ in _gaps(values))

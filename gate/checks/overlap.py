@@ -11,6 +11,7 @@ from gate.checks.shared import Shared, compare_keys, compare_scores
 from gate.checks.values import Count, Judgement, Outcome, Section
 from gate.contract import Floats
 from gate.errors import GateError, plural
+from gate.ordered import Ordered, collapse, join_entries
 
 if TYPE_CHECKING:
     from gate.policy import Overlap as Settings
@@ -50,7 +51,7 @@ def refuse_identical(fit: Scores, holdout: Scores) -> None:
             f"{copy[1]}: must hold other rows than the fit sample, got the same bytes as in {copy[0]}; hold out rows "
             "that the calibrator is not fitted on"
         )
-    if len(fit) == len(holdout) and np.array_equal(fit.ordered, holdout.ordered):
+    if fit.sha256 == holdout.sha256:
         raise GateError(
             f"{_sources(holdout)}: must hold other rows than the fit sample, got the same {len(fit):,} scores as in "
             f"{_sources(fit)}; hold out rows that the calibrator is not fitted on"
@@ -156,10 +157,10 @@ def _other_columns(fit: Scores, holdout: Scores) -> tuple[list[Keys], list[Keys]
     return ([pair[0] for pair in pairs], [pair[1] for pair in pairs]) if pairs else None
 
 
-def _row_keys(values: Floats, columns: list[Keys], alike: Keys) -> NDArray[np.int64]:
-    """The rows whose score is among the alike, as one number each for all of their columns, in rising order."""
+def _row_keys(values: Floats, columns: list[Keys], alike: Keys) -> Ordered:
+    """The rows whose score is among the alike, as one number each for all of their columns."""
     if len(alike) == 0:
-        return np.empty(0, dtype=np.int64)
+        return Ordered(np.empty(0, dtype=np.int64))
     places = np.minimum(np.searchsorted(alike, values), len(alike) - 1)
     rows = np.flatnonzero(alike[places] == values)
     key = (values[rows] + 0.0).view(np.uint64)
@@ -167,23 +168,17 @@ def _row_keys(values: Floats, columns: list[Keys], alike: Keys) -> NDArray[np.in
         key = _mixed(key) + column[rows].astype(np.uint64)
     keys = (_mixed(key) >> np.uint64(2)).astype(np.int64)
     keys.sort()
-    return keys
+    return Ordered(keys)
 
 
-def _alike(fit: Keys, holdout: Keys) -> Keys:
+def _alike(fit: Ordered, holdout: Ordered) -> Floats:
     """The scores that more than one row has, in either sample or across them."""
-    from gate.samples import tied_values
-
-    return np.unique(np.concatenate([tied_values(fit), tied_values(holdout), _common(fit, holdout)]))
-
-
-def _common(fit: Keys, holdout: Keys) -> Keys:
-    """The held-out scores that the fit sample has too."""
-    found = [holdout[:0]]
-    for start in range(0, len(holdout), PIECE):
-        piece = holdout[start : start + PIECE]
-        places = np.minimum(np.searchsorted(fit, piece), len(fit) - 1)
-        found.append(np.unique(piece[fit[places] == piece]))
+    found = [np.empty(0)]
+    cuts = [*fit.cuts(PIECE)]
+    for ends in zip([None, *cuts], [*cuts, None], strict=True):
+        parts = [sample.between(*ends) for sample in (fit, holdout)]
+        values, rows = collapse(*join_entries(parts))
+        found.append(values[rows > 1])
     return np.concatenate(found)
 
 

@@ -8,21 +8,18 @@ neighbouring scores only, so that samples which differ in where their scores lie
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gate.checks.values import Count, Rate, Section, Size
 from gate.contract import Floats
-from gate.statistics.floats import ordinal
+from gate.ordered import Entries, Ints, Ordered, sort
+from gate.statistics.floats import from_ordinal, ordinal
 
 if TYPE_CHECKING:
     from gate.scores import Scores
-
-Ints = NDArray[np.int64]
 
 LEVEL = 1e-6  # sound samples share so many, or so few, scores at most so often
 STRATA = 256
@@ -30,6 +27,7 @@ LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 18  # of each sample, looked at together
 LEAST_VALUES = 64  # in a stratum: fewer might all be copies, and then look like rows that only one side has
 FINE_BITS = 29  # of a float64 that a float32 does not have
 MARGIN = 16  # floats; half-way points between two float32 are common scores, and those next to them are near too
+_SHIFT = (1 << (FINE_BITS - 1)) + MARGIN
 
 
 class Shared(Section):
@@ -86,9 +84,9 @@ def compare_scores(fit: Scores, holdout: Scores) -> Shared:
     return _compare("groups", _highest_of_groups(fit), _highest_of_groups(holdout))
 
 
-def compare_keys(fit: Ints, holdout: Ints, fit_n: int, n: int) -> Shared:
-    """The same for rows known by a number each, in rising order; those left out are like no other row."""
-    pieces = list(_pieces(fit, holdout, lambda keys: keys, MOST_ROWS))
+def compare_keys(fit: Ordered, holdout: Ordered, fit_n: int, n: int) -> Shared:
+    """The same for rows known by a number each; those left out are like no other row."""
+    pieces = list(_pieces(fit, holdout, lambda keys: keys, lambda key: key, MOST_ROWS))
     found = sum(piece.shared for piece in pieces), sum(piece.apart for piece in pieces)
     strata = [_together(pieces)._replace(n=n, total=n + fit_n)] if pieces else []
     return _assess("rows", *found, strata, n, fit_n)
@@ -96,21 +94,26 @@ def compare_keys(fit: Ints, holdout: Ints, fit_n: int, n: int) -> Shared:
 
 def near_cells(values: Floats) -> Ints:
     """The float32 nearest to each score, as a number, but as precise for tiny and huge ones."""
-    return (ordinal(values) + ((1 << (FINE_BITS - 1)) + MARGIN)) >> FINE_BITS
+    return (ordinal(values) + _SHIFT) >> FINE_BITS
 
 
-def _highest_of_groups(scores: Scores) -> Floats:
+def _lowest_near(cell: int) -> float:
+    """The lowest float in a cell."""
+    return float(from_ordinal(np.array([(cell << FINE_BITS) - _SHIFT]))[0])
+
+
+def _highest_of_groups(scores: Scores) -> Ordered:
     """One row of each group: rows of one group stay together, so groups are what chance divides."""
     assert scores.groups is not None
     highest = np.full(len(scores.group_sizes), -np.inf)
     np.maximum.at(highest, scores.groups, scores.values)
-    return np.sort(highest) + 0.0
+    return Ordered(sort(highest))
 
 
-def _compare(unit: Literal["rows", "groups"], fit: Floats, holdout: Floats) -> Shared:
-    total = len(fit) + len(holdout)
+def _compare(unit: Literal["rows", "groups"], fit: Ordered, holdout: Ordered) -> Shared:
+    total = fit.n + holdout.n
     shared, apart, strata, open_, values = 0, 0, [], [], 0
-    for piece in _pieces(fit, holdout, near_cells, min(max(total // STRATA, LEAST_ROWS), MOST_ROWS)):
+    for piece in _pieces(fit, holdout, near_cells, _lowest_near, min(max(total // STRATA, LEAST_ROWS), MOST_ROWS)):
         shared, apart = shared + piece.shared, apart + piece.apart
         open_.append(piece)
         values += piece.values
@@ -118,7 +121,7 @@ def _compare(unit: Literal["rows", "groups"], fit: Floats, holdout: Floats) -> S
             strata.append(_together(open_))
             open_, values = [], 0
     strata += [_together(open_)] if open_ else []
-    return _assess(unit, shared, apart, strata, len(holdout), len(fit))
+    return _assess(unit, shared, apart, strata, holdout.n, fit.n)
 
 
 class _Piece(NamedTuple):
@@ -140,38 +143,53 @@ def _together(pieces: list[_Piece]) -> Stratum:
     return Stratum(sizes, values, sum(piece.n for piece in pieces), sum(piece.total for piece in pieces))
 
 
-def _pieces(fit: Any, holdout: Any, cells_of: Callable[[Any], Ints], rows: int) -> Iterator[_Piece]:
+def _pieces(
+    fit: Ordered, holdout: Ordered, cells_of: Callable[[Any], Ints], lowest_of: Callable[[int], Any], rows: int
+) -> Iterator[_Piece]:
     """Both samples in rising order, so many rows of each at a time, and no value in two pieces.
 
     The last value of a piece is counted by where it ends, since it may have more rows than a piece.
     """
-    samples, places = (fit, holdout), [0, 0]
-    while places[0] < len(fit) or places[1] < len(holdout):
-        heads = [cells_of(sample[place : place + rows]) for sample, place in zip(samples, places, strict=True)]
-        parts = list(zip(samples, places, heads, strict=True))
-        ends = [int(head[-1]) for sample, place, head in parts if place + rows < len(sample)]
-        last = min(ends) if ends else max(int(head[-1]) for head in heads if len(head))
-        below = [int(np.searchsorted(head, last)) for head in heads]
-        cut = [_end_of(last, sample, place, cells_of) for sample, place, _ in parts]
-        of_last = [end - place - before for end, place, before in zip(cut, places, below, strict=True)]
-        merged = np.concatenate([heads[0][: below[0]] << 1, (heads[1][: below[1]] << 1) | 1])
-        merged.sort(kind="stable")  # of two rising runs: a merge
-        same = np.zeros(len(merged) + 1, dtype=np.int8)
-        np.less(merged[1:] ^ merged[:-1], 2, out=same[1:-1], casting="unsafe")
-        edges = np.flatnonzero(np.diff(same)).reshape(-1, 2)
-        held = np.concatenate([[0], np.cumsum(merged & 1)])
-        sizes, held = edges[:, 1] - edges[:, 0] + 1, held[edges[:, 1] + 1] - held[edges[:, 0]]
+    samples, places, low = (fit, holdout), [0, 0], None
+    top = max(int(cells_of(sample.at_rank([1]))[0]) for sample in samples if sample.n) if fit.n or holdout.n else 0
+    while places != [fit.n, holdout.n]:
+        heads = [
+            sample.at_rank([sample.n - (place + rows - 1)])
+            for sample, place in zip(samples, places, strict=True)
+            if place + rows < sample.n
+        ]
+        last = min((int(cells_of(head)[0]) for head in heads), default=top)
+        high, beyond = lowest_of(last), lowest_of(last + 1)
+        cut = [sample.n - int(sample.at_or_above(beyond)) for sample in samples]
+        of_last = [int(sample.at_or_above(high)) - sample.n + end for sample, end in zip(samples, cut, strict=True)]
+        sizes, held = _values([sample.between(low, high) for sample in samples], cells_of)
         n, total = cut[1] - places[1], sum(cut) - sum(places)
         values = total - sum(of_last) - int(sizes.sum()) + len(sizes) + 1
         if sum(of_last) > 1:
             sizes, held = np.append(sizes, sum(of_last)), np.append(held, of_last[1])
         split = (held > 0) & (held < sizes)
         yield _Piece(sizes, values, int(split.sum()), int((sizes - 1)[~split].sum()), n, total)
-        places = cut
+        places, low = cut, beyond
 
 
-def _end_of(cell: int, sample: Any, place: int, cells_of: Callable[[Any], Ints]) -> int:
-    return bisect_right(range(len(sample)), cell, lo=place, key=lambda i: int(cells_of(sample[i : i + 1])[0]))
+def _values(parts: list[Entries], cells_of: Callable[[Any], Ints]) -> tuple[Ints, Ints]:
+    """Of each value that more than one row has, in rising order: how many rows, and the held-out ones among them."""
+    sides = [cells_of(values) << 1 for values, _ in parts]
+    sides[1] |= 1
+    merged = np.concatenate(sides)
+    if all(counts is None for _, counts in parts):
+        merged.sort(kind="stable")  # of two rising runs: a merge
+        same = np.zeros(len(merged) + 1, dtype=np.int8)
+        np.less(merged[1:] ^ merged[:-1], 2, out=same[1:-1], casting="unsafe")
+        edges = np.flatnonzero(np.diff(same)).reshape(-1, 2)
+        held = np.concatenate([[0], np.cumsum(merged & 1)])
+        return edges[:, 1] - edges[:, 0] + 1, held[edges[:, 1] + 1] - held[edges[:, 0]]
+    rows = np.concatenate([np.ones(len(values), np.int64) if counts is None else counts for values, counts in parts])
+    order = np.argsort(merged, kind="stable")
+    merged, rows = merged[order], rows[order]
+    starts = np.flatnonzero(np.diff(merged >> 1, prepend=-1)) if len(merged) else np.empty(0, dtype=np.int64)
+    sizes, held = (np.add.reduceat(part, starts) if len(starts) else part for part in (rows, rows * (merged & 1)))
+    return sizes[sizes > 1], held[sizes > 1]
 
 
 def _assess(

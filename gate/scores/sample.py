@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from gate.contract import Floats
 from gate.errors import GateError, plural
+from gate.ordered import Ordered, sort_counted
 from gate.policy import Columns
 from gate.scores.budget import Budget
 from gate.scores.child import isolate, join
@@ -131,17 +131,14 @@ class Scores:
         return ", ".join(source.path for source in self.sources)
 
     @cached_property
-    def ordered(self) -> Floats:
+    def ordered(self) -> Ordered:
         """The same scores in rising order."""
-        ordered = np.sort(self.values)
-        ordered += 0.0  # -0.0 and 0.0 are one score: give them one byte pattern
-        ordered.setflags(write=False)
-        return ordered
+        return sort_counted(self.values, None)
 
-    @cached_property
+    @property
     def sha256(self) -> str:
-        """The digest of the sample as a multiset: the order of rows and the file format do not change it."""
-        return hashlib.sha256(self.ordered.astype("<f8", copy=False).data).hexdigest()
+        """The digest of the sample as a multiset: neither the order of rows nor files or formats change it."""
+        return self.ordered.survey.sha256
 
 
 def _list_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
