@@ -29,6 +29,7 @@ from gate.statistics.floats import from_ordinal, ordinal
 DECADES = 10  # the grid runs from 1e-10 to 1
 PIECE = 1 << 16  # rows; stays in the processor's cache
 RESOLUTION = 1e-15  # IsotonicRegression merges float64 inputs closer than this, and averages them
+STEP = 2 * RESOLUTION  # within which the spline of a bound rises from one score's value to the next
 
 
 def fit(scores: ArrayLike, settings: Calibration | None = None, contract: Contract | None = None) -> Calibrator:
@@ -52,7 +53,7 @@ def fit_sorted(
         )
     scaler = MinMaxScaler(feature_range=(0, TOP), clip=True).fit([[low], [high]])
     sample = _Sample(ordered, scaler, named(settings.plotting_position))
-    if settings.ties == "conservative":
+    if settings.ties == "conservative" or sample.position.is_bound:  # ties that are averaged keep no bound
         sample.merge_near_ties()
         spline = _fit_conservative(sample, contract, settings.knots)
         rarest = sample.label(sample.rank_at_or_above(sample.at_rank(np.array([1]))))
@@ -218,6 +219,27 @@ def _storage_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) 
     return np.append(np.clip(score, 0.0, TOP), boundary), np.append(contract.score(fpr), boundary)
 
 
+def _step_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) -> tuple[Floats, Floats]:
+    """The same for a bound: a score has the value of its own label, which the scores up to the next one keep.
+
+    Two knots make a step, so that the grid is half as fine. Beyond the largest score nothing is bounded, and the line
+    of all positions goes on.
+    """
+    half = max(knots // 2, DECADES + 1)
+    x, y = _storage_knots(sample, contract, half, atoms)
+    beyond = x > sample.at_rank(np.array([1]))[0]
+    rarest = atoms(np.array([0.0]))[0]
+    fpr = _grid(contract, half)
+    ranks = np.union1d(atoms(fpr[fpr >= sample.label(rarest)])[0], rarest)
+    scores, values = sample.at_rank(ranks)[::-1], contract.score(sample.label(ranks))[::-1]
+    apart = np.append(np.diff(scores) > 2 * STEP, True)  # no room for a step: the higher score stands for both
+    scores, values = scores[apart], values[apart]
+    feet = np.append(0.0, values[:-1])
+    steps = np.column_stack([scores - STEP, scores]).ravel(), np.column_stack([feet, values]).ravel()
+    kept = steps[0] >= 0
+    return np.append(steps[0][kept], x[beyond]), np.append(steps[1][kept], np.maximum(y[beyond], values[-1]))
+
+
 def _fit_spline(x: Floats, y: Floats) -> IsotonicRegression:
     """Spline 2, the shipped one."""
     return IsotonicRegression(increasing=True, out_of_bounds="clip").fit(x, y)
@@ -225,7 +247,8 @@ def _fit_spline(x: Floats, y: Floats) -> IsotonicRegression:
 
 def _fit_conservative(sample: _Sample, contract: Contract, knots: int) -> IsotonicRegression:
     """Spline 2 such that no score is promised rarer than the fit sample saw it, and no anchor flags too many."""
-    x, y = _storage_knots(sample, contract, knots, sample.conservative_atoms)
+    knots_of = _step_knots if sample.position.is_bound else _storage_knots
+    x, y = knots_of(sample, contract, knots, sample.conservative_atoms)
     if _merging_overpromises(x, y, sample, contract):
         x, y = _merge_downward(x, y)
     spline = _fit_spline(x, y)

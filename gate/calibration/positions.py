@@ -26,12 +26,16 @@ class Position(Protocol):
 
     name: ClassVar[str]  # as a policy writes it
     promise: ClassVar[str]
+    is_bound: ClassVar[bool]  # whether thresholds stay on the scores whose labels hold: between two, none does
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         """The rate that the rank-th largest of n scores stands for."""
 
     def rank(self, fpr: Fraction, n: int) -> Fraction:
-        """The real-valued rank whose label is `fpr`: what a threshold interpolates at; not held within 0 .. n."""
+        """The real-valued rank whose label is `fpr`: what a threshold interpolates at; not held within 0 .. n.
+
+        Of a bound it is the deepest whole rank whose label does not exceed `fpr`.
+        """
 
     def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
         """Whether the label of a rank does not exceed `fpr`."""
@@ -42,10 +46,12 @@ class Filliben:
 
     name: ClassVar[str] = "filliben"
     promise: ClassVar[str] = "the true rate is above its target half of the time"
+    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         k = np.asarray(rank, dtype=np.float64)
-        ends = np.where(k <= 1, -np.expm1(np.log(0.5) / n), 0.5 ** (1 / n))
+        # At rank 1 in the words of the paper's package, to the bit: expm1 would be nearer to the median by 6e-12.
+        ends = np.where(k <= 1, 1 - 0.5 ** (1 / n), 0.5 ** (1 / n))
         return np.where((k <= 1) | (k >= n), ends, (k - 0.3175) / (n + 0.365))
 
     def rank(self, fpr: Fraction, n: int) -> Fraction:
@@ -60,6 +66,7 @@ class Mean:
 
     name: ClassVar[str] = "mean"
     promise: ClassVar[str] = "the true rate is its target on average"
+    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return np.asarray(rank, dtype=np.float64) / (n + 1)
@@ -76,6 +83,7 @@ class Conformal:
 
     name: ClassVar[str] = "conformal"
     promise: ClassVar[str] = "a fresh benign row is flagged at most at the target, on average"
+    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return (np.asarray(rank, dtype=np.float64) + 1) / (n + 1)
@@ -92,6 +100,7 @@ class Median:
 
     name: ClassVar[str] = "median"
     promise: ClassVar[str] = "the true rate is above its target half of the time"
+    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return _quantile(0.5, rank, n)
@@ -110,12 +119,13 @@ class NeymanPearson:
     confidence: float
     name: ClassVar[str] = "np"
     promise: ClassVar[str] = "the true rate is at most its target with probability C"
+    is_bound: ClassVar[bool] = True
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return _quantile(self.confidence, rank, n)
 
     def rank(self, fpr: Fraction, n: int) -> Fraction:
-        return _rank_by_halving(lambda rank: self.is_at_most(float(fpr), rank, n), n)
+        return Fraction(first(lambda rank: not self.is_at_most(float(fpr), rank, n), 1, n + 1) - 1)
 
     def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
         return _is_quantile_at_most(self.confidence, fpr, rank, n)
