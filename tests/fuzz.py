@@ -16,6 +16,7 @@ import contextlib
 import dis
 import gc
 import json
+import math
 import mmap
 import os
 import random
@@ -190,7 +191,38 @@ def judge_scores(rng: random.Random, made: hostile.Files, role: str = "holdout")
     malicious = role == "malicious"
     read = outside(lambda: read_plainly(Path(made.name), label, malicious))
     compare(made.name, role, record, read, lambda: was(made, label, malicious))
+    compare_others(made, label, malicious)
     return True
+
+
+def compare_others(made: hostile.Files, label: str | None, malicious: bool) -> None:
+    """Which rows belong together and when they were seen, by gate and by the plain reader, where this one can tell."""
+    names = tuple(name for name in ("group", "segment") if name in made.columns)
+    timestamp = "timestamp" if "timestamp" in made.columns else None
+    if not names and timestamp is None:
+        return
+    columns = policies.Columns(label=label, timestamp=timestamp, **{name: name for name in names})
+    try:
+        found = sample.read([made.name], columns, (0.0, 1.0), "malicious" if malicious else "benign")
+    except GateError:  # of malicious rows the run has no need for all columns
+        return
+    codes = {"group": found.groups, "segment": found.segments}
+    told: dict[str, Any] = {name: plain.parts_of(found.values.tolist(), codes[name].tolist()) for name in names}
+    told["times"] = plain.times_of(found.values.tolist(), found.timestamps.tolist()) if timestamp else []
+
+    def read() -> dict[str, Any]:
+        rows = plain.read(Path(made.name), "score", label, "0", malicious, names, timestamp)
+        return {name: rows.parts(name) for name in names} | {"times": rows.times(timestamp) if timestamp else []}
+
+    plainly = outside(read)
+    if "problem" in plainly:
+        return
+    for name in names:
+        if told[name] != plainly[name]:
+            raise BrokenPromiseError(f"{made.name}: gate puts other rows into one {name} than the plain reader")
+    for ours, theirs in zip(told["times"], plainly["times"], strict=True):
+        if ours[0] != theirs[0] or abs(ours[1] - theirs[1]) > 1:
+            raise BrokenPromiseError(f"{made.name}: gate dates {ours} where the plain reader has {theirs}")
 
 
 def was(made: hostile.Files, label: str | None, malicious: bool) -> dict[str, Any]:
@@ -278,6 +310,17 @@ def verified_data(rng: random.Random) -> bool:
     return result.code == 0
 
 
+def _alike(one: Any, other: Any) -> bool:
+    """Equal, but for the last digits of a float, which another version of a library may compute otherwise."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return bool(one == other and type(one) is type(other))
+
+
 FREE = ("created", "judged_on", "tool", "release", "policy")  # what nothing in the data binds
 
 
@@ -302,7 +345,7 @@ def release(rng: random.Random) -> bool:
     result = gate(*arguments)
     if result.code == 0 and files != sound:
         was, is_ = (json.loads(f["verdict.json"]) for f in (sound, files))
-        differing = {key for key in {**was, **is_} if was.get(key) != is_.get(key)}
+        differing = {key for key in {**was, **is_} if not _alike(was.get(key), is_.get(key))}
         if name != "verdict.json" or not differing <= {*FREE}:
             raise BrokenPromiseError(f"a release with another {name} holds; it differs in {sorted(differing)}")
     return result.code == 0

@@ -501,6 +501,13 @@ def bad_text() -> Files:
     return Files("holdout.npz", {"": out.getvalue()}, ("group",))
 
 
+def bad_scale() -> Files:
+    """Decimals of a type that Arrow can hold and not print."""
+    kind = pa.decimal128(10, 1000)
+    scores = pa.Array.from_buffers(kind, 40, [None, pa.py_buffer(bytes(16 * 40))])
+    return Files("holdout.arrow", {"": _arrow_file(pa.table({"score": scores}))})
+
+
 CRAFTED: dict[str, Callable[[], Files]] = {
     "an Arrow length a hundred times too long": long_arrow,
     "an Arrow length and its buffer far beyond the file": longer_arrow,
@@ -509,5 +516,6 @@ CRAFTED: dict[str, Callable[[], Files]] = {
     "an Arrow segment index out of range": lambda: bad_index("segment"),
     "JSON nested 20,000 deep": deep_json,
     "NumPy text that is no Unicode": bad_text,
+    "decimals with a thousand digits behind the point": bad_scale,
     **{f"a {suffix} file cut short": (lambda suffix=suffix: cut(suffix)) for suffix in BINARY},
 }

@@ -19,7 +19,8 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -41,10 +42,11 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class Rows:
-    """How many rows there are, and the scores of those that were asked for."""
+    """How many rows there are, and the scores of those that were asked for, with what other columns say of these."""
 
     rows: int
     scores: list[float]
+    others: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
@@ -52,24 +54,97 @@ class Rows:
         ordered = np.sort(np.array(self.scores, dtype="<f8")) + 0.0
         return hashlib.sha256(ordered.tobytes()).hexdigest()
 
+    def parts(self, name: str) -> str:
+        """Which scores belong together by another column, whatever its names for them are."""
+        return parts_of(self.scores, self.others[name])
 
-def read(path: Path, score: str, label: str | None, benign: str, malicious: bool = False) -> Rows:
-    """All rows of a file or directory, with the scores of its benign rows or of the others."""
+    def times(self, name: str) -> list[list[float]]:
+        return times_of(self.scores, self.others[name])
+
+
+def parts_of(scores: Iterable[float], names: Iterable[Any]) -> str:
+    held: dict[Any, list[float]] = {}
+    for score, name in zip(scores, names, strict=True):
+        held.setdefault(name, []).append(score + 0.0)
+    together = sorted(tuple(sorted(part)) for part in held.values())
+    return hashlib.sha256(repr(together).encode()).hexdigest()
+
+
+def times_of(scores: Iterable[float], times: Iterable[int]) -> list[list[float]]:
+    """Each score with its time, in the order of the scores and then of the times, in microseconds."""
+    return sorted([score + 0.0, time] for score, time in zip(scores, times, strict=True))
+
+
+def read(
+    path: Path,
+    score: str,
+    label: str | None,
+    benign: str,
+    malicious: bool = False,
+    names_of: tuple[str, ...] = (),
+    timestamp: str | None = None,
+) -> Rows:
+    """All rows of a file or directory, with the scores of its benign rows or of the others.
+
+    `names_of` are columns that say which rows belong together, `timestamp` one that says when they were seen.
+    """
     total, taken = 0, []
+    wanted = [*names_of, *([timestamp] if timestamp else [])]
+    others: dict[str, list[Any]] = {name: [] for name in wanted}
     for file, keys in _files(path):
-        names = [name for name in (score, label) if name is not None and name not in keys]
+        names = [name for name in (score, label, *wanted) if name is not None and name not in keys]
         columns = {**_columns(file, names), **keys}
         rows = len(next(iter(columns[name] for name in names)))
         total += rows
         scores = columns[score]
         labels = None if label is None else columns[label]
+        here: dict[str, list[Any]] = {name: [] for name in wanted}
         for i in range(rows):
             if label is not None:
                 value = labels if isinstance(labels, str) else labels[i]
                 if _is_benign(value, benign) == malicious:
                     continue
             taken.append(_number(scores if isinstance(scores, str) else scores[i]))
-    return Rows(total, taken)
+            for name in wanted:
+                value = columns[name] if isinstance(columns[name], str) else columns[name][i]
+                here[name].append(_named(value))
+        for name in wanted:
+            others[name] += _microseconds(here[name]) if name == timestamp else here[name]
+    return Rows(total, taken, others)
+
+
+def _named(value: Any) -> Any:
+    if value is None:
+        raise UnreadableError("a row without a name")
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class _Micros(int):
+    """Microseconds since 1970, as a reader of typed times gave them."""
+
+
+UNITS = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (1e20, 1e-3))  # numbers below the first are worth so many microseconds
+
+
+def _microseconds(times: list[Any]) -> list[int]:
+    """Numbers by how large the largest of them is, dates and words by the calendar; without a zone they are UTC."""
+    if all(isinstance(time, int | float | Decimal) and not isinstance(time, _Micros) for time in times):
+        largest = max((abs(float(time)) for time in times), default=0.0)
+        scale = next(scale for limit, scale in UNITS if largest < limit)
+        return [math.floor(float(time) * scale) for time in times]
+    return [_moment(time) for time in times]
+
+
+def _moment(time: Any) -> int:
+    if isinstance(time, _Micros):
+        return int(time)
+    if isinstance(time, str):
+        time = datetime.fromisoformat(time.strip())
+    if isinstance(time, date) and not isinstance(time, datetime):
+        time = datetime(time.year, time.month, time.day)
+    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def _files(path: Path) -> Iterable[tuple[Path, dict[str, str]]]:
@@ -192,13 +267,21 @@ def _parquet(content: bytes, names: list[str]) -> dict[str, Any]:
         copy.write(content)
         copy.flush()
         connection.execute("SET threads = 1")
-        listed = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-        query = f"SELECT {listed} FROM read_parquet(?, hive_partitioning = false)"
+        quoted = {name: '"' + name.replace('"', '""') + '"' for name in names}
+        held = "FROM read_parquet(?, hive_partitioning = false)"
         try:
-            rows = connection.execute(query, [copy.name]).fetchall()
+            kinds = connection.execute(f"DESCRIBE SELECT {', '.join(quoted.values())} {held}", [copy.name]).fetchall()
+            timed = [str(kind[1]).startswith("TIMESTAMP") for kind in kinds]
+            parts = (
+                f"epoch_us({name})" if is_time else name for name, is_time in zip(quoted.values(), timed, strict=True)
+            )
+            rows = connection.execute(f"SELECT {', '.join(parts)} {held}", [copy.name]).fetchall()
         except duckdb.Error as error:
             raise UnreadableError(str(error)) from None
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    return {
+        name: [_Micros(row[i]) if timed[i] and row[i] is not None else row[i] for row in rows]
+        for i, name in enumerate(names)
+    }
 
 
 def _arrow(content: bytes, names: list[str]) -> dict[str, Any]:

@@ -229,6 +229,8 @@ def checks_of(rng: Rng, names: dict[str, bool], anchors: list[float]) -> dict[st
     some = [anchors[i] for i in rng.permutation(len(anchors))[:2]]
     checks: dict[str, Any] = {
         "overlap": {"max_share": pick(rng, [0, 0.001, 0.5]), "required": required()},
+        "duplicates": {"max_share": pick(rng, [0, 0.001, 0.5]), "required": required()},
+        "direction": {"required": required()},
         "exchangeability": {"alpha": pick(rng, [0.0001, 0.01, 0.2]), "required": required()},
         "granularity": {"required": required()},
         "floor": {"required": required()},
@@ -255,7 +257,8 @@ def checks_of(rng: Rng, names: dict[str, bool], anchors: list[float]) -> dict[st
 
 def waivers_of(rng: Rng, policy: dict[str, Any]) -> list[dict[str, str]]:
     listed = [f"fpr@{entry['fpr']:.12f}" for entry in policy["targets"]]
-    listed += ["overlap", "exchangeability", "floor", "segments", "freshness", "nothing@all", "tpr@1%"]
+    listed += ["overlap", "duplicates", "direction", "exchangeability", "floor", "segments", "freshness"]
+    listed += ["nothing@all", "tpr@1%"]
     chosen = [listed[i] for i in rng.permutation(len(listed))[: int(rng.integers(0, 3))]]
     days = ["2020-01-01", "2099-12-31"]
     return [{"check": name, "reason": "r", "owner": "@o", "expires": pick(rng, days)} for name in chosen]

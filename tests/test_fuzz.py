@@ -75,6 +75,28 @@ def test_a_broken_promise_is_noticed() -> None:
         fuzz.compare("a.csv", "holdout", {"holdout": section, "duplicates": None}, unread, lambda: unread)
 
 
+@pytest.mark.parametrize("suffix", [suffix for suffix in hostile.FORMATS if suffix != ".npy"])
+def test_groups_segments_and_times_are_compared(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plain reader can tell them in every format, and what differs is a finding."""
+    content = hostile.encode(random.Random(3), fuzz.sound_rows(3), suffix)
+    made = hostile.Files(f"holdout{suffix}", {"": content}, ("label", "group", "segment", "timestamp"))
+    monkeypatch.chdir(tmp_path)
+    fuzz.write(made)
+    told = []
+    outside = fuzz.outside
+    monkeypatch.setattr(fuzz, "outside", lambda act: told.append(outside(act)) or told[-1])
+    fuzz.compare_others(made, "label", malicious=False)
+    assert {*told[-1]} == {"group", "segment", "times"}
+    for name, other in (
+        ("group", ""),
+        ("segment", ""),
+        ("times", [[score, time + 9] for score, time in told[-1]["times"]]),
+    ):
+        monkeypatch.setattr(fuzz, "outside", lambda _, name=name, other=other: {**told[-1], name: other})
+        with pytest.raises(fuzz.BrokenPromiseError, match=r"than the plain reader|where the plain reader"):
+            fuzz.compare_others(made, "label", malicious=False)
+
+
 def test_an_input_that_kills_its_process_is_kept_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -399,6 +399,9 @@ READERS: dict[str, tuple[Callable[[File, list[str], Budget], Table], str]] = {
 def pick(table: pa.Table, names: list[str]) -> Mapping[str, Any]:
     """The named columns, with every offset, index and text in them checked before it is used."""
     table.select(names).validate(full=True)
+    for kind in (getattr(table.schema.field(name).type, "value_type", table.schema.field(name).type) for name in names):
+        if pa.types.is_decimal(kind) and abs(kind.scale) > (38 if kind.bit_width <= 128 else 76):
+            raise pa.ArrowInvalid(f"decimals with {kind.scale} digits behind the point")  # which Arrow cannot print
     return {name: table.column(name) for name in names}
 
 
