@@ -1,0 +1,68 @@
+"""The Python API: the same verdict and the same bytes from arrays, Arrow and data frames as from files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.interchange
+import pyarrow.parquet
+
+import gate
+import gate.api
+
+RNG = np.random.default_rng(5)
+FIT, HOLDOUT = RNG.beta(0.5, 8, 60_000), RNG.beta(0.5, 8, 60_000)
+CREATED = datetime(2026, 11, 1, tzinfo=UTC)
+POLICY = "version: 1\nname: api\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
+
+
+def table(values: np.ndarray) -> pa.Table:
+    return pa.table({"id": np.arange(len(values)), "score": values})
+
+
+def run(fit: Any, holdout: Any, policy: Any = None) -> gate.Release:
+    return gate.run(fit, holdout, release="r", policy=policy, created=CREATED)
+
+
+def test_the_command_writes_what_the_api_writes(tmp_path: Path) -> None:
+    for name, values in (("fit", FIT), ("holdout", HOLDOUT)):
+        pa.parquet.write_table(table(values), tmp_path / f"{name}.parquet")
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    arguments = ["--release", "r", "--policy", "policy.yaml", "--fit", "fit.parquet", "--holdout", "holdout.parquet"]
+    subprocess.run(
+        [sys.executable, "-m", "gate", "run", *arguments, "--out", "cli"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        env={"SOURCE_DATE_EPOCH": str(int(CREATED.timestamp()))},
+    )
+    code = (
+        "import gate; from datetime import datetime, UTC\n"
+        f"created = datetime.fromtimestamp({int(CREATED.timestamp())}, UTC)\n"
+        "r = gate.run('fit.parquet', 'holdout.parquet', release='r', policy='policy.yaml', created=created)\n"
+        "r.write('api')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    for path in sorted((tmp_path / "cli").iterdir()):
+        assert path.read_bytes() == (tmp_path / "api" / path.name).read_bytes(), path.name
+
+
+def test_gate_needs_no_data_frame_library() -> None:
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] in ("pandas", "polars", "duckdb"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import gate, numpy as np
+print(gate.run(np.linspace(0, 1, 100), np.linspace(0, 1, 99), release="r").outcome)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "inconclusive\n"

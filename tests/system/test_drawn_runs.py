@@ -1,0 +1,43 @@
+"""Two hundred drawn runs; `python tests/drawn_runs.py` draws more."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from drawn_runs import CASES, FOLLOWS, LARGEST, SEED, SHAPES, attempt, draw
+
+BATCHES = 8
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_drawn_runs_end_in_a_verdict_that_verifies(batch: int) -> None:
+    """Exit 70, an exception, a count that differs or a release that does not verify is a failure."""
+    found = [attempt(SEED, number)[1] for number in range(batch, CASES, BATCHES)]
+    assert [problem for problem in found if isinstance(problem, str)] == []
+    assert sum(code != 2 for code in found) >= 0.7 * len(found), "too few of these cases reach a verdict"
+
+
+def test_the_cases_are_as_varied_as_they_should_be() -> None:
+    """So that the test above says something: every shape, option and check is drawn, and sizes over five decades."""
+    cases = [draw(SEED, number) for number in range(CASES)]
+    assert {drawn.shape for case in cases for drawn in case.samples.values()} == {*SHAPES}
+    sizes = [len(drawn.taken) for case in cases for drawn in case.samples.values()]
+    assert min(sizes) <= 3
+    assert max(sizes) > LARGEST / 2
+    words = Counter(word for case in cases for word in case.arguments if word.startswith("--"))
+    assert min(words[f"--{name}"] for name in ("split", "malicious", "ledger", "dry-run", "json", "id-column")) >= 5
+    checks = Counter(name for case in cases if case.policy for name in case.policy["checks"])
+    assert len(checks) == 7
+    assert min(checks.values()) >= 5
+    assert {name for case in cases for name in case.follows} == {*FOLLOWS}
+
+
+def test_a_broken_case_is_noticed_and_can_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gate.api.compose", crash)
+    case, problem = attempt(SEED, 1)
+    assert "exit 70" in str(problem)
+    assert case.again in str(problem)

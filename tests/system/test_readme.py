@@ -1,0 +1,93 @@
+"""The README shows what the commands print today, and names only what exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import commands
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+
+
+def run(command: str, cwd: Path, last: int) -> subprocess.CompletedProcess[str]:
+    """One line of a console block; `echo $?` shows the code of the one before, as a shell would."""
+    if command == "echo $?":
+        return subprocess.CompletedProcess(command, 0, f"{last}\n", "")
+    arguments = shlex.split(command)
+    assert arguments[0] == "gate", "the README shows gate commands only"
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "GITHUB_ACTIONS")}
+    environment["SOURCE_DATE_EPOCH"] = "1772323200"  # what is printed holds on any day
+    return commands.gate(*arguments[1:], cwd=cwd, env=environment)
+
+
+def test_console_blocks_are_what_the_commands_print(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """All blocks in order in one directory; `--update-golden` writes the README anew."""
+    text, last = README.read_text(), 0
+
+    def replay(match: re.Match[str]) -> str:
+        nonlocal last
+        lines = []
+        for command in re.findall(r"^\$ (.*)$", match[1], re.MULTILINE):
+            result = run(command, tmp_path, last)
+            assert "Traceback" not in result.stderr
+            last = result.returncode
+            lines.append(f"$ {command}\n{result.stdout}")
+        return "```console\n" + "".join(lines) + "```"
+
+    shown = BLOCK.sub(replay, text)
+    if request.config.getoption("--update-golden"):
+        README.write_text(shown)
+    assert shown == text
+
+
+def test_the_policy_in_the_readme_is_a_policy() -> None:
+    from gate.policy import parse
+
+    blocks = re.findall(r"```yaml\n(version.*?)```", README.read_text(), re.DOTALL)
+    assert [parse(block, "README.md").policy.name for block in blocks] == ["production"]
+
+
+def test_the_readme_names_paths_that_exist() -> None:
+    """Here, or in a repository where `gate init` has been."""
+    from gate.init import POLICY, WORKFLOW
+
+    text = README.read_text()
+    named = set(re.findall(r"`((?:gate|tests|policies|\.github)/[\w./-]*)`", text)) | set(
+        re.findall(r"\]\((\w[\w./-]*)\)", text)
+    )
+    assert named >= {str(POLICY), str(WORKFLOW)}
+    named -= {str(POLICY)}
+    assert len(named) >= 6
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_promises_name_tests_that_exist() -> None:
+    text = (ROOT / "tests" / "README.md").read_text().partition("## What is promised")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)[2:]
+    assert len(rows) >= 15
+    named = set(re.findall(r"`(?:python )?((?:gate|tests)/[\w./-]*)[^`]*`", text))
+    assert len(named) >= 12
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_two_set_up_commands_stand_on_the_first_screen() -> None:
+    lines = README.read_text().splitlines()[:30]
+    commands = [line for line in lines if line.startswith("python3 -m venv .venv && ")]
+    assert [command.split()[-1] for command in commands] == ["demo", ".venv/bin/pytest"]
+
+
+def test_the_exit_codes_are_those_of_the_help() -> None:
+    """The table of the README and the group's help say the same, code by code."""
+    from gate.cli import EXIT_CODE_HELP
+
+    table = re.findall(r"^\| (\d+) \| (.*) \|$", README.read_text(), re.MULTILINE)
+    listed = re.findall(r"^ +(\d+)  (.*)$", EXIT_CODE_HELP, re.MULTILINE)
+    assert table == listed
+    assert [code for code, _ in table] == ["0", "1", "2", "3", "70"]

@@ -1,0 +1,25 @@
+"""Unit tests start no process: they are quick, and a fault in one is its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process() -> Iterator[None]:
+    """Refuse every process; a file is read in this one, without the child that `tests/system/test_bytes.py` tests."""
+
+    def refuse(*_args: object, **_more: object) -> NoReturn:
+        pytest.fail("a unit test starts no process; put it into tests/system")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gate.scores.sample.isolate", lambda function, _most: function())
+        for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
+            patch.setattr(os, name, refuse)
+        patch.setattr(subprocess, "Popen", refuse)
+        yield

@@ -1,0 +1,157 @@
+"""The Python API: the same verdict and the same bytes from arrays, Arrow and data frames as from files."""
+
+from __future__ import annotations
+
+import doctest
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.interchange
+import pyarrow.parquet
+import pytest
+
+import gate
+import gate.api
+from gate.errors import GateError
+
+RNG = np.random.default_rng(5)
+FIT, HOLDOUT = RNG.beta(0.5, 8, 60_000), RNG.beta(0.5, 8, 60_000)
+LABELS = RNG.integers(0, 2, 60_000)
+CREATED = datetime(2026, 11, 1, tzinfo=UTC)
+POLICY = "version: 1\nname: api\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
+
+
+class Stream:
+    """Only the Arrow PyCapsule protocol, as any library may speak it."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.data.__arrow_c_stream__(requested_schema)
+
+
+class Array:
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object:
+        return self.data.__arrow_c_array__(requested_schema)
+
+
+class Interchange:
+    """Only the DataFrame interchange protocol."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
+        return self.data.__dataframe__(nan_as_null, allow_copy)
+
+
+def table(values: np.ndarray) -> pa.Table:
+    return pa.table({"id": np.arange(len(values)), "score": values})
+
+
+def pandas() -> Any:
+    """Installed by `.ci/run` for these tests alone: scikit-learn imports it wherever it finds it, which takes time."""
+    return pytest.importorskip("pandas", reason="pandas is not installed")
+
+
+FORMS: dict[str, Any] = {
+    "numpy": lambda values: values,
+    "numpy column": lambda values: values.reshape(-1, 1),
+    "list": lambda values: values.tolist(),
+    "arrow array": pa.array,
+    "arrow chunks": lambda values: pa.chunked_array([values[:7], values[7:]]),
+    "arrow table": table,
+    "arrow batch": lambda values: table(values).to_batches()[0],
+    "arrow reader": lambda values: table(values).to_reader(),
+    "stream of a table": lambda values: Stream(table(values)),
+    "stream of an array": lambda values: Stream(pa.chunked_array([values])),
+    "array by capsule": lambda values: Array(pa.array(values)),
+    "interchange": lambda values: Interchange(table(values)),
+    "pandas frame": lambda values: pandas().DataFrame({"id": np.arange(len(values)), "score": values}),
+    "pandas series": lambda values: pandas().Series(values),
+    "polars frame": lambda values: pl.from_arrow(table(values)),
+    "polars series": pl.Series,
+    "duckdb": lambda values: duckdb.from_arrow(table(values)),
+}
+
+
+def run(fit: Any, holdout: Any, policy: Any = None) -> gate.Release:
+    return gate.run(fit, holdout, release="r", policy=policy, created=CREATED)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_kind_of_data_gives_the_same_release(form: str) -> None:
+    judged, plain = run(FORMS[form](FIT), FORMS[form](HOLDOUT)), run(FIT, HOLDOUT)
+    assert judged.record == plain.record
+    assert judged.files == plain.files
+
+
+def test_files_and_arrays_give_the_same_verdict(tmp_path: Path) -> None:
+    names = []
+    for name, values in (("fit", FIT), ("holdout", HOLDOUT)):
+        pa.parquet.write_table(table(values), tmp_path / f"{name}.parquet")
+        names.append(tmp_path / f"{name}.parquet")
+    from_files, from_arrays = run(names[0], [str(names[1])]).record, run(FIT, HOLDOUT).record
+    assert from_files.findings == from_arrays.findings
+    assert from_files.fit.sha256 == from_arrays.fit.sha256
+    assert [source.path for source in from_arrays.fit.sources] == ["fit"]
+
+
+def test_labels_choose_the_benign_rows(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY + "data: {label: label, benign: 0}\n")
+    frames = [pl.DataFrame({"score": values, "label": LABELS}) for values in (FIT, HOLDOUT)]
+    labelled, plain = run(*frames, policy), run(FIT[LABELS == 0], HOLDOUT[LABELS == 0])
+    assert labelled.record.holdout.sha256 == plain.record.holdout.sha256
+    assert labelled.record.holdout.sources[0].rows == 60_000
+    with pytest.raises(GateError, match=r"^fit: must have a column 'label', got an array, which has none; give a"):
+        gate.fit(FIT, policy=policy)
+
+
+def test_a_calibrator_can_be_judged_without_its_fit_sample() -> None:
+    calibrator = gate.fit(FIT)
+    alone, both = gate.evaluate(calibrator, HOLDOUT), gate.evaluate(calibrator, HOLDOUT, fit=FIT)
+    assert {finding.check for finding in both.findings} - {finding.check for finding in alone.findings} >= {
+        "exchangeability"
+    }
+    counts = [[f.measurement.false_positives for f in v.findings if f.measurement] for v in (alone, both)]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (["a", "b"], r"^a: must end in one of "),
+        (np.array(["a", "b"]), r"^fit: column 'score' must hold numbers, got "),
+        (np.array([0.1, np.nan]), r"^fit: column 'score' must hold numbers, got NaN in row 2; "),
+        (np.array([0.1, 2.0]), r"^fit: column 'score' must lie in the domain \[0, 1\], got 2 in row 2; "),
+        (np.array([0.1]), r"^fit: must hold at least 2 benign scores, got 1; "),
+        (np.zeros((2, 2)), r"^fit: must be a list of scores, got an array of shape \(2, 2\); "),
+        (object(), r"^fit: must be a list of scores, got an array of shape \(\); "),
+        (Stream(None), r"^fit: must be an array, an Arrow table or a data frame, got Stream: "),
+        (pa.table({"scores": [0.1, 0.2]}), r"^fit: must have a column 'score', got 'scores'; did you mean 'scores'\?"),
+        (pl.Series([0.1, None]), r"^fit: column 'score' must hold a score in every row, got none in row 2; "),
+    ],
+)
+def test_what_is_no_sample_is_refused(data: Any, message: str) -> None:
+    with pytest.raises(GateError, match=message):
+        gate.fit(data)
+
+
+def test_the_examples_in_the_documentation_run() -> None:
+    assert doctest.testmod(gate.api).failed == 0
+
+
+def test_a_check_without_its_column_is_refused_rather_than_left_out(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY + "checks: {freshness: {max_age_days: 30}}\n")
+    with pytest.raises(GateError, match=r"must have data\.timestamp name a column, got null"):
+        gate.evaluate(gate.fit(FIT), HOLDOUT, policy=tmp_path / "policy.yaml")

@@ -1,0 +1,165 @@
+"""Values flow one way: a module imports only from its left, and each library belongs to the modules named here."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from repository import PACKAGE, ROOT
+
+ORDER = ["errors", "words", "storage", "contract", "ordered", "sketch", "policy", "scores", "demo", "statistics"]
+ORDER += ["binomial", "proportions", "calibration", "planning", "exchangeability"]
+ORDER += [
+    "samples",
+    "checks",
+    "segments",
+    "detection",
+    "comparison",
+    "evidence",
+    "curve",
+    "verdict",
+    "ledger",
+    "release",
+    "init",
+    "history",
+    "report",
+    "advice",
+    "verification",
+    "api",
+    "repetition",
+    "cli",
+    "__main__",
+]
+WITHIN = {
+    "policy": ["values", "targets", "checks", "coherence", "model", "yaml_tree", "document", "__init__"],
+    "cli": [
+        "codes",
+        "limits",
+        "streams",
+        "options",
+        "inputs",
+        "github",
+        "outputs",
+        "releases",
+        "records",
+        "starters",
+        "commands",
+        "signals",
+        "exits",
+        "__init__",
+    ],
+    "checks": ["values", "shared", "overlap", "duplicates", "direction", "__init__"],
+    "scores": [
+        "wording",
+        "budget",
+        "child",
+        "layout",
+        "formats",
+        "files",
+        "columns",
+        "labels",
+        "sample",
+        "split",
+        "__init__",
+    ],
+    "statistics": ["floats", "__init__"],
+    "calibration": ["positions", "calibrator", "fit", "__init__"],
+}
+OWNERS = {
+    "pydantic": {"policy", "checks", "release"},
+    "pydantic_core": {"policy", "release"},
+    "yaml": {"policy"},
+    "pyarrow": {"scores"},
+    "sklearn": {"calibration"},
+    "joblib": {"calibration"},
+    "scipy": {"binomial"},
+    "jinja2": {"report"},
+    "matplotlib": {"report"},
+    "rich": {"report"},
+    "click": {"cli"},
+}
+SHARED = {"numpy"}
+
+
+def module_of(path: Path) -> str:
+    """The stage that a file belongs to; `report` and `scores` are packages, and `gate/__init__` belongs to none."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def imports(path: Path) -> list[tuple[int, str]]:
+    """Every module that a file imports, with the line: inside functions and under TYPE_CHECKING too."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative imports hide where they point"
+            module, folder = str(node.module), PACKAGE.parent.joinpath(*str(node.module).split("."))
+            for alias in node.names:
+                within = module == "gate" or (folder / f"{alias.name}.py").exists()
+                found.append((node.lineno, f"{module}.{alias.name}" if within else module))
+    return found
+
+
+def test_every_module_has_its_place_in_the_order() -> None:
+    assert {module_of(path) for path in FILES} - {*ORDER} == set()
+    assert {*ORDER} - {module_of(path) for path in FILES} == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_from_its_left(path: Path) -> None:
+    module = module_of(path)
+    for line, name in imports(path):
+        if name.split(".")[0] == "gate":
+            imported = name.split(".")[1]
+            assert {module, imported} <= {*ORDER}, f"{path.name}:{line} imports {name}"
+            if imported == module and module in WITHIN:
+                inner = WITHIN[module]
+                assert inner.index((*name.split("."), "__init__")[2]) < inner.index(path.stem), (
+                    f"{path.name}:{line} imports {name}"
+                )
+                continue
+            within = imported == module == "report"
+            assert within or ORDER.index(imported) < ORDER.index(module), f"{path.name}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_library_is_imported_only_by_its_owners(path: Path) -> None:
+    for line, name in imports(path):
+        library = name.split(".")[0]
+        if library != "gate" and library not in sys.stdlib_module_names | SHARED:
+            assert library in OWNERS, f"{path.name}:{line} imports {library}, which no module owns"
+            assert module_of(path) in OWNERS[library], f"{path.name}:{line} imports {library}"
+
+
+def test_the_package_itself_imports_nothing_but_the_api() -> None:
+    assert {name for _, name in imports(PACKAGE / "__init__.py")} == {"__future__", "typing", "gate.api"}
+
+
+def test_the_rules_see_imports_wherever_they_stand(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from gate.cli import main\n"
+        "def f():\n    import scipy.special as s, os\n    from gate import release, errors\n"
+    )
+    assert [name for _, name in imports(source)] == [
+        "typing",
+        "gate.cli",
+        "scipy.special",
+        "os",
+        "gate.release",
+        "gate.errors",
+    ]
+
+
+def test_the_order_in_the_readme_is_the_order_of_the_modules() -> None:
+    chain = re.search(r"^    (errors -> .*?cli)$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert chain
+    assert re.split(r"\s*->\s*", chain[1]) == [name for name in ORDER if name != "__main__"]

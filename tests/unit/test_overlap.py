@@ -1,0 +1,312 @@
+"""The overlap check: copies of fit rows among the held-out ones, told from scores that are alike by chance."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import gate
+from gate import policy as policies
+from gate.checks.overlap import Overlap, judge, measure, refuse_identical
+from gate.checks.shared import LEVEL, Shared, compare_scores, near_cells
+from gate.errors import GateError
+from gate.policy import Overlap as Settings
+from gate.scores import Scores, from_object
+
+DATA = Path(os.environ.get("GATE_DATA", Path(__file__).parents[3] / "shared" / "data"))
+PROFILES = json.loads((Path(__file__).parents[1] / "golden" / "ties.json").read_text())
+
+
+def sample(values: list[float] | np.ndarray, ids: list[str] | None = None) -> Scores:
+    names = None if ids is None else pa.array(ids, pa.large_string())
+    return Scores(np.array(values, dtype=np.float64), (), None, names)
+
+
+def shared_of(fit: np.ndarray, holdout: np.ndarray) -> Shared:
+    return compare_scores(sample(fit), sample(holdout))
+
+
+# --- what chance shares -------------------------------------------------------------------------------------
+
+SMALL = st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4, 0.5]), min_size=2, max_size=30)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SMALL, SMALL)
+def test_shared_scores_are_those_found_one_by_one(fit: list[float], holdout: list[float]) -> None:
+    assert shared_of(np.array(fit), np.array(holdout)).shared == len({*fit} & {*holdout})
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=400), st.integers(0, 2**32))
+def test_shared_scores_are_counted_alike_in_pieces(sizes: list[int], seed: int) -> None:
+    """Blocks of tied rows, some larger than a piece, whatever their order."""
+    rng = np.random.default_rng(seed)
+    pooled = np.repeat(rng.uniform(size=len(sizes)), np.array(sizes) ** rng.integers(1, 5))[:20_000]
+    held = rng.random(len(pooled)) < rng.uniform(0.05, 0.95)
+    held[:2], held[-2:] = True, False
+    if len(pooled) < 4:
+        return
+    found = shared_of(pooled[~held], pooled[held])
+    assert found.shared == len(np.intersect1d(near_cells(pooled[held]), near_cells(pooled[~held])))
+    assert 0 <= found.expected <= found.n
+    assert 1.0 in (found.fewer, found.more)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.4]), min_size=4, max_size=9), st.data())
+def test_what_chance_shares_is_the_mean_over_every_division(pooled: list[float], data: st.DataObject) -> None:
+    n = data.draw(st.integers(2, len(pooled) - 2))
+    counts = []
+    for held in itertools.combinations(range(len(pooled)), n):
+        fit = [value for i, value in enumerate(pooled) if i not in held]
+        counts.append(len({pooled[i] for i in held} & {*fit}))
+    found = shared_of(np.array(pooled[n:]), np.array(pooled[:n]))
+    assert found.expected == pytest.approx(np.mean(counts), abs=1e-9)
+    as_few, as_many = np.mean(np.array(counts) <= found.shared), np.mean(np.array(counts) >= found.shared)
+    # The bounds divide each value by itself; that n is fixed changes a chance by a factor below that of n itself.
+    q = n / len(pooled)
+    factor = 1.2 * math.sqrt(2 * math.pi * len(pooled) * q * (1 - q))
+    assert found.fewer * factor >= as_few
+    assert found.more * factor >= as_many
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(2, 100_000), st.integers(2, 100_000))
+@example(11, 14)
+@example(385, 482)
+@example(76_462, 86_504)
+def test_without_ties_chance_shares_nothing_whatever_the_sizes(fit_n: int, n: int) -> None:
+    """Not even a rounding error's worth, which may lie below zero."""
+    values = np.linspace(0.5, 1.0, fit_n + n)
+    found = shared_of(values[:fit_n], values[fit_n:])
+    assert (found.shared, found.expected, found.fewer, found.more) == (0, 0.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("fit_n", "n"), [(11, 14), (385, 482), (76_462, 86_504)])
+def test_any_two_sample_sizes_come_to_a_record(fit_n: int, n: int) -> None:
+    rng = np.random.default_rng(n)
+    record = gate.run(rng.uniform(size=fit_n), rng.uniform(size=n), release="r").record
+    assert record.overlap is not None
+    assert record.overlap.scores.expected >= 0
+
+
+POOLS = {
+    "4 digits": lambda rng: np.round(rng.beta(0.5, 8, 9_000), 4),
+    "6 digits": lambda rng: np.round(rng.beta(0.5, 8, 9_000), 6),
+    "float32": lambda rng: rng.uniform(size=9_000).astype(np.float32).astype(np.float64),
+    "trees": lambda rng: 1 / (1 + np.exp(-rng.integers(0, 2, (9_000, 12)) @ rng.normal(size=12))),
+    "items": lambda rng: np.repeat(rng.uniform(size=4_000), rng.integers(1, 4, 4_000)),
+    "zipf": lambda rng: rng.zipf(1.3, 5_000).clip(max=10**6) / 1e6,
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_the_chances_are_bounds(name: str) -> None:
+    """Of 200 random divisions, at most as many as promised seem to share too few or too many."""
+    rng = np.random.default_rng(len(name))
+    found = []
+    for i in range(200):
+        pooled = rng.permutation(POOLS[name](rng))
+        n = int(len(pooled) * (0.5, 0.1, 0.9)[i % 3])
+        shared = shared_of(pooled[n:], pooled[:n])
+        found.append((shared.fewer, shared.more))
+    for level in (0.1, 0.02):
+        assert (np.array(found) <= level).sum(axis=0).max() <= 200 * level
+    assert np.min(found) > LEVEL
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the real scores are not at hand")
+@pytest.mark.parametrize("column", ["logistic", "boosted"])
+@pytest.mark.parametrize("name", ["kdd_http", "kdd_smtp"])
+def test_the_real_scores_raise_no_alarm(name: str, column: str) -> None:
+    table = pa.parquet.read_table(DATA / f"{name}.parquet")
+    values = np.asarray(table[column])[np.asarray(table["label"]) == 0]
+    rng = np.random.default_rng(0)
+    for share in (0.5, 0.2, 0.8, 0.5, 0.05):
+        held = rng.random(len(values)) < share
+        shared = shared_of(values[~held], values[held])
+        assert min(shared.fewer, shared.more) > 1e-3
+        assert (shared.copied, shared.repeated) == (0, 0)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_scores_tied_like_real_ones_raise_no_alarm(name: str) -> None:
+    """`ties.json` says of the benign scores of four detectors how many values so many rows share."""
+    sizes, values = np.array(PROFILES[name]).T
+    rng = np.random.default_rng(0)
+    distinct = np.sort(rng.uniform(0.5, 1, values.sum()))
+    for share in (0.5, 0.2, 0.8, 0.05):
+        pooled = np.repeat(distinct, rng.permutation(np.repeat(sizes, values)))
+        held = rng.random(len(pooled)) < share
+        shared = shared_of(pooled[~held], pooled[held])
+        assert min(shared.fewer, shared.more) > 1e-3
+        assert (shared.copied, shared.repeated) == (0, 0)
+
+
+@pytest.mark.parametrize("digits", [3, 4, 5, 6, 17])
+def test_drift_is_neither_overlap_nor_repetition(digits: int) -> None:
+    """Where the scores lie may differ; whether a row of one sample has its like in the other is another question."""
+    rng = np.random.default_rng(digits)
+    for shape in ((0.6, 7), (2, 7), (0.5, 20)):
+        fit, holdout = np.round(rng.beta(0.5, 8, 40_000), digits), np.round(rng.beta(*shape, 60_000), digits)
+        shared = shared_of(fit, holdout)
+        assert (shared.copied, shared.repeated) == (0, 0)
+
+
+# --- near -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(-4, 4))
+def test_a_float32_is_near_whatever_rounds_to_it_and_its_neighbours(value: float, steps: int) -> None:
+    moved = np.float64(value)
+    for _ in range(abs(steps)):
+        moved = np.nextafter(moved, np.inf if steps > 0 else -np.inf)
+    cells = near_cells(np.array([value + 0.0, moved + 0.0]))
+    assert cells[0] == cells[1]
+
+
+def test_near_scores_are_equal_as_float32() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.uniform(0.5, 1, 100_000) * 10.0 ** rng.integers(-30, 30, 100_000)
+    assert np.array_equal(near_cells(values), near_cells(values.astype(np.float32).astype(np.float64)))
+    assert len(np.unique(near_cells(rng.uniform(0.5, 1, 1_000)))) > 990
+    assert len(np.unique(near_cells(rng.uniform(0.5, 1, 1_000) * 1e-300))) > 990
+
+
+# --- judged -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sets(st.integers(0, 40), min_size=2), st.sets(st.integers(0, 40), min_size=2))
+def test_a_shared_id_fails(some: set[int], others: set[int]) -> None:
+    fit, holdout = (sample(np.full(len(part), 0.5), [f"row {i}" for i in part]) for part in (some, others))
+    found = measure(fit, holdout)
+    assert found.ids == len(some & others)
+    assert (judge(Settings(), found).outcome == "fail") == bool(some & others)
+
+
+@pytest.mark.parametrize("digits", [2, 3, 4, 6, 17])
+def test_ties_are_no_overlap_however_many(digits: int) -> None:
+    """A sound detector with few distinct scores shares most of its values between any two samples."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        fit, holdout = (np.round(rng.beta(0.5, 8, n), digits) for n in (20_000, 30_000))
+        assert judge(Settings(), measure(sample(fit), sample(holdout))).outcome == "pass"
+
+
+@pytest.mark.parametrize("digits", [5, 6, 17])
+@pytest.mark.parametrize("copies", [0, 20, 300, 3_000, 20_000])
+def test_copied_rows_are_found_among_ties(copies: int, digits: int) -> None:
+    rng = np.random.default_rng(copies)
+    fit, holdout = (np.round(rng.beta(0.5, 8, n), digits) for n in (20_000, 30_000))
+    holdout[:copies] = fit[:copies]
+    found = measure(sample(fit), sample(holdout))
+    finding = judge(Settings(), found)
+    if digits == 17 and copies >= 300:
+        assert found.scores.copied == pytest.approx(copies, rel=0.1)
+    assert found.scores.copied <= copies + 250, "rows that are alike by chance are not called copies"
+    assert finding.outcome == ("fail" if copies > (30 if digits == 17 else 300) else "pass")
+    if finding.outcome == "fail":
+        assert (finding.reason, finding.required) == ("shared-rows", True)
+        assert "are copies" in finding.message
+
+
+def one_ulp(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.nextafter(values, rng.integers(0, 2, len(values)))
+
+
+DISGUISES = {
+    "none": lambda values, rng: values,
+    "one ulp": one_ulp,
+    "float32": lambda values, rng: values.astype(np.float32).astype(np.float64),
+}
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("column", [None, "id", "timestamp", "segment", "group"])
+def test_no_other_column_hides_copies(column: str | None, share: float, disguise: str) -> None:
+    """Under new ids they advise, and above half of the rows they block; in any other disguise they block."""
+    rng = np.random.default_rng(3)
+    n = 6_000
+    fit, holdout = rng.beta(0.5, 8, n), rng.beta(0.5, 8, n + 1)
+    copies = round(share * n)
+    holdout[:copies] = DISGUISES[disguise](fit[:copies], rng)
+    tables = []
+    for name, values in (("fit", fit), ("holdout", holdout)):
+        columns = {"score": values}
+        if column == "timestamp":
+            columns["x"] = np.arange(len(values)) + (0 if name == "fit" else 10**6)
+        elif column is not None:
+            columns["x"] = [f"{name} {i if column != 'segment' else 1}" for i in range(len(values))]
+        tables.append(pa.table(columns))
+    wanted = policies.Columns(**({} if column is None else {column: "x"}))
+    found = measure(*(from_object(t, "x", wanted, (0, 1)) for t in tables))
+    finding = judge(Settings(), found)
+    if column == "id":
+        expected = ("fail", True) if share > 0.5 else ("inconclusive", False)
+        assert (finding.outcome, finding.required, finding.reason) == (*expected, "shared-scores")
+    else:
+        assert (finding.outcome, finding.required, finding.reason) == ("fail", True, "shared-rows")
+    assert found.scores.copied == pytest.approx(copies, rel=0.1)
+
+
+def test_rows_that_agree_in_all_columns_are_found_among_coarse_scores() -> None:
+    """Scores of two digits share all their values; a time as well tells copies from rows that are alike."""
+    rng = np.random.default_rng(4)
+    columns = policies.Columns(timestamp="when")
+    tables = [pa.table({"score": np.round(rng.beta(0.5, 8, 5_000), 2), "when": rng.integers(10**9, 2 * 10**9, 5_000)})
+              for _ in range(2)]  # fmt: skip
+    fit, holdout = (from_object(table, "x", columns, (0, 1)) for table in tables)
+    assert judge(Settings(), measure(fit, holdout)).outcome == "pass"
+    leaked = pa.concat_tables([tables[0].slice(0, 400), tables[1].slice(400)])
+    found = measure(fit, from_object(leaked, "x", columns, (0, 1)))
+    assert found.rows is not None
+    assert found.rows.copied == pytest.approx(400, abs=5)
+    assert judge(Settings(), found).reason == "shared-rows"
+
+
+def test_groups_on_both_sides_are_an_overlap() -> None:
+    columns = policies.Columns(group="user")
+    rng = np.random.default_rng(4)
+    fit, holdout = (
+        from_object(pa.table({"score": rng.uniform(size=len(users)), "user": users}), "x", columns, (0, 1))
+        for users in (["a", "a", "b", "c"], ["c", "c", "d", "b", "e"])
+    )
+    found = measure(fit, holdout)
+    assert (found.scores.unit, found.shared_groups, found.rows_in_shared_groups) == ("groups", 2, 3)
+    finding = judge(Settings(), found)
+    assert (finding.outcome, finding.reason) == ("fail", "shared-groups")
+    assert "2 groups with 3 held-out rows have fit rows too" in finding.message
+
+
+def test_the_policy_says_how_much_may_be_shared() -> None:
+    none = shared_of(np.linspace(0, 0.4, 1_000), np.linspace(0.5, 1, 1_000))
+    few = Overlap(benign=1_000, ids=5, rows=None, scores=none, shared_groups=None, rows_in_shared_groups=None)
+    for share, outcome in (("0", "fail"), ("0.004", "fail"), ("0.005", "pass"), ("0.5%", "pass")):
+        finding = judge(Settings.model_validate({"max_share": share, "required": False}), few)
+        assert (finding.outcome, finding.required) == (outcome, False)
+
+
+def test_identical_samples_are_refused_whatever_their_ids() -> None:
+    values = np.random.default_rng(5).uniform(size=100)
+    shuffled = values[::-1].copy()
+    for other in (values, shuffled):
+        with pytest.raises(GateError, match=r"must hold other rows than the fit sample, got the same 100 scores"):
+            gate.run(values, other, release="r")
+    ids = [f"row {i}" for i in range(100)]
+    for names in (ids, ids[::-1], [f"new {i}" for i in range(100)]):
+        with pytest.raises(GateError, match="the same 100 scores"):
+            refuse_identical(sample(values, ids), sample(shuffled, names))

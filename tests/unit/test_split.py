@@ -1,0 +1,106 @@
+"""One benign sample divided here: repeatable, complete, and with the rows of a group on one side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gate.errors import GateError
+from gate.scores import Scores, Split, split
+
+
+def sample(n: int, groups: np.ndarray | None = None) -> Scores:
+    return Scores(np.random.default_rng(1).uniform(size=n), (), groups, pa.array([f"row {i}" for i in range(n)]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(10, 500), st.floats(0.2, 0.8), st.integers(0, 2**32))
+def test_every_row_is_on_exactly_one_side(n: int, fraction: float, seed: int) -> None:
+    scores = sample(n)
+    fit, holdout, how = split(scores, fraction, seed)
+    assert len(fit) == round(fraction * n)
+    assert sorted(np.concatenate([fit.values, holdout.values])) == sorted(scores.values)
+    assert sorted(fit.ids.to_pylist() + holdout.ids.to_pylist()) == sorted(scores.ids.to_pylist())
+    assert how == Split(fraction, seed, "rows")
+    again = split(scores, fraction, seed)
+    assert np.array_equal(again[0].values, fit.values)
+    assert again[1].rows_sha256 == holdout.rows_sha256 != fit.rows_sha256
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(5, 60), st.floats(0.3, 0.7), st.integers(0, 2**32))
+def test_the_rows_of_a_group_stay_together(groups: int, fraction: float, seed: int) -> None:
+    """And the fit side holds at most the fraction asked for: a group that would exceed it is held out."""
+    numbers = np.random.default_rng(groups).integers(0, groups, 20 * groups)
+    numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    scores = sample(len(numbers), numbers)
+    fit, holdout, how = split(scores, fraction, seed)
+    sides = {id_: side for side, part in enumerate((fit, holdout)) for id_ in part.ids.to_pylist()}
+    for number in np.unique(numbers):
+        assert len({sides[f"row {i}"] for i in np.flatnonzero(numbers == number)}) == 1
+    assert how.by == "groups"
+    assert len(fit) <= fraction * len(scores)
+    assert sorted([*fit.group_sizes, *holdout.group_sizes]) == sorted(scores.group_sizes)
+    assert fit.group_sizes.min() > 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(20, 500), st.floats(0.2, 0.8), st.integers(0, 2**32))
+def test_every_segment_is_divided_alike(n: int, fraction: float, seed: int) -> None:
+    segments = np.sort(np.random.default_rng(n).integers(0, 4, n)).astype(np.int32)
+    scores = replace(sample(n), segments=segments, segment_names=("a", "b", "c", "d"))
+    fit, holdout, how = split(scores, fraction, seed)
+    assert how.by == "rows within segments"
+    for segment in range(4):
+        assert fit.segments is not None
+        assert np.count_nonzero(fit.segments == segment) == round(fraction * np.count_nonzero(segments == segment))
+    assert len(fit) + len(holdout) == n
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(20, 500), st.floats(0.2, 0.8), st.integers(1, 60), st.booleans())
+def test_the_older_rows_are_fitted_on(n: int, fraction: float, moments: int, grouped: bool) -> None:
+    """Rows of one moment, and all rows of a group that is not over by then, are held out together."""
+    rng = np.random.default_rng(n)
+    times = rng.integers(0, moments + 1, n) * 10**6
+    times[0], times[1:4] = 10**6 * (moments + 1), 0
+    groups = np.unique(rng.integers(0, n, n), return_inverse=True)[1].astype(np.int64) if grouped else None
+    scores = replace(sample(n, groups), timestamps=times)
+    try:
+        fit, holdout, how = split(scores, fraction, 0)
+    except GateError:  # one moment or group alone can hold more than the fraction
+        assume(False)
+    assert how.by == ("groups by time" if grouped else "rows by time")
+    assert how.cut is not None
+    cut = np.datetime64(how.cut.removesuffix("Z"), "us").astype(np.int64)
+    assert len(fit) <= fraction * n
+    assert fit.timestamps is not None
+    assert holdout.timestamps is not None
+    assert fit.timestamps.max() < cut
+    if not grouped:
+        assert holdout.timestamps.min() == cut
+        nearly = np.count_nonzero(times <= cut)
+        assert nearly > fraction * n - 1, "another moment would have been too many"
+    shuffled = rng.permutation(n)
+    again = Scores(
+        scores.values[shuffled], (), None if groups is None else groups[shuffled], timestamps=times[shuffled]
+    )
+    assert split(again, fraction, 1)[0].sha256 == fit.sha256, "time decides, not the order of rows"
+
+
+def test_another_seed_divides_otherwise() -> None:
+    assert not np.array_equal(split(sample(100), 0.5, 0)[0].values, split(sample(100), 0.5, 1)[0].values)
+
+
+@pytest.mark.parametrize(
+    ("n", "fraction", "groups"), [(10, 0.05, None), (10, 0.95, None), (50, 0.5, np.zeros(50, int))]
+)
+def test_a_side_without_rows_is_refused(n: int, fraction: float, groups: np.ndarray | None) -> None:
+    with pytest.raises(GateError, match=r"^--split: must leave at least 2 benign rows on each side, got "):
+        split(sample(n, groups), fraction, 0)

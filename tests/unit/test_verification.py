@@ -1,0 +1,612 @@
+"""`gate verify` believes no file of a release directory: whatever is changed in it, by hand or with care, is found."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from gate import api, repetition, verification
+from gate import policy as policies
+from gate.api import check_release, gate_release, rendered
+from gate.checks.duplicates import Repeats
+from gate.errors import GateError
+from gate.release import Record, as_baseline, manifest_of, parse_record, read_release
+from gate.repetition import Answer, Data
+from gate.scores import read, split
+from gate.verification import Check, state_of
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+POLICY = """\
+version: 1
+name: small
+calibration: {knots: 200}
+targets:
+  - {fpr: 10%, min_n: 1000, max_relative_error: 0.5}
+  - {fpr: 1%, min_n: 2000, max_relative_error: 0.5}
+  - {fpr: 0.1%, min_n: 90000, max_relative_error: 0.5}
+waivers:
+  - {check: fpr@0.001, reason: more rows by June, owner: "@detections", expires: 2026-06-30}
+"""
+GROUPED = POLICY + "data: {group: tenant, id: row}\nreuse: {max_uses: 5}\n"
+EVERYTHING = (
+    POLICY
+    + """\
+data: {group: tenant, segment: language, timestamp: seen}
+checks:
+  freshness: {max_age_days: 30}
+  segments: {targets: [0.1, 0.01], min_n: 1000, max_relative_error: 1.0, expect: [de, en, fr]}
+"""
+)
+
+
+def write_scores(place: Path) -> None:
+    """Two samples in Parquet, rows named and grouped; the last row of each is the first again."""
+    for name, seed in (("fit", 1), ("holdout", 2)):
+        values = np.random.default_rng(seed).beta(0.5, 8, 20_000)
+        values[-1] = values[0]
+        items = [i % 19_999 for i in range(len(values))]
+        rows = pa.table(
+            {
+                "score": values,
+                "tenant": [f"t{i % 700}" for i in items],
+                "row": [f"{name}-{i}" for i in items],
+                "language": [("de", "en", "tr")[i % 7 % 3] for i in items],
+                "seen": [f"2026-02-{1 + i % 28:02d}T00:00:00Z" for i in range(len(values))],
+            }
+        )
+        pa.parquet.write_table(rows, place / f"{name}.parquet")
+
+
+def make(place: Path, text: str = POLICY, ledger: str | None = None, divide: bool = False) -> Path:
+    """A release directory as `gate run` writes it, beside its data."""
+    write_scores(place)
+    (place / "policy.yaml").write_text(text)
+    document = policies.parse(text, "policy.yaml")
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    fit, holdout = (read([str(place / f"{name}.parquet")], columns, domain) for name in ("fit", "holdout"))
+    divided = None
+    if divide:
+        fit, holdout, divided = split(fit, 0.5, 7)
+    gate_release(document, "v1", NOON, fit, holdout, ledger=ledger, split=divided).write(place / "v1")
+    return place / "v1"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(autouse=True)
+def _render_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures take their time; the same record gives the same bytes."""
+    for module in (verification, sys.modules[__name__]):
+        monkeypatch.setattr(module, "rendered", rendered_once)
+
+
+RENDERED: dict[str, dict[str, bytes]] = {}
+
+
+def rendered_once(record: Record) -> dict[str, bytes]:
+    text = record.to_json()
+    if text not in RENDERED:
+        RENDERED[text] = api.rendered(record)
+    return RENDERED[text]
+
+
+@pytest.fixture
+def record_alone(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a release had no reports beside its record, for tests of many records."""
+    for module in (verification, sys.modules[__name__]):
+        monkeypatch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
+    for name in ("report.html", "report.md", "junit.xml", "predicate.json"):
+        (release / name).unlink()
+    seal(release)
+
+
+@pytest.fixture
+def release(made: Path, tmp_path: Path) -> Path:
+    """A copy that a test may tamper with."""
+    shutil.copytree(made, tmp_path / "v1")
+    return tmp_path / "v1"
+
+
+def data_of(made: Path, *names: str) -> Data:
+    return Data(**{name: (str(made.parent / f"{name}.parquet"),) for name in names})
+
+
+def answer(release: Path, data: Data = Data(), **more: Any) -> Answer:  # noqa: B008, it is frozen
+    return repetition.verify(str(release), data, **more)
+
+
+def verify(release: Path, data: Data = Data()) -> tuple[Check, ...]:  # noqa: B008, it is frozen
+    return answer(release, data).checks
+
+
+def states(checks: tuple[Check, ...]) -> dict[str, str]:
+    return {check.name: check.state for check in checks}
+
+
+def seal(release: Path) -> None:
+    """What a careful forger does last: the manifest agrees again."""
+    files = {path.name: path.read_bytes() for path in release.iterdir() if path.name != "manifest.json"}
+    (release / "manifest.json").write_bytes(manifest_of(files))
+
+
+def forge(release: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the record, render every report from it again, and seal."""
+    content = json.loads((release / "verdict.json").read_bytes())
+    change(content)
+    for name, text in rendered(Record.model_validate(content)).items():
+        (release / name).write_bytes(text)
+    seal(release)
+
+
+# --- what holds ---------------------------------------------------------------------------------------------
+
+
+def test_a_release_holds_with_and_without_its_data(made: Path) -> None:
+    own = ["manifest", "kind", "policy", "calibrator", "verdict", "reports"]
+    assert states(verify(made)) == dict.fromkeys(own, "holds")
+    checks = verify(made, data_of(made, "fit", "holdout"))
+    assert states(checks) == dict.fromkeys([*own, "fit", "holdout", "data"], "holds")
+    assert state_of(checks) == "holds"
+
+
+def test_groups_ids_and_a_ledger_are_repeated_too(tmp_path: Path) -> None:
+    made = make(tmp_path, GROUPED, ledger=str(tmp_path / "ledger.jsonl"))
+    data = dataclasses.replace(data_of(made, "fit", "holdout"), ledger=str(tmp_path / "ledger.jsonl"))
+    assert states(verify(made, data))["data"] == "holds"
+    record = parse_record((made / "verdict.json").read_bytes(), "verdict.json")
+    assert record.duplicates is not None
+    assert record.duplicates.holdout == Repeats(rows=record.holdout.n + 1, repeated=1)
+
+
+TAMPERED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a count": lambda r: r["segments"]["targets"][1]["false_positives"].__setitem__(0, 0),
+    "counts moved": lambda r: r["segments"]["targets"][0].update(
+        false_positives=r["segments"]["targets"][0]["false_positives"][::-1]
+    ),
+    "worth": lambda r: r["segments"]["targets"][0]["effective_n"].__setitem__(0, 1.0),
+    "a size": lambda r: r["segments"]["benign"].__setitem__(0, 1),
+    "a name": lambda r: r["segments"]["names"].__setitem__(0, "fr"),
+    "all of them": lambda r: r.update(segments=None),
+    "a finding": lambda r: r["findings"].pop(),
+    "a day": lambda r: r["holdout"].update(oldest="2025-12-31"),
+    "no day": lambda r: r["holdout"].update(oldest="yesterday"),
+    "the overlap": lambda r: r["overlap"].update(rows_in_shared_groups=0),
+    "the largest tie": lambda r: r["fit"].update(largest_tie=5),
+}
+
+
+def test_segments_and_days_are_judged_again_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(tmp_path, EVERYTHING)
+    assert state_of(verify(made, data_of(made, "fit", "holdout"))) == "holds"
+    findings = {f.check: f.outcome for f in parse_record((made / "verdict.json").read_bytes(), "").findings}
+    assert findings["segment/language=fr"] == findings["overlap"] == "fail"
+    assert {"freshness", "fpr@0.01/language=tr", "granularity@0.001", "floor"} <= findings.keys()
+    for module in (verification, sys.modules[__name__]):
+        monkeypatch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
+    original = (made / "verdict.json").read_bytes()
+    for case, tamper in TAMPERED.items():
+        (made / "verdict.json").write_bytes(original)
+        forge(made, tamper)
+        assert states(verify(made))["verdict"] != "holds", case
+
+
+def test_a_sample_that_was_split_is_split_again(tmp_path: Path) -> None:
+    made = make(tmp_path, divide=True)
+    benign = Data(benign=(str(tmp_path / "fit.parquet"),))
+    assert {*states(verify(made, benign)).values()} == {"holds"}
+    with pytest.raises(GateError, match="give it with --benign"):
+        verify(made, data_of(made, "fit"))
+    forge(made, lambda record: record["split"].update(seed=8))
+    assert state_of(verify(made)) == "holds"
+    assert states(verify(made, benign))["fit"] == "does not hold"
+
+
+def test_only_a_release_that_was_split_takes_one_sample(made: Path) -> None:
+    with pytest.raises(GateError, match=r"^--benign: must be"):
+        verify(made, Data(benign=(str(made.parent / "fit.parquet"),)))
+
+
+def test_the_other_sample_is_not_the_one_that_was_counted(made: Path) -> None:
+    exchanged = Data(fit=(str(made.parent / "holdout.parquet"),), holdout=(str(made.parent / "fit.parquet"),))
+    found = states(verify(made, exchanged))
+    assert (found["fit"], found["holdout"], found["data"]) == ("does not hold",) * 3
+
+
+# --- tampering without care ---------------------------------------------------------------------------------
+
+FILES = [
+    "calibrator.joblib",
+    "calibrator.json",
+    "junit.xml",
+    "manifest.json",
+    "report.html",
+    "report.md",
+    "verdict.json",
+]
+
+
+def damages(content: bytes) -> Iterator[bytes]:
+    """One byte of each class changed, wherever it first stands, and the ends of the file cut and added to."""
+    classes = {
+        "digit": b"0123456789",
+        "letter": bytes(range(ord("a"), ord("z") + 1)),
+        "space": b" \n",
+        "mark": b'{}[]",:<>/.',
+        "control": bytes(range(9)),
+        "high": bytes(range(128, 256)),
+    }
+    for members in classes.values():
+        places = [place for place, byte in enumerate(content) if byte in members]
+        for place in {*places[:1], *places[len(places) // 2 :][:1], *places[-1:]}:
+            yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+    yield content[:-1]
+    yield content + b"\n"
+    yield b""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_byte_of_any_class_in_any_file_is_found(release: Path, name: str) -> None:
+    content = (release / name).read_bytes()
+    tried = 0
+    for damaged in damages(content):
+        (release / name).write_bytes(damaged)
+        found = verification.checked("manifest", lambda: verification._check_manifest(*verification.load(release)))
+        assert found.state == "does not hold", damaged[:100]
+        tried += 1
+    assert tried >= 10
+    assert state_of(verify(release)) == "does not hold"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_found_even_where_the_manifest_no_longer_lists_it(release: Path, name: str) -> None:
+    (release / name).unlink()
+    assert state_of(verify(release)) == "does not hold"
+    if name not in ("manifest.json", "verdict.json"):
+        seal(release)
+        found = states(verify(release))
+        assert found["manifest"] == "holds"
+        assert "does not hold" in found.values()
+
+
+@pytest.mark.parametrize("name", ["extra.txt", ".hidden", "report.html.bak", "x" * 200, "a\n::error::b", "\u202exml"])
+def test_an_added_file_is_found_even_where_the_manifest_lists_it(release: Path, name: str) -> None:
+    (release / name).write_bytes(b"x")
+    assert states(verify(release))["manifest"] == "does not hold"
+    seal(release)
+    assert states(verify(release))["kind"] == "does not hold"
+
+
+def replace_by_link(path: Path) -> None:
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def replace_by_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace_by_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("replace", [replace_by_link, replace_by_pipe, replace_by_directory])
+def test_only_plain_files_count(release: Path, name: str, replace: Callable[[Path], None]) -> None:
+    """A link may point to what changes later, and a pipe would be waited for."""
+    replace(release / name)
+    assert state_of(verify(release)) == "does not hold"
+
+
+def test_a_directory_within_is_found(release: Path) -> None:
+    (release / "more").mkdir()
+    assert states(verify(release))["manifest"] == "does not hold"
+
+
+MANIFESTS = {
+    "up": lambda listed: {**listed, "../policy.yaml": "0" * 64},
+    "absolute": lambda listed: {**listed, "/etc/hostname": "0" * 64},
+    "itself": lambda listed: {**listed, "manifest.json": "0" * 64},
+    "nothing": lambda listed: {},
+    "empty name": lambda listed: {**listed, "": "0" * 64},
+    "another digest": lambda listed: {**listed, "report.md": "0" * 64},
+    "no text": lambda listed: {**listed, "report.md": None},
+    "a list": lambda listed: [*listed],
+}
+
+
+@pytest.mark.parametrize("case", MANIFESTS)
+def test_a_manifest_names_the_files_beside_it_and_nothing_else(release: Path, case: str) -> None:
+    content = json.loads((release / "manifest.json").read_bytes())
+    content["sha256"] = MANIFESTS[case](content["sha256"])
+    (release / "manifest.json").write_text(json.dumps(content, indent=2) + "\n")
+    assert states(verify(release))["manifest"] == "does not hold"
+
+
+def test_a_manifest_is_written_as_gate_writes_it(release: Path) -> None:
+    """A name given twice would hide one of its digests from most readers."""
+    path = release / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"report.md"', b'"report.md": "00", "report.md"'))
+    assert states(verify(release))["manifest"] == "does not hold"
+
+
+# --- tampering with care: every digest agrees again ---------------------------------------------------------
+
+
+def test_counts_that_agree_with_each_other_are_still_held_against_the_data(made: Path, tmp_path: Path) -> None:
+    """Whoever invents a whole sample gets a verdict that follows; only the data show that it is not theirs."""
+    other = tmp_path / "other"
+    other.mkdir()
+    forged = make(other)
+    policy = policies.parse(POLICY, "policy.yaml")
+    held_out = read([str(made.parent / "holdout.parquet")], policy.policy.data, (0.0, 1.0))
+    fit = read([str(made.parent / "fit.parquet")], policy.policy.data, (0.0, 1.0))
+    lower = type(held_out)(held_out.values * 0.9, held_out.sources)
+    shutil.rmtree(forged)
+    gate_release(policy, "v1", NOON, fit, lower).write(forged)
+    forge(forged, lambda record: record["holdout"].update(sha256=held_out.sha256))
+    assert state_of(verify(forged)) == "holds"
+    found = states(verify(forged, data_of(made, "fit", "holdout")))
+    assert (found["holdout"], found["data"]) == ("holds", "does not hold")
+
+
+def test_what_groups_are_worth_is_held_against_the_data(tmp_path: Path) -> None:
+    made = make(tmp_path, GROUPED, ledger=str(tmp_path / "ledger.jsonl"))
+    record = parse_record((made / "verdict.json").read_bytes(), "verdict.json")
+    assert record.findings[1].effective_n is not None
+    worth = record.findings[1].effective_n
+    assert worth < record.holdout.n
+    forge(made, lambda content: content["findings"][1].update(effective_n=worth * 1.01))
+    assert states(verify(made))["verdict"] == "does not hold"
+
+
+class Harmful:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
+
+
+def test_another_pickle_is_found_without_being_loaded(release: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "loaded"
+    harmful = pickle.dumps(Harmful(trace))
+    (release / "calibrator.joblib").write_bytes(harmful)
+    digest = hashlib.sha256(harmful).hexdigest()
+    forge(release, lambda record: record["calibrator"].update(sha256=digest, bytes=len(harmful)))
+    checks = {check.name: check for check in verify(release)}
+    assert checks["calibrator"].state == "does not hold"
+    assert checks["calibrator"].message.endswith("do not load it")
+    assert not trace.exists()
+    pickle.loads(harmful)
+    assert trace.exists()  # so that its absence above says something
+
+
+def test_a_knot_moved_in_calibrator_json_is_found(release: Path) -> None:
+    path = release / "calibrator.json"
+    content = json.loads(path.read_bytes())
+    content["calibrated"][50] = content["calibrated"][51]
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    seal(release)
+    assert states(verify(release))["calibrator"] == "does not hold"
+
+
+def test_a_looser_policy_is_not_the_one_that_was_recorded(release: Path) -> None:
+    def loosen(record: dict[str, Any]) -> None:
+        text = record["policy"]["content"].replace("max_relative_error: 0.5", "max_relative_error: 0.9")
+        record["policy"].update(content=text, sha256=hashlib.sha256(text.encode()).hexdigest())
+
+    forge(release, loosen)
+    assert states(verify(release))["verdict"] == "does not hold"
+
+
+@pytest.mark.parametrize("content", ["version: 2\n", "", "[" * 100, "version: 1\nname: *a\n"])
+def test_a_recorded_policy_that_cannot_be_read_does_not_hold(release: Path, content: str) -> None:
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    forge(release, lambda record: record["policy"].update(content=content, sha256=digest))
+    assert states(verify(release))["policy"] == "does not hold"
+
+
+IMPOSSIBLE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "more false positives than rows": lambda r: r["findings"][0].update(false_positives=10**6),
+    "no rows": lambda r: r["holdout"].update(n=0),
+    "more rows than there are": lambda r: r["holdout"].update(n=10**12),
+    "a fit sample of one": lambda r: r["fit"].update(n=1),
+    "no day": lambda r: r.update(created="2026-02-30T00:00:00Z"),
+    "a target twice": lambda r: r["findings"].append(r["findings"][0]),
+    "a target less": lambda r: r["findings"].pop(0),
+    "no target": lambda r: r.update(findings=[], outcome="pass"),
+    "falling counts": lambda r: r["exchangeability"]["counts"].reverse(),
+    "counts of nothing": lambda r: r["exchangeability"].update(counts=[[0, 0]]),
+    "no curve point": lambda r: r["curve"].update(points=[]),
+    "tied beyond the sample": lambda r: r["findings"][0].update(tied=[0, 10**9]),
+    "drift beyond the sample": lambda r: r["findings"][0].update(drift_counts=[10**9, 5]),
+    "a rate of nothing": lambda r: r["fit"].update(lowest_label=0.0),
+    "use zero": lambda r: r.update(reuse={"ledger": "l", "use": 0, "earlier": [], "confidence": 0.95}),
+}
+
+
+@pytest.mark.usefixtures("record_alone")
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_numbers_that_no_sample_has_do_not_hold(made: Path, release: Path, case: str) -> None:
+    forge(release, IMPOSSIBLE[case])
+    assert states(verify(release, data_of(made, "fit", "holdout")))["verdict"] == "does not hold"
+
+
+# --- what cannot be checked is no pass ----------------------------------------------------------------------
+
+
+def test_a_check_whose_counts_are_not_recorded_cannot_be_judged_again(release: Path) -> None:
+    def add(record: dict[str, Any]) -> None:
+        record["findings"].append({**record["findings"][-1], "check": "horoscope"})
+
+    forge(release, add)
+    checks = {check.name: check for check in verify(release)}
+    assert checks["verdict"].state == "cannot be checked"
+    assert "horoscope" in checks["verdict"].message
+    assert state_of(verify(release)) == "cannot be checked"
+
+
+@pytest.mark.parametrize("lacking", [lambda r: r.pop("exchangeability"), lambda r: r["findings"][0].pop("tied")])
+def test_a_record_without_its_counts_cannot_be_judged_again(release: Path, lacking: Callable[[Any], Any]) -> None:
+    forge(release, lacking)
+    assert states(verify(release))["verdict"] == "cannot be checked"
+
+
+def test_reports_of_another_version_are_not_called_forged(release: Path) -> None:
+    """Nor are they called sound: they may say anything."""
+
+    def older(record: dict[str, Any]) -> None:
+        record["tool"]["version"] = "0.0.9"
+        for finding in record["findings"]:
+            finding["message"] = "in other words"
+
+    forge(release, older)
+    (release / "report.md").write_text("written in another way")
+    seal(release)
+    checks = {check.name: check for check in verify(release)}
+    assert checks["verdict"].state == checks["reports"].state == "cannot be checked"
+    assert "gate 0.0.9" in checks["reports"].message
+    forge(release, lambda record: record.update(outcome="fail"))
+    assert states(verify(release))["verdict"] == "does not hold"
+
+
+def test_another_matplotlib_may_draw_otherwise(release: Path) -> None:
+    forge(release, lambda record: record["tool"]["libraries"].update(matplotlib="3.0.0"))
+    assert states(verify(release))["reports"] == "holds"
+    page = release / "report.html"
+    page.write_bytes(page.read_bytes().replace(b"<svg", b"<svg x='1'", 1))
+    seal(release)
+    checks = {check.name: check for check in verify(release)}
+    assert checks["reports"].state == "cannot be checked"
+    assert "matplotlib 3.0.0" in checks["reports"].message
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_release_is_refused(release: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place, said in [(release / "verdict.json", "got Not a directory"), (tmp_path / "empty", "got one without")]:
+        with pytest.raises(GateError, match=said):
+            verify(place)
+    with pytest.raises(GateError, match=r"nowhere\.npy: must exist"):
+        verify(release, Data(fit=("nowhere.npy",)))
+
+
+def test_a_newer_record_is_no_forgery(release: Path) -> None:
+    content = json.loads((release / "verdict.json").read_bytes())
+    (release / "verdict.json").write_text(json.dumps({**content, "schema_version": 2}))
+    seal(release)
+    with pytest.raises(GateError, match="upgrade gate"):
+        verify(release)
+
+
+# --- detection, baselines and checks ------------------------------------------------------------------------
+
+FOLLOWED = (
+    POLICY
+    + """\
+data: {id: row}
+checks: {detection: {targets: [{fpr: 0.01, min_tpr: 0.8}], max_drop: 0.1}}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two releases and a check: the second held against the first, row by row and by its counts alone."""
+    place = tmp_path_factory.mktemp("followed")
+    write_scores(place)
+    document = policies.parse(FOLLOWED, "policy.yaml")
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    rng = np.random.default_rng(5)
+    old = rng.beta(8, 2, 2_000)
+    for name, values in (("old", old), ("new", np.clip(old + rng.normal(0, 0.02, 2_000), 0, 1))):
+        rows = pa.table({"score": values, "row": [f"bad-{i}" for i in range(2_000)]})
+        pa.parquet.write_table(rows, place / f"{name}.parquet")
+    fit, holdout = (read([str(place / f"{name}.parquet")], columns, domain) for name in ("fit", "holdout"))
+    holdout = dataclasses.replace(holdout, ids=pa.array([f"row-{i}" for i in range(len(holdout))], pa.large_string()))
+    bad = {name: read([str(place / f"{name}.parquet")], columns, domain, "malicious") for name in ("old", "new")}
+    gate_release(document, "v1", NOON, fit, holdout, malicious=bad["old"], first_release=True).write(place / "v1")
+    baseline = as_baseline(read_release(place / "v1"))
+    shaken = dataclasses.replace(holdout, values=np.clip(holdout.values + rng.normal(0, 1e-3, len(holdout)), 0, 1))
+    for name, reference in (("counts", baseline), ("rows", baseline.with_scores(holdout, bad["old"]))):
+        judged = gate_release(document, name, NOON, fit, shaken, malicious=bad["new"], baseline=reference)
+        assert judged.record.baseline is not None
+        assert {change.paired for change in judged.record.baseline.anchors} == {name == "rows"}
+        judged.write(place / name)
+    check_release(read_release(place / "v1"), document, NOON, shaken, malicious=bad["new"]).write(place / "check")
+    return place
+
+
+@pytest.mark.parametrize("name", ["v1", "counts", "rows", "check"])
+def test_releases_held_against_others_hold(followed: Path, name: str) -> None:
+    checks = verify(followed / name)
+    assert {check.state for check in checks} == {"holds"}, checks
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("v1", lambda record: record["malicious"]["anchors"][1].update(true_positives=1_999)),
+        ("v1", lambda record: record["malicious"].update(n=1_999)),
+        ("v1", lambda record: record["malicious"].update(anchors=record["malicious"]["anchors"][1:])),
+        ("v1", lambda record: record["malicious"]["anchors"][1].update(threshold=0.1)),
+        ("v1", lambda record: record["curve"]["roc"]["points"][0].update(true_positives=2_001)),
+        ("v1", lambda record: finding(record, "tpr@0.01").update(true_positives=2_000)),
+        ("v1", lambda record: record.update(malicious=None)),
+        ("counts", lambda record: record["baseline"].update(outcome="fail")),
+        ("counts", lambda record: record["baseline"]["anchors"][0].update(false_positives=1)),
+        ("counts", lambda record: record["baseline"]["anchors"][0].update(new_threshold=0.5)),
+        ("counts", lambda record: record["baseline"]["anchors"][0].update(old_false_positives=1)),
+        ("counts", lambda record: record["baseline"]["anchors"][0].update(fpr=0.2)),
+        ("counts", lambda record: record["baseline"]["detection"][1].update(old_true_positives=1)),
+        ("counts", lambda record: finding(record, "tpr-drop@0.01").update(outcome="fail")),
+        ("counts", lambda record: record.update(baseline=None)),
+        ("rows", lambda record: record["baseline"]["anchors"][0].update(newly_flagged=0)),
+        ("rows", lambda record: record["baseline"]["anchors"][0].update(stale_false_positives=1)),
+        ("rows", lambda record: record["baseline"]["anchors"][0].update(p_value=0.5)),
+        ("rows", lambda record: record["baseline"]["detection"][1].update(no_longer_detected=1_500)),
+        ("check", lambda record: finding(record, "fpr@0.01").update(false_positives=1)),
+        ("check", lambda record: record["calibrator"]["contract"][0].update(fpr=0.2)),
+        ("check", lambda record: record.update(kind="run")),
+    ],
+)
+def test_no_count_of_a_comparison_can_be_changed(
+    followed: Path, tmp_path: Path, name: str, change: Callable[[Any], None]
+) -> None:
+    shutil.copytree(followed / name, tmp_path / name)
+    forge(tmp_path / name, change)
+    assert state_of(verify(tmp_path / name)) != "holds"
+
+
+def test_a_check_is_counted_again_on_its_rows_and_takes_no_others(followed: Path) -> None:
+    with pytest.raises(GateError, match=r"^--fit, --benign: must be left out for a check"):
+        verify(followed / "check", Data(fit=(str(followed / "fit.parquet"),)))
+    found = states(verify(followed / "check", Data(holdout=(str(followed / "holdout.parquet"),))))
+    assert found["holdout"] == "does not hold", "these are not the rows that it was made on"
+
+
+def finding(record: dict[str, Any], check: str) -> dict[str, Any]:
+    return next(found for found in record["findings"] if found["check"] == check)
