@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_process() -> Iterator[None]:
     """Refuse every process; a file is read in this one, without the child that `tests/system/test_bytes.py` tests."""
 
