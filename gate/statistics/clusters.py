@@ -91,7 +91,8 @@ def _upper_bound(sizes: Floats, counts: Floats, tail: float) -> float:
     longest = int(sizes.max()) + 1
     pairs, of_pair = np.unique(sizes.astype(np.int64) * longest + counts.astype(np.int64), return_counts=True)
     distinct, of_size = np.unique(sizes, return_counts=True)
-    known = _Counts(distinct, of_size * 1.0, pairs // longest * 1.0, pairs % longest * 1.0, of_pair * 1.0)
+    columns = (distinct, of_size, pairs // longest, pairs % longest, of_pair)
+    known = _Counts(*(column.astype(np.float64) for column in columns))
     bound = float(betainccinv(k + 1, n - k, tail))
     for _ in range(12):  # the correlation hardly moves with the rate: a few steps settle both
         correlation = _largest_correlation(known, bound)
