@@ -47,7 +47,7 @@ from gate.policy import Document, Policy
 from gate.release import Record, StoredRelease, as_baseline, compose, libraries, read_calibrator, stamp, write
 from gate.report.formats import rendered
 from gate.samples import refuse_both_kinds
-from gate.scores import Kind, Scores, Split, from_object, read
+from gate.scores import Scores, Split, from_object, reading_sample
 from gate.verdict import Outcome, Verdict, judge
 from gate.verification import read_judged
 
@@ -109,11 +109,8 @@ Reader = Callable[[str, tuple[str, ...], Policy], Scores]
 
 def read_sample(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
     """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
-    kind: Kind = "malicious" if name.endswith("malicious") else "benign"
-    columns = policy.data
-    if name not in ("fit", "holdout", "benign"):
-        columns = columns.model_copy(update={"segment": None, "timestamp": None})
-    return read(paths, columns, policy.calibration.domain, kind)
+    with reading_sample(name, paths, policy) as scores:
+        return scores()
 
 
 def read_baseline(

@@ -103,9 +103,9 @@ def in_order(scores: Ordered | Floats) -> Ordered:
     return scores if isinstance(scores, Ordered) else Ordered(np.asarray(scores, dtype=np.float64).ravel())
 
 
-def sort(values: Floats) -> Floats:
+def sort(values: Floats, in_place: bool = False) -> Floats:
     """In rising order, -0.0 as 0.0: they are one score. As integers, which sort twice as fast, with the same result."""
-    ordered = np.asarray(values, dtype=np.float64) + 0.0
+    ordered = np.add(values, 0.0, out=values if in_place else None, dtype=np.float64)
     bits = ordered.view(np.int64)
     has_negative = bool(len(bits)) and bits.min() < 0
     if has_negative:

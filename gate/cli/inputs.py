@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,28 @@ def now() -> datetime:
         raise GateError(
             f"SOURCE_DATE_EPOCH: must be whole seconds since 1970, got {epoch[:40]!r}; unset it to use the clock"
         ) from None
+
+
+@contextmanager
+def reading(samples: dict[str, tuple[str, ...]], policy: Policy) -> Iterator[Callable[[str], Scores]]:
+    """Several samples, read and sorted side by side while this process imports the stages; each said when asked for."""
+    from gate.scores import reading_sample
+
+    with ExitStack() as children:
+        answers = {
+            name: children.enter_context(reading_sample(name, paths, policy))
+            for name, paths in samples.items()
+            if paths
+        }
+
+        def ask(name: str) -> Scores:
+            with working(f"reading {', '.join(samples[name])}"):
+                scores = answers[name]()
+            if name != "benign":
+                log(f"{name}: {scores.summary}")
+            return scores
+
+        yield ask
 
 
 def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:

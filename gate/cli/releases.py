@@ -6,7 +6,16 @@ from pathlib import Path
 
 import click
 
-from gate.cli.inputs import as_directory, now, read_scores, release_name, require_both, require_ledger, require_samples
+from gate.cli.inputs import (
+    as_directory,
+    now,
+    read_scores,
+    reading,
+    release_name,
+    require_both,
+    require_ledger,
+    require_samples,
+)
 from gate.cli.options import bounded, columns_of_files, files, given, judging
 from gate.cli.outputs import conclude
 from gate.cli.streams import log, working
@@ -77,27 +86,24 @@ def run(
     document = policies.load(policy) if policy else policies.load_default()
     document = document.with_columns(columns)
     document.require_columns()
-    require_ledger(document, ledger)
     replaces = refuse_existing(directory, force)
-    from gate.api import gate_release, judging_day, read_baseline
-    from gate.scores import read
-    from gate.scores import split as divide
+    samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
+    with reading(samples, document.policy) as sample:
+        require_ledger(document, ledger)
+        from gate.api import gate_release, judging_day, read_baseline
+        from gate.scores import split as divide
 
-    reference = None
-    if baseline is not None:
-        reference = read_baseline(baseline, document, baseline_holdout_paths, baseline_malicious_paths, read_scores)
-    divided = None
-    if split is None:
-        fit, holdout = (
-            read_scores("fit", fit_paths, document.policy),
-            read_scores("holdout", holdout_paths, document.policy),
-        )
-    else:
-        with working(f"reading {', '.join(benign_paths)}"):
-            benign = read(benign_paths, document.policy.data, document.policy.calibration.domain)
-        fit, holdout, divided = divide(benign, split, seed)
-        log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
-    malicious = read_scores("malicious", malicious_paths, document.policy) if malicious_paths else None
+        reference = None
+        if baseline is not None:
+            reference = read_baseline(baseline, document, baseline_holdout_paths, baseline_malicious_paths, read_scores)
+        divided = None
+        if split is None:
+            fit, holdout = sample("fit"), sample("holdout")
+        else:
+            benign = sample("benign")
+            fit, holdout, divided = divide(benign, split, seed)
+            log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
+        malicious = sample("malicious") if malicious_paths else None
     with working("fitting, counting and judging"):
         judged = gate_release(
             document,
@@ -154,13 +160,14 @@ def check(
     document = policies.load(policy) if policy else recorded_policy(stored)
     document = document.with_columns(columns)
     document.require_columns()
-    require_ledger(document, ledger)
     target = Path(out) if out else Path("checks", f"{as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
     replaces = refuse_existing(target, force)
-    from gate.api import check_release, judging_day
+    with reading({"holdout": holdout_paths, "malicious": malicious_paths}, document.policy) as sample:
+        require_ledger(document, ledger)
+        from gate.api import check_release, judging_day
 
-    holdout = read_scores("holdout", holdout_paths, document.policy)
-    malicious = read_scores("malicious", malicious_paths, document.policy) if malicious_paths else None
+        holdout = sample("holdout")
+        malicious = sample("malicious") if malicious_paths else None
     with working("counting and judging"):
         day = judging_day(created)
         judged = check_release(stored, document, created, holdout, judged_on=day, ledger=ledger, malicious=malicious)

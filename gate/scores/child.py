@@ -19,7 +19,7 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -51,6 +51,15 @@ class _Child:
                 self.size, rest = self.size + written, rest[written:]
         return offset, self.size - offset
 
+    def allocate(self, length: int) -> Floats:
+        """An array in the shared memory."""
+        offset = self.size = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.size += 8 * length
+        os.ftruncate(self.memory, self.size)
+        array = np.frombuffer(mmap.mmap(self.memory, 8 * length, offset=offset))
+        self.places[_address(array)] = offset, 8 * length
+        return array
+
     def place(self, buffer: pickle.PickleBuffer) -> tuple[int, int]:
         raw = buffer.raw()
         if len(raw) == 0:
@@ -64,32 +73,56 @@ _here: _Child | None = None  # set in a child
 
 def isolate(function: Callable[[], Result], most: int) -> Result:
     """What the function returns or raises in a child that may use so many bytes; its death names the file it read."""
+    with isolated(function, most) as answer:
+        return answer()
+
+
+@contextlib.contextmanager
+def isolated(function: Callable[[], Result], most: int) -> Iterator[Callable[[], Result]]:
+    """The same while this process does something else, until it asks for the answer; no child outlives the context."""
     if _here is not None or not hasattr(os, "memfd_create"):
-        return function()
+        yield function
+        return
     memory, copies = os.memfd_create("gate"), f"gate-{secrets.token_hex(8)}-"
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # none may run our handlers in the child
     try:
         pid, pipe = _start(lambda: _settle(mask, most), function, memory, copies)
-        answer: Any = None
-        name = ""
-        try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            with pipe, contextlib.suppress(EOFError, pickle.UnpicklingError):
-                while isinstance(answer := pickle.load(pipe), str):
-                    name, answer = answer, None
-        finally:
-            status = _end(pid)
-            if answer is None:
-                _remove(copies)
-        if isinstance(answer, BaseException):
-            raise answer
-        if answer is None:
-            raise GateError(_explain(name, status))
-        received: Result = _receive(answer[0], answer[1], memory)
-        return received
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    except BaseException:
         os.close(memory)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise
+    ended: list[int] = []
+
+    def end() -> int:
+        if not ended:
+            ended.append(_end(pid))
+        return ended[0]
+
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        yield lambda: _collect(pipe, end, memory, copies)
+    finally:
+        end()
+        pipe.close()
+        _remove(copies)
+        os.close(memory)
+
+
+def _collect(pipe: IO[bytes], end: Callable[[], int], memory: int, copies: str) -> Any:
+    """Wait for a child's answer."""
+    answer: Any = None
+    name = ""
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):
+        while isinstance(answer := pickle.load(pipe), str):
+            name, answer = answer, None
+    status = end()
+    if answer is None:
+        _remove(copies)
+    if isinstance(answer, BaseException):
+        raise answer
+    if answer is None:
+        raise GateError(_explain(name, status))
+    return _receive(answer[0], answer[1], memory)
 
 
 def tell(name: str) -> None:
@@ -105,14 +138,15 @@ def name_copies() -> str:
 
 
 def join(pieces: list[Floats]) -> Floats:
-    """Pieces as one array; in a child it is written at once to where the parent will find it."""
-    if _here is None:
-        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0), *pieces])
-    offset, length = _here.put([np.ascontiguousarray(piece).data.cast("B") for piece in pieces if len(piece)])
-    if length == 0:
-        return np.empty(0)
-    joined = np.frombuffer(mmap.mmap(_here.memory, length, prot=mmap.PROT_READ, offset=offset))
-    _here.places[_address(joined)] = offset, length
+    """Pieces as one array; in a child it is a new one that lies where the parent will find it."""
+    length = sum(map(len, pieces))
+    if _here is None and len(pieces) == 1:
+        return pieces[0]
+    joined = np.empty(length) if _here is None or length == 0 else _here.allocate(length)
+    place = 0
+    for piece in pieces:
+        joined[place : place + len(piece)] = piece
+        place += len(piece)
     return joined
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 
 from gate.contract import Floats
 from gate.errors import GateError, plural
-from gate.ordered import Ordered, sort_counted
-from gate.policy import Columns
+from gate.ordered import Ordered, sort, sort_counted
+from gate.policy import Columns, Policy
 from gate.scores.budget import Budget
-from gate.scores.child import isolate, join
+from gate.scores.child import isolated, join
 from gate.scores.columns import (
     digest_names,
     join_names,
@@ -154,14 +155,59 @@ def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], ki
 
     The malicious ones are those of the other rows: of all of them where the policy names no label column.
     """
-    named = tuple(paths)
-    budget = Budget()
-    if all(path.lower().endswith(_PLAIN) and not os.path.isdir(path) for path in named):
-        return _read(named, columns, domain, kind, budget)
-    return isolate(lambda: _read(named, columns, domain, kind, budget), budget.memory)
+    with reading(paths, columns, domain, kind) as scores:
+        return scores()
 
 
-_PLAIN = (".npy", ".npz")  # what NumPy reads and checks in Python; nothing in it can crash
+@contextlib.contextmanager
+def reading(
+    paths: Iterable[str],
+    columns: Columns,
+    domain: tuple[float, float],
+    kind: Kind = "benign",
+    keep_order: bool = True,
+) -> Iterator[Callable[[], Scores]]:
+    """The same in a child, which sorts and counts too, while this process does something else.
+
+    The order of rows is that of the files where it is to be kept, or where rows have more than a score.
+    """
+    named, budget = tuple(paths), Budget()
+
+    def work() -> Scores:
+        scores = _read(named, columns, domain, kind, budget)
+        if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:
+            scores.values.setflags(write=True)  # nobody else has seen them
+            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=True))
+        scores.ordered.survey  # noqa: B018, which is kept, and goes with the sample
+        return scores
+
+    if all(_is_small_and_plain(path) for path in named):
+        yield lambda: _read(named, columns, domain, kind, budget)
+        return
+    with isolated(work, budget.memory) as answer:
+        yield answer
+
+
+def reading_sample(
+    name: str, paths: tuple[str, ...], policy: Policy
+) -> contextlib.AbstractContextManager[Callable[[], Scores]]:
+    """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
+    kind: Kind = "malicious" if name.endswith("malicious") else "benign"
+    columns = policy.data
+    if name not in ("fit", "holdout", "benign"):
+        columns = columns.model_copy(update={"segment": None, "timestamp": None})
+    return reading(paths, columns, policy.calibration.domain, kind, keep_order=name == "benign")
+
+
+def _is_small_and_plain(path: str) -> bool:
+    """Of a kind that NumPy reads and checks in Python, so that nothing in it can crash, and read in no time."""
+    try:
+        return path.lower().endswith((".npy", ".npz")) and os.stat(path).st_size < SMALL and not os.path.isdir(path)
+    except OSError:
+        return True  # which reading says better
+
+
+SMALL = 1 << 20  # bytes
 
 
 def _read(paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: Budget) -> Scores:
