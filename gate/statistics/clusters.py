@@ -4,7 +4,8 @@ A group's rows are flagged together more often than others are. How much more is
 flagged rows; what the others, among them perhaps the largest, would do is not seen, but their sizes are known. So the
 upper bound holds the count against its law given all sizes, with beta-binomial groups as unlike one another as the
 counts allow; the lower bound takes the variance between groups, which is large whenever a large group has been flagged.
-Both are approximate: `tests/README.md` has what simulations show.
+Both are approximate: `tests/README.md` has what simulations show. Sums are NumPy's own, not matrix products: threads
+of a BLAS library wait for one another on arrays as small as these.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import eigh_tridiagonal
 from scipy.special import betainccinv, betaln, ndtr, ndtri, stdtrit
 
 from gate.contract import Floats
@@ -110,7 +112,7 @@ def _largest_correlation(known: _Counts, rate: float) -> float:
         strength = (1 - correlations) / correlations
         a, b = rate * strength, (1 - rate) * strength
         terms = betaln(known.pair_counts[:, None] + a, (known.pair_sizes - known.pair_counts)[:, None] + b)
-        return np.asarray(known.of_pair @ (terms - betaln(a, b)))
+        return np.asarray(np.sum((terms - betaln(a, b)).T * known.of_pair, axis=1))
 
     logs = _CORRELATIONS
     values = likelihood(logs)
@@ -183,7 +185,7 @@ def _lower_tail(known: _Counts, k: float, rate: float, correlation: float) -> fl
         powers = np.exp(np.outer(sizes, np.log1p(rates * tilt))) * weights
         flagged = rates * math.exp(theta) / (1 + rates * tilt)
         total = powers.sum(axis=1)
-        once, twice = sizes * (powers @ flagged), powers @ flagged**2
+        once, twice = sizes * np.sum(powers * flagged, axis=1), np.sum(powers * flagged**2, axis=1)
         mean = once / total
         first = float(groups @ mean)
         second = float(groups @ ((once + (sizes**2 - sizes) * twice) / total - mean**2))
@@ -208,7 +210,7 @@ def _beta_nodes(a: float, b: float) -> tuple[Floats, Floats]:
     squares = 4 * i * (i + a - 1) * (i + b - 1) * (i + total) / ((2 * i + total) ** 2 * ((2 * i + total) ** 2 - 1))
     squares[0] = 4 * a * b / ((a + b) ** 2 * (a + b + 1))
     beside = np.sqrt(np.maximum(squares, 0.0))
-    roots, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    roots, vectors = eigh_tridiagonal(diagonal, beside)
     return np.clip((1 + roots) / 2, 0.0, 1.0), vectors[0] ** 2
 
 
