@@ -57,13 +57,18 @@ def tail_scan(fit: Ordered | Floats, holdout: Ordered | Floats) -> TailScan:
     """The smallest p-value over log-spaced pooled ranks, four to the decade from 5 to half, against its own law."""
     fitted, held = in_order(fit), in_order(holdout)
     n, total = held.n, fitted.n + held.n
-    ranks = [round(5 * 10 ** (i / 4)) for i in range(60)]
-    ranks = [rank for rank in ranks if rank <= total // 2]
-    if not ranks:
+    ranks = scanned_ranks(total)
+    if len(ranks) == 0:
         return TailScan(1.0, None)
-    pooled, held_out = _reach(fitted, held, np.array(ranks))
+    pooled, held_out = _reach(fitted, held, ranks)
     pooled, places = np.unique(pooled, return_index=True)
     return scan_counts(tuple(zip(pooled.tolist(), held_out[places].tolist(), strict=True)), n, total)
+
+
+def scanned_ranks(total: int) -> Ints:
+    """Log-spaced pooled ranks, four to the decade from 5 to half."""
+    ranks = np.array([round(5 * 10 ** (i / 4)) for i in range(60)])
+    return ranks[ranks <= total // 2]
 
 
 def scan_counts(counts: tuple[tuple[int, int], ...], n: int, total: int) -> TailScan:
@@ -102,6 +107,13 @@ def compare_counts(pooled: int, held_out: int, n: int, total: int) -> PooledTest
 
 def _reach(fit: Ordered, holdout: Ordered, ranks: Ints) -> tuple[Ints, Ints]:
     """How many pooled, and how many held-out, scores reach the rank-th largest pooled score: whole tie blocks."""
+    scores = pooled_scores(fit, holdout, ranks)
+    held_out = holdout.at_or_above(scores)
+    return held_out + fit.at_or_above(scores), held_out
+
+
+def pooled_scores(fit: Ordered, holdout: Ordered, ranks: Ints) -> Floats:
+    """The rank-th largest scores of both samples together."""
     lowest, highest = np.array([sample.at_rank([sample.n, 1]) for sample in (fit, holdout)]).T
     ends = ordinal(np.array([lowest.min(), highest.max()]))
     low, high = np.full(len(ranks), ends[0]), np.full(len(ranks), ends[1])
@@ -109,5 +121,4 @@ def _reach(fit: Ordered, holdout: Ordered, ranks: Ints) -> tuple[Ints, Ints]:
         middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up, without overflow
         reached = sum(sample.at_or_above(from_ordinal(middle)) for sample in (fit, holdout)) >= ranks
         low, high = np.where(reached, middle, low), np.where(reached, high, middle - 1)
-    held_out = holdout.at_or_above(from_ordinal(low))
-    return held_out + fit.at_or_above(from_ordinal(low)), held_out
+    return from_ordinal(low)
