@@ -138,7 +138,7 @@ def simulate_groups(runs: int) -> Iterator[Row]:
 
 
 def exchange_groups(rng: np.random.Generator, factor: float, draws: int = permutation.DRAWS) -> tuple[float, float]:
-    """The p-values of samples in groups, by groups and, at 5 %, by rows; the held-out tail is so many times as heavy."""
+    """The p-values of samples in groups, by groups and by rows at 5 %; the held-out tail is so many times as heavy."""
     samples = []
     for groups, times in ((150, 1.0), (300, factor)):
         sizes = _lognormal(rng, 2.5, 0.8, groups)
