@@ -66,7 +66,7 @@ WITHIN = {
         "__init__",
     ],
     "statistics": ["floats", "__init__"],
-    "calibration": ["positions", "calibrator", "fit", "__init__"],
+    "calibration": ["positions", "calibrator", "export", "fit", "__init__"],
 }
 OWNERS = {
     "pydantic": {"policy", "checks", "release"},
@@ -75,6 +75,7 @@ OWNERS = {
     "pyarrow": {"scores"},
     "sklearn": {"calibration"},
     "joblib": {"calibration"},
+    "onnx": {"calibration"},
     "scipy": {"binomial"},
     "jinja2": {"report"},
     "matplotlib": {"report"},

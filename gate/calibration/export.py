@@ -1,0 +1,154 @@
+"""The exports: a calibrator for places without Python, as an ONNX graph or an SQL expression, from its JSON alone.
+
+Both are functions of `calibrator.json` and of what names the release: the same release gives the same bytes, so that
+`gate verify` makes them again where they lie beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from gate.calibration.calibrator import Calibrator, from_json
+from gate.errors import GateError, visible
+
+OPSET, IR_VERSION = 17, 8  # what ONNX Runtime reads from version 1.12 on
+INPUT, OUTPUT = "score", "calibrated"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export says of the release that it is from."""
+
+    release: str
+    outcome: str
+    artifact_sha256: str  # of calibrator.joblib
+    calibrator_json: str
+
+    @property
+    def json_sha256(self) -> str:
+        return hashlib.sha256(self.calibrator_json.encode()).hexdigest()
+
+    @property
+    def calibrator(self) -> Calibrator:
+        return from_json(self.calibrator_json)
+
+
+def to_sql(exported: Exported) -> bytes:
+    """The raw thresholds of all anchors as one CASE expression, the rarest first.
+
+    A number with an exponent is a double in standard SQL, where one without is an exact decimal; the digits are those
+    that name the double and no other. A missing score stays missing.
+    """
+    calibrator = exported.calibrator
+    scores = {anchor.fpr: anchor.score for anchor in calibrator.contract.anchors}
+    lines = [
+        f"-- Release {visible(exported.release)} ({exported.outcome}): which anchor of the contract a score reaches.",
+        f"-- From calibrator.json, sha256 {exported.json_sha256}.",
+        "-- `score` stands for the column of raw scores, which must be of double precision.",
+        "CASE",
+        "  WHEN score IS NULL THEN NULL",
+    ]
+    for fpr, threshold in reversed(calibrator.thresholds.items()):
+        promise = f"FPR {(100 * fpr).normalize():f} %"
+        if threshold is None:
+            lines.append(f"  -- no score reaches {_double(scores[fpr])}, {promise}")
+        else:
+            lines.append(f"  WHEN score >= {_double(threshold)} THEN {_double(scores[fpr])} -- {promise}")
+    return "\n".join([*lines, f"  ELSE {_double(0)}", "END", ""]).encode()
+
+
+def _double(value: Any) -> str:
+    return f"{Decimal(repr(float(value))).normalize():E}"
+
+
+def to_onnx(exported: Exported) -> bytes:
+    """The whole pipeline as a graph of float64 operations, each rounded as NumPy rounds it, hence bit-equal."""
+    try:
+        from onnx import TensorProto, checker, helper
+    except ImportError:
+        raise GateError(
+            "--to onnx: must have the package onnx, got none; install it with: pip install 'fpr-gate[onnx]'"
+        ) from None
+    calibrator = exported.calibrator
+    graph = _Graph(calibrator)
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "calibrator",
+            [helper.make_tensor_value_info(INPUT, TensorProto.DOUBLE, ["rows"])],
+            [helper.make_tensor_value_info(OUTPUT, TensorProto.DOUBLE, ["rows"])],
+            graph.constants,
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="gate",
+    )
+    anchors = [
+        {"fpr": float(anchor.fpr), "score": float(anchor.score), "raw_score": calibrator.thresholds[anchor.fpr]}
+        for anchor in calibrator.contract.anchors
+    ]
+    facts = {
+        "release": exported.release,
+        "outcome": exported.outcome,
+        "contract": json.dumps(anchors),
+        "calibrator.json": f"sha256:{exported.json_sha256}",
+        "calibrator.joblib": f"sha256:{exported.artifact_sha256}",
+    }
+    helper.set_model_props(model, facts)
+    checker.check_model(model)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+class _Graph:
+    """The nodes and constants: rescale and clip as MinMaxScaler, find the knot, interpolate as `numpy.interp`."""
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        scaler, (x, y) = calibrator.pipeline[0], calibrator.knots
+        bottom, top = scaler.feature_range
+        scaled = self.add("Mul", INPUT, self.constant("scale", scaler.scale_))
+        shifted = self.add("Add", scaled, self.constant("shift", scaler.min_))
+        low = self.constant("low", np.float64(max(bottom, x[0])))
+        clipped = self.add("Clip", shifted, low, self.constant("high", np.float64(min(top, x[-1]))))
+        knots, values = self.constant("rescaled", x), self.constant("knots", y)
+        last = self.constant("last", np.array([len(x) - 1], dtype=np.int64))
+        place = self.find(clipped, knots, last, len(x))
+        after = self.add("Min", self.add("Add", place, self.constant("one", np.array([1], dtype=np.int64))), last)
+        begin, start = self.add("Gather", knots, place), self.add("Gather", values, place)
+        run = self.add("Sub", self.add("Gather", knots, after), begin)
+        rise = self.add("Sub", self.add("Gather", values, after), start)
+        nothing = self.constant("nothing", np.array([0.0]))
+        slope = self.add("Where", self.add("Greater", run, nothing), self.add("Div", rise, run), nothing)
+        part = self.add("Mul", slope, self.add("Sub", clipped, begin))
+        self.add("Add", part, start, name=OUTPUT)
+
+    def find(self, values: str, knots: str, last: str, count: int) -> str:
+        """The last knot at or below each value, by bisection: each step goes on where the knot there is not above."""
+        place = self.constant("first", np.array([0], dtype=np.int64))
+        for power in reversed(range((count - 1).bit_length())):
+            step = self.constant(f"step{power}", np.array([1 << power], dtype=np.int64))
+            further = self.add("Min", self.add("Add", place, step), last)
+            reached = self.add("LessOrEqual", self.add("Gather", knots, further), values)
+            place = self.add("Where", reached, further, place)
+        return place
+
+    def add(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+        from onnx import helper
+
+        output = name or f"{kind.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
+        return output
+
+    def constant(self, name: str, value: Any) -> str:
+        from onnx import numpy_helper
+
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
