@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 from gate.binomial import (
     Band,
@@ -33,6 +34,7 @@ STEPS, ADVICE_STEPS = 2000, 800  # of the searches for the plan of one target, a
 MOST_PLANNED = 100  # targets of a run that are looked at for weaknesses
 WEAK_LIVENESS, WEAK_TEETH = 0.8, 0.1
 PATIENCE = 1000  # steps of a search, five times what most need
+MANY = 10**6  # false positives expected; beyond it a saw-tooth is too fine to be followed, and too small to matter
 SAFE_RANK = 5.0  # below this fractional rank the beta law is only a bracket
 
 
@@ -392,13 +394,20 @@ class _Law:
         critical = critical_counts(n, self.band)
         region = critical.passing(self.rule_at(n_fit), n) if n >= self.min_n else None
         x = self.rank(n_fit)
-        ranks = [x] if x >= SAFE_RANK else [float(math.floor(x)), math.floor(x) + 1.0]
+        if x >= SAFE_RANK or x == math.floor(x) >= 1:  # at a whole rank the law is exact
+            fails = sum(_chance(n, n_fit, x, tail) for tail in critical.refuted(n))
+            return (Chances(passes=_chance(n, n_fit, x, region), fails=fails),)
+        # Whatever the distribution of scores, the rate lies between those of the two ranks, and so does the chance of
+        # reaching a count; the chance of falling among counts is the difference of two such.
+        rarer, commoner = (partial(_reaches, n, n_fit, rank) for rank in (math.floor(x), math.floor(x) + 1))
+        few, many = critical.refuted_at_or_below, critical.refuted_at_or_above
+        low, high = region or (n + 1, n)
         return tuple(
             Chances(
-                passes=_chance(n, n_fit, rank, region),
-                fails=sum(_chance(n, n_fit, rank, tail) for tail in critical.refuted(n)),
+                passes=min(max(one(low) - other(high + 1), 0.0), 1.0),
+                fails=(0.0 if few is None else 1 - one(few + 1)) + (0.0 if many is None else other(many)),
             )
-            for rank in ranks
+            for one, other in ((rarer, commoner), (commoner, rarer))
         )
 
     def passes_at(self, n: int, n_fit: int, q: float) -> float:
@@ -497,6 +506,9 @@ class _Law:
         while low > 1 and enough(low):
             low, high = low * 7 // 10, low
         start = first(enough, low, high)
+        expected = int(start * self.p)
+        if expected > MANY:  # a tooth is worth sqrt(expected) of them at most: that many more, and all are good
+            return start + tooth * math.isqrt(expected)
         while True:
             stop = start + 8 * tooth + start // 50
             last = _last_not(good, 1, stop)
@@ -547,6 +559,11 @@ def _last_not(good: Callable[[int, int], bool], low: int, high: int) -> int:
         middle = (start + stop) // 2
         stretches += [(start, middle), (middle + 1, stop)]
     return low - 1
+
+
+def _reaches(n: int, n_fit: int, rank: int, k: int) -> float:
+    """The chance that the held-out count is k or more, the threshold being at a whole rank of the fit sample."""
+    return _chance(n, n_fit, rank, (k, n)) if k <= n else 0.0
 
 
 def _chance(n: int, n_fit: int, rank: float, counts: Range | None) -> float:

@@ -17,6 +17,7 @@ from scipy.stats import beta
 
 from gate import api, binomial, planning
 from gate.binomial import Band, CountLaw, beta_binomial, critical_counts, hypergeometric
+from gate.calibration.positions import fractional_rank, named
 from gate.planning import Plan, TargetPlan, _Law, plan
 from gate.policy import Policy, parse
 
@@ -296,6 +297,51 @@ def test_few_fit_rows_give_a_bracket_not_a_number() -> None:
     assert found.liveness == min(chance.passes for chance in found.sound)
     (one,) = only(plan(make("observed", ("0.001", "0.5", "0.5")), fit_n=4800, holdout_n=100_000)).sound
     assert 0 < one.passes < 1
+
+
+SHAPES = {  # a score by the share of rows above it: a threshold half-way between two scores has another rate for each
+    "linear": (lambda u: -u, lambda s: -s),
+    "convex": (lambda u: u**-0.5, lambda s: s**-2.0),
+    "concave": (lambda u: -(u**3), lambda s: (-s) ** (1 / 3)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("rule", "n_fit", "n"), [("observed", 3000, 100_000), ("proven", 4000, 130_000)])
+def test_the_bracket_holds_what_is_simulated(shape: str, rule: str, n_fit: int, n: int) -> None:
+    """100,000 fits and counts by the law of two order statistics, whatever lies between them; 4 errors allowed.
+
+    The chances at the two ranks alone were 0.581 and 0.616 where 0.632 is simulated.
+    """
+    policy = make(rule, ("0.001", "0.5", "0.5"))
+    found = only(plan(policy, fit_n=n_fit, holdout_n=n)).sound
+    rng, runs = np.random.default_rng(n), 100_000
+    x = float(fractional_rank(named("filliben"), Fraction(1, 1000), n_fit))
+    rank, share = int(x), x - int(x)
+    lower = rng.beta(rank + 1, n_fit - rank, runs)
+    upper = lower * rng.beta(rank, 1, runs)
+    to_score, to_rate = SHAPES[shape]
+    counts = rng.binomial(n, to_rate((1 - share) * to_score(upper) + share * to_score(lower)))
+    low, high = critical_counts(n, law(rule, "0.001", "0.5", "0.5").band).passing(rule, n) or (1, 0)
+    passes = float(np.mean((counts >= low) & (counts <= high)))
+    slack = 4 * (passes * (1 - passes) / runs) ** 0.5
+    ends = sorted(chances.passes for chances in found)
+    assert ends[0] - slack <= passes <= ends[1] + slack
+
+
+@pytest.mark.parametrize("error", ["0.001", "0.0001"])
+@pytest.mark.parametrize(("rule", "deviations"), [("proven", 1 + 2**0.5), ("observed", 2**0.5)])
+def test_tiny_tolerances_are_planned_by_the_normal_law(error: str, rule: str, deviations: float) -> None:
+    """There the count is normal: r sqrt(n p / (1 - p)) must be so many times 1.96; within 0.2 %, in few steps."""
+    budget = planning.Budget(300)
+    policy = make(rule, ("0.001", error, error))
+    found = planning.plan_target(policy, policy.targets[0], None, None, 0.95, budget)
+    assert found.computed
+    rows = (deviations * 1.959964 / float(error)) ** 2 * 0.999 / 0.001
+    assert found.equal_needed == pytest.approx(rows, rel=0.002)
+    # And a little fewer do not do.
+    held = planning._Law(policy, policy.targets[0])
+    assert held.liveness(int(rows * 0.98), int(rows * 0.98)) < 0.95 <= held.liveness(*[found.equal_needed] * 2)
 
 
 @pytest.mark.parametrize(("n_fit", "rule"), [(683, "proven"), (692, "proven"), (693, "observed"), (694, "observed")])
