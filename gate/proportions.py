@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from gate.binomial import hypergeometric, lower_tail
+from gate.binomial import clopper_pearson, hypergeometric, lower_tail
 
 Interval = tuple[float, float]
 
@@ -66,6 +66,17 @@ def paired_interval(pairs: Pairs, alpha: float) -> Interval:
     not_new, not_old = pairs.old_only + pairs.neither, pairs.new_only + pairs.neither
     margins = math.sqrt(new) * math.sqrt(not_new) * math.sqrt(old) * math.sqrt(not_old)
     return _hybrid((new, n), (old, n), corrected / margins if margins > 0 else 0.0, alpha)
+
+
+def ratio_interval(new: float, new_rows: float, old: float, old_rows: float, alpha: float) -> Interval:
+    """New rate over old rate on different rows: of all that are flagged, the new ones are a binomial share.
+
+    Exact where flagged rows are rare; where they are not, a little too wide. The upper end is infinite where none of
+    the old rows is flagged.
+    """
+    low, high = clopper_pearson(new, new + old, alpha) if new + old > 0 else (0.0, 1.0)
+    scale = old_rows / new_rows
+    return scale * low / (1 - low) if low < 1 else math.inf, scale * high / (1 - high) if high < 1 else math.inf
 
 
 def _hybrid(new: Interval, old: Interval, correlation: float, alpha: float) -> Interval:

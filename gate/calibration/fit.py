@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -182,6 +182,31 @@ class _Sample:
         low, high = np.concatenate(lows), np.concatenate(highs)
         apart = low[1:] > high[:-1]  # a chain may go on in the next range
         return low[np.concatenate([[True], apart])[: len(low)]], high[np.concatenate([apart, [True]])[: len(high)]]
+
+
+class Attainable(NamedTuple):
+    """What an anchor can flag of the fit rows: at most `below` of them are allowed, and the next score has `through`.
+
+    merged   whether that score is several raw ones, which differ by less than the calibrator can tell apart
+    """
+
+    below: int
+    through: int
+    merged: bool
+
+
+def attainable(scores: Ordered | Floats, calibrator: Calibrator) -> tuple[Attainable, ...]:
+    """For each anchor the two counts of fit rows between which no threshold falls, as the fit sees the scores."""
+    sample = _Sample(in_order(scores), calibrator.pipeline[0], named(calibrator.settings.plotting_position))
+    sample.merge_near_ties()
+    allowed = np.array([sample.allowance(anchor.fpr) for anchor in calibrator.contract.anchors])
+    inside = allowed < sample.n
+    score = sample.at_rank(np.where(inside, allowed + 1, sample.n))
+    below, through = sample.rank_above(score), sample.rank_at_or_above(score)
+    return tuple(
+        Attainable(int(low), int(high), bool(block >= 0)) if within else Attainable(sample.n, sample.n, False)
+        for within, low, high, block in zip(inside, below, through, sample._block(score), strict=True)
+    )
 
 
 def _rescale(scores: Floats, scaler: Any) -> Floats:

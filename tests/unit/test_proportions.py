@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.binomial import effective_rows
-from gate.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval, wilson
+from gate.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval, ratio_interval, wilson
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
 DIGITS = 5e-12  # the golden intervals have twelve decimals
@@ -126,3 +126,22 @@ def test_fewer_rows_at_the_same_shares_widen_the_interval(pairs: Pairs, share: f
     (low, high), (wide_low, wide_high) = paired_interval(pairs, 0.05), paired_interval(pairs.worth(share), 0.05)
     assert wide_low <= low + 1e-9
     assert high - 1e-9 <= wide_high
+
+
+# --- ratios -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize("rate", [0.001, 0.05])
+def test_the_ratio_of_two_rates_is_covered(rate: float, ratio: float) -> None:
+    """4,000 pairs of counts: 95 % and more of their intervals hold the true ratio, less 4 errors of 0.34 %."""
+    rng, rows, runs = np.random.default_rng(round(1000 * ratio)), (60_000, 140_000), 4000
+    old, new = rng.binomial(rows[0], rate, runs), rng.binomial(rows[1], rate * ratio, runs)
+    ends = np.array([ratio_interval(n, rows[1], o, rows[0], 0.05) for o, n in zip(old, new, strict=True)])
+    assert np.mean((ends[:, 0] <= ratio) & (ratio <= ends[:, 1])) >= 0.95 - 4 * (0.95 * 0.05 / runs) ** 0.5
+
+
+def test_a_ratio_to_nothing_has_no_upper_end() -> None:
+    assert ratio_interval(5, 100, 0, 100, 0.05)[1] == math.inf
+    assert ratio_interval(0, 100, 5, 100, 0.05)[0] == 0.0
+    assert ratio_interval(0, 100, 0, 100, 0.05) == (0.0, math.inf)
