@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.binomial import clopper_pearson, effective_rows
 from gate.calibration.calibrator import count_flagged
 from gate.contract import Anchor, Contract, Floats
 from gate.detection import effective_n
 from gate.policy import Policy, Target, Waiver
-from gate.proportions import Interval, Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.scores import Scores, match
+from gate.statistics.binomial import clopper_pearson, effective_rows
+from gate.statistics.proportions import Interval, Pairs, difference_interval, fisher, mcnemar, paired_interval
 
 Flags = NDArray[np.bool_]
 

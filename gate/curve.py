@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from gate.binomial import clopper_pearson
 from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.contract import Anchor, Contract, Floats
 from gate.ordered import Ordered, in_order
+from gate.statistics.binomial import clopper_pearson
 
 STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
 MAX_POINTS = 200

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gate.binomial import Band, CriticalCounts, clopper_pearson, critical_counts, effective_rows
 from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.contract import Anchor
 from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import DetectionTarget, Policy
 from gate.scores import Scores
+from gate.statistics.binomial import Band, CriticalCounts, clopper_pearson, critical_counts, effective_rows
 
 
 @dataclass(frozen=True)

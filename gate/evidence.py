@@ -7,14 +7,6 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gate import segments
-from gate.binomial import (
-    CriticalCounts,
-    Range,
-    beta_binomial,
-    clopper_pearson,
-    critical_counts,
-    effective_rows,
-)
 from gate.calibration.calibrator import Calibrator, count_flagged
 from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.checks import duplicates, overlap
@@ -23,12 +15,20 @@ from gate.checks.duplicates import Duplicates
 from gate.checks.overlap import Overlap
 from gate.comparison import Comparison
 from gate.detection import Detected, effective_n
-from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of
 from gate.policy import Policy, Target
 from gate.samples import Ages, Resolution, TieBlock, ages, resolution, tie_block
 from gate.scores import Scores
 from gate.segments import SegmentEvidence
+from gate.statistics.binomial import (
+    CriticalCounts,
+    Range,
+    beta_binomial,
+    clopper_pearson,
+    critical_counts,
+    effective_rows,
+)
+from gate.statistics.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 
 LEAST_ATOM = 10  # tied fit rows; fewer may be chance
 

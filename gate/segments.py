@@ -12,11 +12,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.binomial import TIE, Band, clopper_pearson, effective_rows
 from gate.calibration.calibrator import Calibrator
 from gate.planning import Advice, Budget, advise_at_rate, band_of
 from gate.policy import Policy, Target
 from gate.scores import Scores
+from gate.statistics.binomial import TIE, Band, clopper_pearson, effective_rows
 
 # Where the policy names a column of segments and asks nothing of it: the largest ones, at the highest rates.
 MOST_UNASKED, MOST_RATES = 100, 10

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 from gate.errors import plural
 
 if TYPE_CHECKING:
-    from gate.binomial import CriticalCounts
     from gate.comparison import Change, Comparison
     from gate.detection import Detected
     from gate.evidence import Evidence, Measurement, Use
-    from gate.exchangeability import TailScan
     from gate.policy import Detection, DetectionTarget, Policy, Waiver
     from gate.samples import Ages, Resolution
     from gate.segments import SegmentEvidence, SegmentMeasurement
+    from gate.statistics.binomial import CriticalCounts
+    from gate.statistics.exchangeability import TailScan
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 Grade = Literal["proven", "open", "refuted"]

@@ -23,7 +23,6 @@ from typing import Any, Literal
 from gate import policy as policies
 from gate import segments
 from gate.advice import warnings_of
-from gate.binomial import clopper_pearson
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks.direction import Direction
 from gate.checks.duplicates import Duplicates
@@ -35,11 +34,9 @@ from gate.curve import curve_of, grid
 from gate.detection import Detected, measure_anchor
 from gate.errors import GateError, plural
 from gate.evidence import Evidence, Measurement, Use, by_rate, measure_target, predicted_counts
-from gate.exchangeability import TailScan, compare_counts, scan_counts
 from gate.ledger import FURTHER
 from gate.planning import Budget
 from gate.policy import Document, Policy, Target
-from gate.proportions import Pairs, mcnemar, paired_interval
 from gate.release import (
     MAX_LABELS,
     MAX_LISTED_FILES,
@@ -68,6 +65,9 @@ from gate.release import (
 from gate.report.formats import rendered
 from gate.samples import Ages, Resolution, TieBlock
 from gate.segments import SegmentEvidence, TargetCounts
+from gate.statistics.binomial import clopper_pearson
+from gate.statistics.exchangeability import TailScan, compare_counts, scan_counts
+from gate.statistics.proportions import Pairs, mcnemar, paired_interval
 from gate.verdict import Verdict, judge
 
 MAX_FILES = 100

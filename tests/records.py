@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from gate import policy as policies
-from gate.binomial import clopper_pearson
 from gate.calibration.calibrator import FitFacts
 from gate.checks.direction import Direction, Flagged
 from gate.comparison import Baseline, Change, Comparison, Counted, Sample, policy_changes
@@ -21,9 +20,10 @@ from gate.detection import measure_anchor
 from gate.evidence import Evidence, measure_target
 from gate.planning import Budget
 from gate.policy import Policy
-from gate.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.release import FindingEntry, Record, RocPoint, RocSection, compose
 from gate.scores import Scores, Source
+from gate.statistics.binomial import clopper_pearson
+from gate.statistics.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.verdict import judge
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)

@@ -14,9 +14,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gate.binomial import beta_cdf, beta_quantiles, first
 from gate.contract import Floats
 from gate.errors import GateError
+from gate.statistics.binomial import beta_cdf, beta_quantiles, first
 
 Mask = NDArray[np.bool_]
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from gate.binomial import clopper_pearson
 from gate.checks.values import Count, Judgement, Rate, Section, Size
+from gate.statistics.binomial import clopper_pearson
 
 if TYPE_CHECKING:
     from gate.policy import Direction as Settings

@@ -39,10 +39,10 @@ def demo(out: str, releases: int | None, force: bool) -> int:
     """
     if releases is not None:
         return _demo_releases(Path(out), releases, force)
-    from gate.demo import simulate
     from gate.policy import load_default
     from gate.release import refuse_existing
     from gate.scores import read
+    from gate.starter.demo import simulate
 
     directory, document, created = Path(out), load_default(), now()
     release_directory = directory / "releases" / "demo"
@@ -63,12 +63,12 @@ def demo(out: str, releases: int | None, force: bool) -> int:
 def _demo_releases(directory: Path, releases: int, force: bool) -> int:
     """Gate every retraining, then show what the records say together; the exit code is that of the worst."""
     from gate.api import gate_release
-    from gate.demo import retrain
     from gate.history import collect
     from gate.policy import load_default
     from gate.release import refuse_existing, write_file
     from gate.report import history as histories
     from gate.scores import read
+    from gate.starter.demo import retrain
     from gate.storage import refuse_links
 
     document, outcomes, written = load_default(), set(), []
@@ -191,9 +191,9 @@ def init(targets: str | None, rule: str | None, holdout_n: int | None, action: s
       gate init
       gate init --targets 1%,0.1% --holdout-n 140000
     """
-    from gate import init as templates
     from gate import planning
     from gate.report import plan as plans
+    from gate.starter import init as templates
 
     document, workflow = templates.policy(targets, rule, holdout_n), templates.workflow(action)
     planned = planning.plan(document.policy, None, holdout_n)

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from gate import exchangeability
-from gate.binomial import clopper_pearson
 from gate.ordered import in_order
-from gate.statistics import permutation
+from gate.statistics import exchangeability, permutation
+from gate.statistics.binomial import clopper_pearson
 from gate.statistics.clusters import effective_rows
 
 Ints = NDArray[np.int64]

@@ -20,8 +20,8 @@ import pytest
 
 from gate import api
 from gate.errors import GateError
-from gate.proportions import fisher
 from gate.release import Record, as_baseline, read_record, read_release
+from gate.statistics.proportions import fisher
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\

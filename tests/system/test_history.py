@@ -17,10 +17,10 @@ from pages import Elements
 from records import RECORDS, releases
 
 from gate.calibration.calibrator import count_flagged
-from gate.demo import retrain
 from gate.history import History, collect
 from gate.release import Record
 from gate.report import history as report
+from gate.starter.demo import retrain
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -9,9 +9,10 @@ import yaml
 from repository import COMMIT, GIT, installed
 from small import contents, gate, log_lines
 
-from gate import init, planning
+from gate import planning
 from gate import policy as policies
 from gate.report import plan as plans
+from gate.starter import init
 
 FILES = [str(init.WORKFLOW), str(init.POLICY)]
 

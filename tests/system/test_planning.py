@@ -12,7 +12,7 @@ import commands
 import pytest
 
 from gate import planning
-from gate.planning import _Law, plan
+from gate.planning import Law, plan
 from gate.policy import Policy, load, parse
 
 
@@ -32,9 +32,9 @@ def make(rule: str, *targets: tuple[object, object, object], min_n: int = 1, pos
     return parse(policy_text(rule, *targets, min_n=min_n, position=position), "test.yaml").policy
 
 
-def law(rule: str, fpr: object, above: object, below: object, position: str = "filliben") -> _Law:
+def law(rule: str, fpr: object, above: object, below: object, position: str = "filliben") -> Law:
     policy = make(rule, (fpr, above, below), position=position)
-    return _Law(policy, policy.targets[0])
+    return Law(policy, policy.targets[0])
 
 
 # --- the command --------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ import yaml
 from repository import ACTION, COMMIT, GIT, ROOT, blocks, installed
 from small import CLEAN, RELEASE_FILES
 
-from gate import init
-from gate.demo import simulate
 from gate.scores import write_parquet
+from gate.starter import init
+from gate.starter.demo import simulate
 
 README = ROOT / "README.md"
 PERSON = {"NAME": "me", "EMAIL": "me@example.org"}

@@ -56,7 +56,7 @@ def test_the_policy_in_the_readme_is_a_policy() -> None:
 
 def test_the_readme_names_paths_that_exist() -> None:
     """Here, or in a repository where `gate init` has been."""
-    from gate.init import POLICY, WORKFLOW
+    from gate.starter.init import POLICY, WORKFLOW
 
     text = README.read_text()
     named = set(re.findall(r"`((?:gate|tests|policies|\.github)/[\w./-]*)`", text)) | set(

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from repository import COMMIT, ROOT, blocks
 
-from gate import init
+from gate.starter import init
 
 OWN = sorted([*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob(".github/actions/*/action.yml")])
 PROGRAMS = Path(sys.executable).parent

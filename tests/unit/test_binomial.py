@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from gate import binomial
-from gate.binomial import CriticalCounts, clopper_pearson, lower_tail, upper_tail
+from gate.statistics import binomial
+from gate.statistics.binomial import CriticalCounts, clopper_pearson, lower_tail, upper_tail
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
 R = Fraction

@@ -16,13 +16,13 @@ from benchmarks import statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.binomial import clopper_pearson, effective_rows
 from gate.calibration.fit import fit
 from gate.evidence import measure, measure_target
 from gate.planning import Budget
 from gate.policy import Columns, Policy, parse
 from gate.scores import Scores, read
 from gate.statistics import clusters as clusters_module
+from gate.statistics.binomial import clopper_pearson, effective_rows
 from gate.verdict import judge_target
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())["clusters"]

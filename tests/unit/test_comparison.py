@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.binomial import clopper_pearson
 from gate.comparison import Baseline, Counted, Sample, compare, policy_changes, scored, warnings
 from gate.contract import Anchor, Contract
 from gate.errors import GateError
 from gate.evidence import Evidence
 from gate.policy import Policy, parse
-from gate.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.scores import Scores, Source, match
+from gate.statistics.binomial import clopper_pearson
+from gate.statistics.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.verdict import judge
 
 TODAY = date(2026, 6, 30)

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gate
-from gate.binomial import clopper_pearson, lower_tail, upper_tail
 from gate.calibration.fit import fit
 from gate.contract import PAPER_ANCHORS
 from gate.detection import Detected, detect, measure_anchor
@@ -25,6 +24,7 @@ from gate.evidence import Evidence, measure_target
 from gate.planning import Budget
 from gate.policy import Columns, Policy, parse
 from gate.scores import Scores, read
+from gate.statistics.binomial import clopper_pearson, lower_tail, upper_tail
 from gate.verdict import Verdict, judge
 
 TODAY = date(2026, 6, 30)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import gate
 from gate import policy as policies
-from gate.binomial import clopper_pearson
 from gate.checks.duplicates import Duplicates, Repeats, judge, measure
 from gate.checks.shared import compare_scores
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.policy import Duplicates as Settings
 from gate.scores import Scores, from_object, read, split
+from gate.statistics.binomial import clopper_pearson
 
 DOMAIN = (0.0, 1.0)
 IDS = Columns(id="row")

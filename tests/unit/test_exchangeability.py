@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate import exchangeability
-from gate.binomial import beta_binomial
 from gate.calibration.fit import fit
 from gate.evidence import Evidence, Measurement, measure, measure_target
-from gate.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.policy import Policy, parse
 from gate.scores import Scores
+from gate.statistics import exchangeability
+from gate.statistics.binomial import beta_binomial
+from gate.statistics.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
 from gate.verdict import Finding, judge, judge_exchangeability, judge_target
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())

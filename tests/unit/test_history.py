@@ -17,13 +17,13 @@ from rich.cells import cell_len
 from scipy.stats import binom
 
 import gate
-from gate.demo import RETRAINED_ROWS, retrain
 from gate.history import History, _detected, collect
 from gate.planning import plan
 from gate.policy import load_default
 from gate.release import Record
 from gate.report import history as report
 from gate.report.rows import THIN_SPACE, clean
+from gate.starter.demo import RETRAINED_ROWS, retrain
 
 RENDERERS: dict[str, Callable[[History], str]] = {
     "txt": report.render,

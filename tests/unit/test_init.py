@@ -8,9 +8,10 @@ from decimal import Decimal
 import pytest
 from small import CLEAN
 
-from gate import init, planning
+from gate import planning
 from gate import policy as policies
 from gate.errors import GateError
+from gate.starter import init
 
 
 def every_line_is_commented(text: str) -> bool:

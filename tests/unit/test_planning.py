@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from gate import api, binomial, planning
-from gate.binomial import Band, CountLaw, beta_binomial, critical_counts, hypergeometric
+from gate import api, planning
 from gate.calibration.positions import fractional_rank, named
-from gate.planning import Plan, TargetPlan, _Law, plan
+from gate.planning import Plan, TargetPlan, plan
+from gate.planning.law import Law
 from gate.policy import Policy, parse
+from gate.statistics import binomial
+from gate.statistics.binomial import Band, CountLaw, beta_binomial, critical_counts, hypergeometric
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
 RULES = ("proven", "observed", "not-refuted")
@@ -41,9 +43,9 @@ def make(rule: str, *targets: tuple[object, object, object], min_n: int = 1, pos
     return parse(policy_text(rule, *targets, min_n=min_n, position=position), "test.yaml").policy
 
 
-def law(rule: str, fpr: object, above: object, below: object, position: str = "filliben") -> _Law:
+def law(rule: str, fpr: object, above: object, below: object, position: str = "filliben") -> Law:
     policy = make(rule, (fpr, above, below), position=position)
-    return _Law(policy, policy.targets[0])
+    return Law(policy, policy.targets[0])
 
 
 def only(planned: Plan) -> TargetPlan:
@@ -160,9 +162,9 @@ def test_a_dip_between_good_sizes_is_not_overlooked() -> None:
 def test_a_search_cut_short_errs_to_more_rows(rule: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where liveness hardly rises any more, the number is a few per cent late, and never too early."""
     tested = law(rule, "0.001", "0.25", "0.25")
-    monkeypatch.setattr(planning, "PATIENCE", 300)
+    monkeypatch.setattr("gate.planning.law.PATIENCE", 300)
     quick = tested.holdout_needed(n, 0.95)
-    monkeypatch.setattr(planning, "PATIENCE", 10**9)
+    monkeypatch.setattr("gate.planning.law.PATIENCE", 10**9)
     exact = tested.holdout_needed(n, 0.95)
     assert quick is not None
     assert exact is not None
@@ -340,7 +342,7 @@ def test_tiny_tolerances_are_planned_by_the_normal_law(error: str, rule: str, de
     rows = (deviations * 1.959964 / float(error)) ** 2 * 0.999 / 0.001
     assert found.equal_needed == pytest.approx(rows, rel=0.002)
     # And a little fewer do not do.
-    held = planning._Law(policy, policy.targets[0])
+    held = planning.Law(policy, policy.targets[0])
     assert held.liveness(int(rows * 0.98), int(rows * 0.98)) < 0.95 <= held.liveness(*[found.equal_needed] * 2)
 
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.binomial import effective_rows
-from gate.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval, ratio_interval, wilson
+from gate.statistics.binomial import effective_rows
+from gate.statistics.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval, ratio_interval, wilson
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
 DIGITS = 5e-12  # the golden intervals have twelve decimals

@@ -14,7 +14,8 @@ from records import NOON
 from gate import api, planning
 from gate.calibration.positions import named
 from gate.evidence import measure_target
-from gate.planning import Budget, _Law
+from gate.planning import Budget
+from gate.planning.law import ADVICE_STEPS, Law
 from gate.policy import Policy, parse
 from gate.verdict import Finding, judge_target
 
@@ -45,7 +46,7 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def true_rates(rng: np.random.Generator, law: _Law, fit_n: int, size: int) -> np.ndarray[Any, Any]:
+def true_rates(rng: np.random.Generator, law: Law, fit_n: int, size: int) -> np.ndarray[Any, Any]:
     """The true rates of thresholds that lie between two of the largest of fit_n uniform scores, as the fit has it."""
     x = law.rank(fit_n)
     j = min(max(math.floor(x), 1), fit_n - 1)
@@ -68,7 +69,7 @@ DRAWS, MOST_COUNTS, TARGETS = 3000, 12, 30
 
 def follow(policy: Policy, n: int, fit_n: int, seed: int) -> tuple[dict[str, int], list[bool]]:
     """Sound releases that do not pass, and whether each does once its remedy is followed."""
-    rng, law = np.random.default_rng(seed), _Law(policy, policy.targets[0])
+    rng, law = np.random.default_rng(seed), Law(policy, policy.targets[0])
     rates = true_rates(rng, law, fit_n, DRAWS)
     counts = rng.binomial(n, rates)
     kinds: dict[str, int] = {}
@@ -105,7 +106,7 @@ def drawn(seed: int) -> tuple[Policy, int, int]:
     above, below = rng.choice(["0.2", "0.3", "0.5", "1"]), rng.choice(["0.2", "0.3", "0.5", "1"])
     reuse = "reuse: {max_uses: 3}\n" if rng.random() < 0.2 else ""
     policy = make(rule, fpr, above, below, 1, reuse)
-    needed = _Law(policy, policy.targets[0]).holdout_needed(None, 0.95) or 1000
+    needed = Law(policy, policy.targets[0]).holdout_needed(None, 0.95) or 1000
     n, fit_n = (max(20, int(needed * 10 ** rng.uniform(-1.2, 0.3))) for _ in range(2))
     min_n = 1 + int(needed * 10 ** rng.uniform(-1, 0.5)) if rng.random() < 0.6 else 1
     if rule == "not-refuted":
@@ -205,7 +206,7 @@ def test_no_policy_holds_a_verdict_up(case: str, monkeypatch: pytest.MonkeyPatch
     started = time.process_time()
     fit, holdout = rng.beta(0.5, 8, 5000), rng.beta(0.5, 8, 4000)
     release = api.run(fit, holdout, release="v1", policy=document, created=NOON)
-    assert steps <= 2 * (planning.ADVICE_STEPS + len(document.policy.targets)) + 100
+    assert steps <= 2 * (ADVICE_STEPS + len(document.policy.targets)) + 100
     assert time.process_time() - started < 60
     findings = [finding for finding in release.record.findings if finding.target_fpr is not None]
     assert len(findings) == len(document.policy.targets)

@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate import ledger as ledgers
-from gate.binomial import Band, critical_counts, upper_tail
 from gate.errors import GateError
 from gate.evidence import Evidence, Use, measure_target
 from gate.ledger import Entry, Rows, read, use_of
 from gate.policy import Policy, parse
 from gate.scores import Scores
 from gate.sketch import sketch
+from gate.statistics.binomial import Band, critical_counts, upper_tail
 from gate.verdict import judge, judge_reuse
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gate import init
 from gate.errors import GateError
 from gate.release import write, write_file
+from gate.starter import init
 from gate.storage import refuse_links
 
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.binomial import lower_tail, upper_tail
 from gate.calibration.fit import fit
 from gate.calibration.positions import named
 from gate.evidence import Evidence, Measurement, measure, measure_target
 from gate.planning import Budget
 from gate.policy import Policy, load, parse
 from gate.scores import Scores
+from gate.statistics.binomial import lower_tail, upper_tail
 from gate.verdict import Finding, Verdict, judge, judge_target
 
 POLICIES = Path(__file__).parents[2] / "policies"

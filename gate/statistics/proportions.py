@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from gate.binomial import clopper_pearson, hypergeometric, lower_tail
+from gate.statistics.binomial import clopper_pearson, hypergeometric, lower_tail
 
 Interval = tuple[float, float]
 

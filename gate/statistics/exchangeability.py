@@ -11,9 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from gate.binomial import CountLaw, hypergeometric
 from gate.contract import Floats
 from gate.ordered import Ints, Ordered, in_order
+from gate.statistics.binomial import CountLaw, hypergeometric
 from gate.statistics.floats import from_ordinal, ordinal
 
 DRAWS = 9_999

@@ -1,0 +1,171 @@
+"""A policy's plan: how often the gate errs at given sample sizes, and which sizes would do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from gate.errors import GateError
+from gate.planning.law import POWER, WEAK_TEETH, Budget, Chances, Law, Teeth
+from gate.policy import Policy, Target
+
+STEPS = 2000  # of the searches for the plan of one target
+MOST_PLANNED = 100  # targets of a run that are looked at for weaknesses
+WEAK_LIVENESS = 0.8
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """What one target needs, and what it does at the sizes on hand.
+
+    sound             the chances of a sound release: one figure where the beta law is good, else two that bracket it
+    holdout_needed    at the fit size given, else at an equal one; likewise `fit_needed`
+    equal_needed      both sizes, where they are the same
+    teeth_needed      held-out rows at which a bad release ships at most rarely
+    computed          false where a search took too many steps: a size that is None was not computed then
+    """
+
+    target: Target
+    fit_n: int
+    holdout_n: int
+    sound: tuple[Chances, ...]
+    teeth: tuple[Teeth, ...]
+    holdout_needed: int | None
+    fit_needed: int | None
+    equal_needed: int | None
+    teeth_needed: int | None
+    paper_n: int
+    computed: bool = True
+
+    @property
+    def liveness(self) -> float:
+        """The chance that a sound release passes; the lower one where only a bracket is known."""
+        return min(chance.passes for chance in self.sound)
+
+    @property
+    def standing(self) -> str:
+        return standing(self.sound, self.teeth)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A policy's targets with their error rates."""
+
+    power: float
+    targets: tuple[TargetPlan, ...]
+
+
+def plan(policy: Policy, fit_n: int | None = None, holdout_n: int | None = None, power: float = 0.95) -> Plan:
+    """Plan every target at the sizes given; where one is not, at its own `min_n`."""
+    if not 0.0 < power < 1.0:  # NaN is neither
+        raise GateError(f"power: must be above 0 and below 1, got {power}; give one such as 0.95")
+    return Plan(power, tuple(plan_target(policy, target, fit_n, holdout_n, power) for target in policy.targets))
+
+
+def plan_target(
+    policy: Policy,
+    target: Target,
+    fit_n: int | None,
+    holdout_n: int | None,
+    power: float,
+    budget: Budget | None = None,
+) -> TargetPlan:
+    law = Law(policy, target, budget or Budget(STEPS))
+    n = holdout_n if holdout_n is not None else target.min_n
+    n_fit = fit_n if fit_n is not None else n
+    r = min(Fraction(target.max_relative_error.above), Fraction(1))
+    equal = law.search(lambda: law.holdout_needed(None, power))
+    return TargetPlan(
+        target=target,
+        fit_n=n_fit,
+        holdout_n=n,
+        sound=law.sound(n, n_fit),
+        teeth=law.teeth(n, n_fit),
+        holdout_needed=equal if fit_n is None else law.search(lambda: law.holdout_needed(fit_n, power)),
+        fit_needed=equal if holdout_n is None else law.search(lambda: law.fit_needed(holdout_n, power)),
+        equal_needed=equal,
+        teeth_needed=law.search(lambda: law.teeth_needed(n_fit)),
+        paper_n=math.ceil(4 / (r**2 * law.p)),
+        computed=not law.budget.is_spent,
+    )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The chance to pass against the true FPR of one target, at the sizes planned."""
+
+    target: str
+    holdout_n: int
+    multiples: tuple[float, ...]
+    passes: tuple[float, ...]
+
+
+def operating_characteristics(policy: Policy, planned: Plan) -> list[Curve]:
+    """One curve per target, from a quarter of the target to five times it."""
+    multiples = tuple(0.25 * 20 ** (i / 240) for i in range(241))
+    curves = []
+    for target in planned.targets:
+        law = Law(policy, target.target)
+        rates = [min(1.0, float(law.p) * multiple) for multiple in multiples]
+        passes = tuple(law.passes_at(target.holdout_n, target.fit_n, rate) for rate in rates)
+        curves.append(Curve(str(target.target.fpr), target.holdout_n, multiples, passes))
+    return curves
+
+
+def warnings(policy: Policy, passed: Container[str], fit_n: int, holdout_n: int) -> tuple[str, ...]:
+    """A sentence for every target that passed and yet is dead or weak at these sizes, with the number that would do.
+
+    What did not pass has a finding with its own remedy.
+    """
+    sentences, budget = [], Budget()
+    for target in [target for target in policy.targets if target.check in passed][:MOST_PLANNED]:
+        law = Law(policy, target, budget)
+        if standing(law.sound(holdout_n, fit_n), law.teeth(holdout_n, fit_n)) != "good":
+            planned = plan_target(policy, target, fit_n, None, POWER, budget)
+            weak = replace(planned, holdout_n=holdout_n, sound=law.sound(holdout_n, fit_n))
+            weak = replace(weak, teeth=law.teeth(holdout_n, fit_n))
+            sentences.append(describe_weakness(weak, POWER) or "")
+    return tuple(sentences)
+
+
+def standing(sound: tuple[Chances, ...], teeth: tuple[Teeth, ...]) -> str:
+    """`dead` where no sound release passes, `weak` where too few do or too many bad ones, else `good`."""
+    liveness = min(chances.passes for chances in sound)
+    if liveness <= 0.0:
+        return "dead"
+    return "weak" if liveness < WEAK_LIVENESS or teeth[0].passes > WEAK_TEETH else "good"
+
+
+def describe_weakness(planned: TargetPlan, power: float) -> str | None:
+    """What is wrong with a target at the sizes on hand, and which sizes would do; None where nothing is."""
+    if planned.standing == "good":
+        return None
+    sizes = f"with {planned.fit_n:,} rows to fit and {planned.holdout_n:,} held out"
+    if planned.standing == "dead":
+        problem = f"no release can pass {sizes}"
+    elif planned.liveness < WEAK_LIVENESS:
+        problem = f"a sound release passes only {planned.liveness:.1%} of the time {sizes}"
+    else:
+        multiple = float(planned.teeth[0].multiple)
+        problem = f"a release at {multiple:g} times the target still passes {planned.teeth[0].passes:.1%} of the time"
+    least = planned.target.min_n
+    equal = planned.equal_needed
+    if not planned.computed:
+        cure = "how many rows would do was not computed"
+    elif planned.liveness >= WEAK_LIVENESS:
+        if planned.teeth_needed is None:
+            return f"{planned.target.check}: {problem}; no number of rows would do"
+        rows = max(planned.teeth_needed, planned.holdout_needed or least, least)
+        cure = f"{rows:,} held-out rows would let it pass at most {WEAK_TEETH:.0%} of the time"
+    elif planned.holdout_needed is not None and not (equal and 2 * equal < planned.holdout_needed):
+        cure = (
+            f"{max(planned.holdout_needed, least):,} held-out rows would let a sound one pass {power:.0%} of the time"
+        )
+    elif equal is not None:
+        both = max(equal, least)
+        cure = f"{both:,} rows to fit and as many held out would let a sound one pass {power:.0%} of the time"
+    else:
+        cure = "no number of rows would do"
+    return f"{planned.target.check}: {problem}; {cure}"

@@ -1,0 +1,1 @@
+"""What a repository starts from: a policy, a workflow, simulated scores."""
