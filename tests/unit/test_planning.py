@@ -342,7 +342,7 @@ def test_tiny_tolerances_are_planned_by_the_normal_law(error: str, rule: str, de
     rows = (deviations * 1.959964 / float(error)) ** 2 * 0.999 / 0.001
     assert found.equal_needed == pytest.approx(rows, rel=0.002)
     # And a little fewer do not do.
-    held = planning.Law(policy, policy.targets[0])
+    held = Law(policy, policy.targets[0])
     assert held.liveness(int(rows * 0.98), int(rows * 0.98)) < 0.95 <= held.liveness(*[found.equal_needed] * 2)
 
 
