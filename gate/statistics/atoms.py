@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from gate.binomial import Band, upper_tail
+from gate.statistics.binomial import Band, upper_tail
 
 
 def is_unattainable(below: int, through: int, n: int, fpr: Fraction, band: Band) -> bool:

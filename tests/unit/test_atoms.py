@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.binomial import Band
 from gate.calibration.fit import attainable, fit
 from gate.contract import Anchor, Contract
 from gate.policy import Calibration
 from gate.statistics.atoms import is_unattainable
+from gate.statistics.binomial import Band
 
 RATES = (Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
 CONTRACT = Contract(tuple(Anchor(rate, Decimal(f"0.{2 * i + 3}")) for i, rate in enumerate(RATES)))

@@ -15,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.statistics.binomial import effective_rows
-from gate.statistics.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval, ratio_interval, wilson
+from gate.statistics.proportions import (
+    Pairs,
+    difference_interval,
+    fisher,
+    mcnemar,
+    paired_interval,
+    ratio_interval,
+    wilson,
+)
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
 DIGITS = 5e-12  # the golden intervals have twelve decimals
