@@ -45,5 +45,5 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def in_one_process() -> Iterator[None]:
     """Read without a child, which costs more than the rest of a small file; `test_bytes` has the child's tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gate.scores.sample.isolated", lambda function, _most: nullcontext(function))
+        patch.setattr("gate.scores.reading.isolated", lambda function, _most: nullcontext(function))
         yield

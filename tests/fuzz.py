@@ -50,7 +50,7 @@ from gate.calibration.calibrator import Calibrator, from_json
 from gate.errors import GateError
 from gate.release import manifest_of, parse_record
 from gate.report import figures, junit, markdown, terminal
-from gate.scores import Scores, sample
+from gate.scores import Scores, reading
 
 SECONDS = 20  # of the processor, for one input
 PATIENCE = 600  # seconds of the clock, on a busy machine
@@ -203,7 +203,7 @@ def compare_others(made: hostile.Files, label: str | None, malicious: bool) -> N
         return
     columns = policies.Columns(label=label, timestamp=timestamp, **{name: name for name in names})
     try:
-        found = sample.read([made.name], columns, (0.0, 1.0), "malicious" if malicious else "benign")
+        found = reading.read([made.name], columns, (0.0, 1.0), "malicious" if malicious else "benign")
     except GateError:  # of malicious rows the run has no need for all columns
         return
     codes = {"group": found.groups, "segment": found.segments}
@@ -575,7 +575,7 @@ def peak_megabytes() -> float:
 def _work(seed: int, numbers: list[int], place: Path, sending: int, lines: Lines | None, apart: bool) -> None:
     """A child's inputs one after another, each in a directory that is removed where no promise was broken."""
     if not apart:
-        sample.isolated = lambda function, _most: contextlib.nullcontext(function)
+        reading.isolated = lambda function, _most: contextlib.nullcontext(function)
     limit_time()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     before = peak_megabytes()

@@ -50,7 +50,7 @@ def _size(text: str) -> int:
 
 
 def bounded(command: Command) -> Command:
-    """Of every command that reads scores: how much they may become."""
+    """Of every command that reads scores: how much they may become, where they live and who works on them."""
 
     def bound(context: click.Context, _option: click.Parameter, size: int | None) -> None:
         if size is not None:
@@ -58,14 +58,51 @@ def bounded(command: Command) -> Command:
 
             context.with_resource(bound(size))
 
-    return click.option(
-        "--max-bytes",
-        type=_size,
-        callback=bound,
-        expose_value=False,
-        metavar="SIZE",
-        help="What the columns of one sample may decode to  [default: a quarter of the memory]",
-    )(command)
+    def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+        kept = context.meta.setdefault("gate.place", {})
+        kept[option.name] = value
+        if len(kept) == 3 and any(each is not None for each in kept.values()):
+            from gate.scores.engines import check
+            from gate.scores.place import Place, living
+
+            context.with_resource(living(Place(kept["memory"], kept["scratch"], check(kept["engine"] or "local"))))
+
+    for option in (
+        click.option(
+            "--engine",
+            type=given,
+            callback=keep,
+            expose_value=False,
+            metavar="NAME",
+            help="Who reads and sorts: dask:tcp://HOST:PORT, ray:ADDRESS, spark  [default: local]",
+        ),
+        click.option(
+            "--scratch",
+            type=given,
+            callback=keep,
+            expose_value=False,
+            metavar="DIR",
+            help="Where samples larger than the memory are sorted; engines share it  [default: TMPDIR]",
+        ),
+        click.option(
+            "--memory",
+            type=_size,
+            callback=keep,
+            expose_value=False,
+            metavar="SIZE",
+            help="What samples may take of it; larger ones are sorted in --scratch  [default: 60 %]",
+        ),
+        click.option(
+            "--max-bytes",
+            type=_size,
+            callback=bound,
+            expose_value=False,
+            metavar="SIZE",
+            help="What the columns of one sample may decode to  [default: a quarter of the memory]",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def judging(command: Command) -> Command:

@@ -4,7 +4,8 @@ from gate.scores.columns import number_alike, shared_names, text_buffer
 from gate.scores.files import find_copy
 from gate.scores.formats import write_parquet
 from gate.scores.labels import Kind
-from gate.scores.sample import Scores, Source, from_object, read, reading_sample
+from gate.scores.reading import from_object, read, reading_sample
+from gate.scores.sample import Scores, Source
 from gate.scores.split import Split, match, split
 
 __all__ = [

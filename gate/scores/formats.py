@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
-import errno
 import gzip
 import math
 import mmap
@@ -33,7 +32,7 @@ from gate.policy import Columns
 from gate.scores.budget import Budget
 from gate.scores.child import name_copies, tell
 from gate.scores.layout import check_file, check_stream
-from gate.scores.wording import is_number, reason_of, show
+from gate.scores.wording import explain, is_number, show
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,14 @@ class File:
     def is_text(self) -> bool:
         """Whether what a column holds is known only by how it is written."""
         return self.suffix in (".csv", ".tsv")
+
+    @property
+    def bytes(self) -> int:
+        """How long it is; of what cannot be told, nothing."""
+        try:
+            return self.size or 0 if self.remote is not None else os.stat(self.path).st_size
+        except OSError:
+            return 0
 
     @property
     def is_gzip(self) -> bool:
@@ -101,29 +108,21 @@ def read_file(file: File, columns: Columns, budget: Budget) -> Table:
             "name another column with data.score or --score-column, or rename the folder"
         )
     names = [name for name in list_wanted(columns) if name not in keys]
-    try:
-        with _fetched(replace(file, segment=columns.segment, label=columns.label), columns, budget) as local:
-            if local.remote is None and os.stat(local).st_size == 0:
-                raise GateError(f"{file}: must hold scores, got an empty file; write it again")
-            table = reader(local, names, budget)
-    except GateError:
-        raise
-    except FileNotFoundError:
-        raise GateError(f"{file}: must exist, got no such file; check the name") from None
-    except PermissionError:
-        raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
-    except MemoryError as error:
-        what = f"must be a readable {file.suffix} file that fits into memory, got: {reason_of(error)}"
-        raise GateError(f"{file}: {what}; give fewer rows, raise --max-bytes or use a larger machine") from None
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # what is packed or piped is copied first
-            what = f"must fit into the temporary directory, got: {reason_of(error)}"
-            raise GateError(f"{file}: {what}; set TMPDIR to a place with more room") from None
-        raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
-    except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
-        raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
+    local: File
+    with (
+        explain(file, remedy),
+        _fetched(replace(file, segment=columns.segment, label=columns.label), columns, budget) as local,
+    ):
+        if local.remote is None and os.stat(local).st_size == 0:
+            raise GateError(f"{file}: must hold scores, got an empty file; write it again")
+        table = reader(local, names, budget)
+    return finish(file, table, columns, keys, budget)
+
+
+def finish(file: File, table: Table, columns: Columns, keys: Mapping[str, str], budget: Budget) -> Table:
+    """The columns of a file and those that its path carries."""
     plain = [columns.score, columns.label, columns.id, columns.timestamp]  # groups and segments stay as they are
-    for name in [name for name in names if name in plain]:
+    for name in table.columns.keys() & {*plain}:
         budget.refuse(_written_out(table.columns[name]), file)
     both = next((key for key in keys if key in table.names), None)
     if both is not None:

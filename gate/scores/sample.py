@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,15 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.interchange
 from numpy.typing import NDArray
 
 from gate.contract import Floats
 from gate.errors import GateError, plural
-from gate.ordered import Ordered, sort, sort_counted
-from gate.policy import Columns, Policy
+from gate.ordered import Ordered, sort_counted
+from gate.policy import Columns
 from gate.scores.budget import Budget
-from gate.scores.child import isolated, join
+from gate.scores.child import join
 from gate.scores.columns import (
     digest_names,
     join_names,
@@ -32,9 +29,9 @@ from gate.scores.columns import (
     to_float64,
 )
 from gate.scores.files import find, find_copy, refuse_repeated
-from gate.scores.formats import File, Table, list_wanted, one_dimensional, pick, read_file, require
+from gate.scores.formats import File, Table, read_file
 from gate.scores.labels import Kind, Labels, count_labels, find_labels, take_rows
-from gate.scores.wording import reason_of, show
+from gate.scores.wording import show
 
 UNREAD = 10
 
@@ -75,6 +72,7 @@ class Scores:
     pieces: tuple[Piece, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # what lay among the files and was not read, each name with why
     repeats: NDArray[np.int64] | None = None  # for each row left out because its id came before: where that one stands
+    stored: Ordered | None = None  # the scores in files, where they are too many for the memory
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -95,7 +93,7 @@ class Scores:
         return np.bincount(flagged, minlength=len(self.group_sizes)).astype(np.float64)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.values) if self.stored is None else self.stored.n
 
     def part(self, rows: NDArray[np.bool_]) -> Scores:
         """The sample of these rows alone."""
@@ -134,7 +132,7 @@ class Scores:
     @cached_property
     def ordered(self) -> Ordered:
         """The same scores in rising order."""
-        return sort_counted(self.values, None)
+        return sort_counted(self.values, None) if self.stored is None else self.stored
 
     @property
     def sha256(self) -> str:
@@ -150,67 +148,9 @@ def _list_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
     return f"{len(skipped):,}: " + "; ".join(f"{why}: {', '.join(names[why][:5])}{more[why]}" for why in reasons)
 
 
-def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
-    """Read the benign scores of one or more files, or raise at the first row that is not a score.
-
-    The malicious ones are those of the other rows: of all of them where the policy names no label column.
-    """
-    with reading(paths, columns, domain, kind) as scores:
-        return scores()
-
-
-@contextlib.contextmanager
-def reading(
-    paths: Iterable[str],
-    columns: Columns,
-    domain: tuple[float, float],
-    kind: Kind = "benign",
-    keep_order: bool = True,
-) -> Iterator[Callable[[], Scores]]:
-    """The same in a child, which sorts and counts too, while this process does something else.
-
-    The order of rows is that of the files where it is to be kept, or where rows have more than a score.
-    """
-    named, budget = tuple(paths), Budget()
-
-    def work() -> Scores:
-        scores = _read(named, columns, domain, kind, budget)
-        if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:
-            scores.values.setflags(write=True)  # nobody else has seen them
-            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=True))
-        scores.ordered.survey  # noqa: B018, which is kept, and goes with the sample
-        return scores
-
-    if all(_is_small_and_plain(path) for path in named):
-        yield lambda: _read(named, columns, domain, kind, budget)
-        return
-    with isolated(work, budget.memory) as answer:
-        yield answer
-
-
-def reading_sample(
-    name: str, paths: tuple[str, ...], policy: Policy
-) -> contextlib.AbstractContextManager[Callable[[], Scores]]:
-    """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
-    kind: Kind = "malicious" if name.endswith("malicious") else "benign"
-    columns = policy.data
-    if name not in ("fit", "holdout", "benign"):
-        columns = columns.model_copy(update={"segment": None, "timestamp": None})
-    return reading(paths, columns, policy.calibration.domain, kind, keep_order=name == "benign")
-
-
-def _is_small_and_plain(path: str) -> bool:
-    """Of a kind that NumPy reads and checks in Python, so that nothing in it can crash, and read in no time."""
-    try:
-        return path.lower().endswith((".npy", ".npz")) and os.stat(path).st_size < SMALL and not os.path.isdir(path)
-    except OSError:
-        return True  # which reading says better
-
-
-SMALL = 1 << 20  # bytes
-
-
-def _read(paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: Budget) -> Scores:
+def read_whole(
+    paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: Budget
+) -> Scores:
     parts, sources, pieces = [], [], []
     skipped: list[tuple[str, str]] = []
     seen: dict[Hashable, str] = {}
@@ -219,69 +159,19 @@ def _read(paths: tuple[str, ...], columns: Columns, domain: tuple[float, float],
         for file in found.files:
             refuse_repeated(file, seen)
         alone = len(found.files) == 1
-        read_now = [
-            _sample(file, read_file(file, columns, budget), columns, domain, kind, alone) for file in found.files
-        ]
-        sources.append(_source(path, read_now, kind))
-        pieces += [_piece(file, part) for file, part in zip(found.files, read_now, strict=True) if part.rows]
+        read_now = [take(file, read_file(file, columns, budget), columns, domain, kind, alone) for file in found.files]
+        sources.append(source_of(path, read_now, kind))
+        pieces += [piece_of(file, part) for file, part in zip(found.files, read_now, strict=True) if part.rows]
         skipped += found.skipped
         parts += read_now
     copy = find_copy(piece.file for piece in pieces)
     if copy is not None:
         raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
-    return replace(_join(parts, tuple(sources), kind), pieces=tuple(pieces), skipped=tuple(skipped))
-
-
-def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
-    """The benign (or malicious) scores in a NumPy or Arrow array, a table, a data frame, or the files that are named.
-
-    A data frame is anything that speaks the Arrow PyCapsule or the DataFrame interchange protocol. `name` stands for
-    the data in messages and in the record.
-    """
-    if isinstance(data, Scores):
-        return data
-    if isinstance(data, str | os.PathLike):
-        return read([os.fspath(data)], columns, domain, kind)
-    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
-        return read([os.fspath(path) for path in data], columns, domain, kind)
-    place = File(name, "")
-    table = _columns_of(data, list_wanted(columns), place)
-    part = _sample(place, table, columns, domain, kind, alone=True)
-    scores = _join([part], (_source(name, [part], kind),), kind)
-    return replace(scores, pieces=(_piece(place, part),))
-
-
-def _columns_of(data: Any, names: list[str], place: File) -> Table:
-    """The named columns of an object in memory; an array alone is the scores."""
-    try:
-        if hasattr(data, "__arrow_c_stream__"):
-            array = pa.chunked_array(data)
-        elif hasattr(data, "__arrow_c_array__"):
-            array = pa.chunked_array([pa.array(data)])
-        elif hasattr(data, "__dataframe__"):
-            array = pa.chunked_array(pyarrow.interchange.from_dataframe(data))
-        else:
-            array = np.array(data)  # a copy, which nobody changes afterwards
-        if not isinstance(array, np.ndarray):
-            array.validate(full=not pa.types.is_struct(array.type))  # of a table, the wanted columns in full below
-    except Exception as error:  # whatever another library raises in its half of a protocol
-        raise GateError(
-            f"{place}: must be an array, an Arrow table or a data frame, got {type(data).__name__}: {reason_of(error)}"
-        ) from None
-    if isinstance(array, np.ndarray) or not pa.types.is_struct(array.type):
-        if len(names) > 1:
-            raise GateError(f"{place}: must have a column {names[1]!r}, got an array, which has none; give a table")
-        return Table({names[0]: one_dimensional(array, place) if isinstance(array, np.ndarray) else array})
-    table = pa.Table.from_struct_array(array)
-    require(names, table.column_names, place)
-    try:
-        return Table(pick(table, names), tuple(table.column_names))
-    except pa.ArrowException as error:
-        raise GateError(f"{place}: must be a valid Arrow table, got: {reason_of(error)}; make it again") from None
+    return replace(join_parts(parts, tuple(sources), kind), pieces=tuple(pieces), skipped=tuple(skipped))
 
 
 @dataclass(frozen=True)
-class _Sample:
+class Taken:
     """What one file or object gave: its rows counted, the columns of the benign, or malicious, ones."""
 
     rows: int
@@ -298,9 +188,7 @@ class _Sample:
         return sum(map(len, self.chunks))
 
 
-def _sample(
-    file: File, whole: Table, columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool
-) -> _Sample:
+def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool) -> Taken:
     table = whole.columns
     taken = labels = None
     if columns.label is not None:
@@ -314,19 +202,19 @@ def _sample(
     if columns.timestamp is not None:
         times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
     unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
-    return _Sample(len(table[columns.score]), chunks, groups, ids, segments, times, labels, unread)
+    return Taken(len(table[columns.score]), chunks, groups, ids, segments, times, labels, unread)
 
 
-def _piece(file: File, part: _Sample) -> Piece:
+def piece_of(file: File, part: Taken) -> Piece:
     return Piece(file, part.rows, part.taken)
 
 
-def _source(path: str, parts: list[_Sample], kind: Kind) -> Source:
+def source_of(path: str, parts: Sequence[Taken | Piece], kind: Kind) -> Source:
     rows, taken = sum(part.rows for part in parts), sum(part.taken for part in parts)
     return Source(path, rows, taken if kind == "benign" else rows - taken)
 
 
-def _join(parts: list[_Sample], sources: tuple[Source, ...], kind: Kind) -> Scores:
+def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> Scores:
     values = join([chunk for part in parts for chunk in part.chunks])
     if len(values) < 2:
         names = ", ".join(source.path for source in sources)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import re
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gate.errors import GateError
 
 NUMBER = r"^\s*[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 
@@ -43,10 +49,46 @@ def shorten(value: float) -> str:
     return short if float(short) == value else repr(float(value))
 
 
+_before: ContextVar[int] = ContextVar("rows before", default=0)
+
+
+@contextlib.contextmanager
+def count_rows_from(before: int) -> Iterator[None]:
+    """Name rows as they are counted in a file of which so many stand before."""
+    token = _before.set(before)
+    try:
+        yield
+    finally:
+        _before.reset(token)
+
+
 def name_rows(bad: NDArray[np.bool_], benign: NDArray[np.bool_] | None) -> str:
     """`row 17`, or `row 17 and 2 more`, counted from 1 in the file even when only benign rows were looked at."""
     places = np.flatnonzero(bad)
     if benign is not None:
         places = np.flatnonzero(benign)[places]
     more = len(places) - 1
-    return f"row {places[0] + 1:,}" + (f" and {more:,} more" if more else "")
+    return f"row {_before.get() + places[0] + 1:,}" + (f" and {more:,} more" if more else "")
+
+
+@contextlib.contextmanager
+def explain(file: Any, remedy: str) -> Iterator[None]:
+    """Say of whatever a library raises which file it is about, and what to do."""
+    try:
+        yield
+    except GateError:
+        raise
+    except FileNotFoundError:
+        raise GateError(f"{file}: must exist, got no such file; check the name") from None
+    except PermissionError:
+        raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
+    except MemoryError as error:
+        what = f"must be a readable {file.suffix} file that fits into memory, got: {reason_of(error)}"
+        raise GateError(f"{file}: {what}; give fewer rows, raise --max-bytes or use a larger machine") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # what is packed or piped is copied first
+            what = f"must fit into the temporary directory, got: {reason_of(error)}"
+            raise GateError(f"{file}: {what}; set TMPDIR to a place with more room") from None
+        raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
+    except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
+        raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None

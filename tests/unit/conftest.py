@@ -19,7 +19,7 @@ def no_process() -> Iterator[None]:
         pytest.fail("a unit test starts no process; put it into tests/system")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gate.scores.sample.isolated", lambda function, _most: contextlib.nullcontext(function))
+        patch.setattr("gate.scores.reading.isolated", lambda function, _most: contextlib.nullcontext(function))
         for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
             patch.setattr(os, name, refuse)
         patch.setattr(subprocess, "Popen", refuse)

@@ -1,0 +1,80 @@
+"""Engines: joblib's backends for Dask, Ray and Spark. What a worker gives back is small; runs lie in `--scratch`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from gate.errors import GateError
+from gate.scores.wording import reason_of
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+TIMEOUT = 20  # seconds in which a scheduler must answer
+EXTRAS = {"dask": "dask", "ray": "ray", "spark": "spark"}
+
+
+def check(engine: str) -> str:
+    """The name of an engine, as `dask:tcp://HOST:8786`, `ray:ADDRESS`, `spark` or `local`."""
+    kind, _, address = engine.partition(":")
+    if engine == "local" or (kind in ("dask", "ray") and address) or (kind == "spark" and not address):
+        return engine
+    raise GateError(
+        f"--engine: must be local, dask:tcp://HOST:PORT, ray:ADDRESS or spark, got {engine[:80]!r}; write one of these"
+    )
+
+
+def run(engine: str, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """What a function makes of every item, in their order, on the workers of an engine."""
+    kind, _, address = engine.partition(":")
+    try:
+        import joblib
+
+        with _connected(kind, address), joblib.parallel_config(backend=kind, n_jobs=-1):
+            results = joblib.Parallel()(joblib.delayed(function)(item) for item in items)
+    except GateError:
+        raise
+    except ImportError as error:
+        raise GateError(
+            f"--engine: must be installed here and on the workers, got: {reason_of(error)}; "
+            f"install fpr-gate[{EXTRAS[kind]}]"
+        ) from None
+    except Exception as error:  # whatever an engine raises when its workers are gone
+        cause = next((each for each in _causes(error) if isinstance(each, GateError)), None)
+        if cause is not None:
+            raise cause from None
+        raise GateError(
+            f"--engine: must have workers that answer, got {engine}: {type(error).__name__}: {reason_of(error)}; "
+            "start them, or use --engine local"
+        ) from None
+    yield from results
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+@contextlib.contextmanager
+def _connected(kind: str, address: str) -> Iterator[None]:
+    if kind == "dask":
+        from dask.distributed import Client
+
+        with Client(address, timeout=TIMEOUT, set_as_default=True):
+            yield
+    elif kind == "ray":
+        import ray
+        from ray.util.joblib import register_ray
+
+        if not ray.is_initialized():
+            ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+        register_ray()
+        yield
+    else:
+        from joblibspark import register_spark
+
+        register_spark()
+        yield

@@ -1,0 +1,135 @@
+"""Reading: from arguments to a sample, in a child that sorts too, or in runs where it is larger than the memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.interchange
+
+from gate.errors import GateError
+from gate.ordered import Ordered, sort
+from gate.policy import Columns, Policy
+from gate.scores.budget import Budget
+from gate.scores.child import isolated
+from gate.scores.formats import File, Table, list_wanted, one_dimensional, pick, require
+from gate.scores.labels import Kind
+from gate.scores.place import here
+from gate.scores.sample import Scores, join_parts, piece_of, read_whole, source_of, take
+from gate.scores.stored import must_be_stored, read_stored
+from gate.scores.wording import reason_of
+
+SMALL = 1 << 20  # bytes
+
+
+def read(paths: Iterable[str], columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
+    """Read the benign scores of one or more files, or raise at the first row that is not a score.
+
+    The malicious ones are those of the other rows: of all of them where the policy names no label column.
+    """
+    with reading(paths, columns, domain, kind) as scores:
+        return scores()
+
+
+@contextlib.contextmanager
+def reading(
+    paths: Iterable[str],
+    columns: Columns,
+    domain: tuple[float, float],
+    kind: Kind = "benign",
+    keep_order: bool = True,
+) -> Iterator[Callable[[], Scores]]:
+    """The same in a child, which sorts and counts too, while this process does something else.
+
+    The order of rows is that of the files where it is to be kept, or where rows have more than a score.
+    """
+    named, budget = tuple(paths), Budget()
+
+    def work() -> Scores:
+        scores = read_whole(named, columns, domain, kind, budget)
+        if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:
+            scores.values.setflags(write=True)  # nobody else has seen them
+            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=True))
+        scores.ordered.survey  # noqa: B018, which is kept, and goes with the sample
+        return scores
+
+    if not keep_order and must_be_stored(named, columns, place := here()):
+        yield lambda: read_stored(named, columns, domain, kind, place)
+        return
+    if all(_is_small_and_plain(path) for path in named):
+        yield lambda: read_whole(named, columns, domain, kind, budget)
+        return
+    with isolated(work, budget.memory) as answer:
+        yield answer
+
+
+def reading_sample(
+    name: str, paths: tuple[str, ...], policy: Policy
+) -> contextlib.AbstractContextManager[Callable[[], Scores]]:
+    """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
+    kind: Kind = "malicious" if name.endswith("malicious") else "benign"
+    columns = policy.data
+    if name not in ("fit", "holdout", "benign"):
+        columns = columns.model_copy(update={"segment": None, "timestamp": None})
+    return reading(paths, columns, policy.calibration.domain, kind, keep_order=name == "benign")
+
+
+def _is_small_and_plain(path: str) -> bool:
+    """Of a kind that NumPy reads and checks in Python, so that nothing in it can crash, and read in no time."""
+    try:
+        return path.lower().endswith((".npy", ".npz")) and os.stat(path).st_size < SMALL and not os.path.isdir(path)
+    except OSError:
+        return True  # which reading says better
+
+
+def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
+    """The benign (or malicious) scores in a NumPy or Arrow array, a table, a data frame, or the files that are named.
+
+    A data frame is anything that speaks the Arrow PyCapsule or the DataFrame interchange protocol. `name` stands for
+    the data in messages and in the record.
+    """
+    if isinstance(data, Scores):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return read([os.fspath(data)], columns, domain, kind)
+    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
+        return read([os.fspath(path) for path in data], columns, domain, kind)
+    place = File(name, "")
+    table = _columns_of(data, list_wanted(columns), place)
+    part = take(place, table, columns, domain, kind, alone=True)
+    scores = join_parts([part], (source_of(name, [part], kind),), kind)
+    return replace(scores, pieces=(piece_of(place, part),))
+
+
+def _columns_of(data: Any, names: list[str], place: File) -> Table:
+    """The named columns of an object in memory; an array alone is the scores."""
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            array = pa.chunked_array(data)
+        elif hasattr(data, "__arrow_c_array__"):
+            array = pa.chunked_array([pa.array(data)])
+        elif hasattr(data, "__dataframe__"):
+            array = pa.chunked_array(pyarrow.interchange.from_dataframe(data))
+        else:
+            array = np.array(data)  # a copy, which nobody changes afterwards
+        if not isinstance(array, np.ndarray):
+            array.validate(full=not pa.types.is_struct(array.type))  # of a table, the wanted columns in full below
+    except Exception as error:  # whatever another library raises in its half of a protocol
+        raise GateError(
+            f"{place}: must be an array, an Arrow table or a data frame, got {type(data).__name__}: {reason_of(error)}"
+        ) from None
+    if isinstance(array, np.ndarray) or not pa.types.is_struct(array.type):
+        if len(names) > 1:
+            raise GateError(f"{place}: must have a column {names[1]!r}, got an array, which has none; give a table")
+        return Table({names[0]: one_dimensional(array, place) if isinstance(array, np.ndarray) else array})
+    table = pa.Table.from_struct_array(array)
+    require(names, table.column_names, place)
+    try:
+        return Table(pick(table, names), tuple(table.column_names))
+    except pa.ArrowException as error:
+        raise GateError(f"{place}: must be a valid Arrow table, got: {reason_of(error)}; make it again") from None

@@ -1,0 +1,130 @@
+"""Shards: parts of files that are read by themselves, each with bounded memory, by workers of this machine or another.
+
+A worker is given a small function of a shard and gives back something small, or a run that it has written. Scheduling,
+retries and placement are the engine's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from gate.policy import Columns
+from gate.scores.budget import Budget
+from gate.scores.child import isolate
+from gate.scores.formats import File, Table, finish, list_wanted, pick, read_file, require
+from gate.scores.place import Place
+from gate.scores.wording import explain
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some row groups of a Parquet file, some rows of an array, or a whole file.
+
+    `first` rows of the file stand before it, and it holds so many `rows`, where that can be told without reading it.
+    """
+
+    file: File
+    start: int = 0
+    stop: int | None = None
+    first: int = 0
+    rows: int | None = None
+
+
+def divide(file: File, rows: int) -> Iterator[Shard]:
+    """The shards of one file, each of about so many rows where the format lets one find them."""
+    with explain(file, "write it again"):
+        if file.suffix in (".parquet", ".pq") and not file.is_gzip:
+            source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
+            with pyarrow.parquet.ParquetFile(source) as opened:
+                sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
+            start = first = held = 0
+            for i, size in enumerate(sizes):
+                held += size
+                if held >= rows or i == len(sizes) - 1:
+                    yield Shard(file, start, i + 1, first, held)
+                    start, first, held = i + 1, first + held, 0
+            if sizes:
+                return
+        elif file.suffix == ".npy" and not file.is_gzip and file.remote is None:
+            array = np.load(file.path, mmap_mode="r", allow_pickle=False)
+            if array.ndim == 1 and len(array) > rows:
+                ends = [*range(0, len(array), rows), len(array)]
+                yield from (Shard(file, start, stop, start, stop - start) for start, stop in pairwise(ends))
+                return
+    yield Shard(file)
+
+
+def stream(shard: Shard, columns: Columns, rows: int) -> Iterator[Table]:
+    """The rows of a shard, so many at a time where its format allows that; each table is checked in full."""
+    file = shard.file
+    if shard.stop is None:
+        yield read_file(file, columns, Budget())
+        return
+    keys, names = _keys(file, columns)
+    with explain(file, "write it again"):
+        if file.suffix == ".npy":
+            array = np.load(file.path, mmap_mode="r", allow_pickle=False)[shard.start : shard.stop]
+            if len(names) > 1:
+                require([names[1]], [], file)
+            yield finish(file, Table({names[0]: np.array(array)}), columns, keys, Budget())
+            return
+        source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
+        few = [columns.segment] if columns.segment in names else None
+        with pyarrow.parquet.ParquetFile(source, memory_map=False, read_dictionary=few) as opened:
+            require(names, opened.schema_arrow.names, file)
+            groups = range(shard.start, shard.stop)
+            present, read = tuple(opened.schema_arrow.names), 0
+            held: list[Any] = []
+            for batch in opened.iter_batches(min(rows, 1 << 20), row_groups=groups, columns=names):
+                held.append(batch)
+                read += len(batch)
+                if sum(map(len, held)) >= rows:
+                    yield _table(file, held, names, present, columns, keys)
+                    held = []
+            if held:
+                yield _table(file, held, names, present, columns, keys)
+            promised = sum(opened.metadata.row_group(i).num_rows for i in groups)
+            if read != promised:
+                raise ValueError(f"{promised:,} rows in the footer, {read:,} in the pages")
+
+
+def _table(
+    file: File, held: list[Any], names: list[str], present: tuple[str, ...], columns: Columns, keys: dict[str, str]
+) -> Table:
+    return finish(file, Table(pick(pa.Table.from_batches(held), names), present), columns, keys, Budget())
+
+
+def _keys(file: File, columns: Columns) -> tuple[dict[str, str], list[str]]:
+    keys = {key: value for key, value in file.keys.items() if key in list_wanted(columns)}
+    return keys, [name for name in list_wanted(columns) if name not in keys]
+
+
+def each(function: Callable[[Item], Result], items: Sequence[Item], place: Place) -> Iterator[Result]:
+    """What a function makes of every item, in their order; on this machine each in a child that may crash alone."""
+    if place.engine == "local":
+        with ThreadPoolExecutor(cores()) as pool:
+            try:
+                yield from pool.map(lambda item: isolate(partial(function, item), place.memory + (1 << 30)), items)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        return
+    from gate.scores.engines import run
+
+    yield from run(place.engine, function, items)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,164 @@
+"""Samples larger than the memory: sorted in runs, they give the same release to the byte, and leave nothing behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from small import CLEAN, POLICY, gate
+
+SEED = int(os.environ.get("GATE_SEED", "15"))
+N = 230_000
+EPOCH = {"SOURCE_DATE_EPOCH": "1790000000"}
+DISK = ("--memory", "1MB")
+
+
+def scores(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Smooth, with an atom that outgrows a run, and coarse ties."""
+    smooth, coarse = rng.beta(0.5, 8, n - n // 4 - n // 8), np.round(rng.beta(0.5, 8, n // 8), 3)
+    drawn = np.concatenate([smooth, np.full(n // 4, 0.0), coarse])
+    rng.shuffle(drawn)
+    return drawn
+
+
+def write(folder: Path, table: pa.Table, form: str, files: int) -> Path:
+    folder.mkdir()
+    ends = np.linspace(0, len(table), files + 1).astype(int)
+    for i, (start, stop) in enumerate(pairwise(ends)):
+        part, path = table.slice(start, stop - start), folder / f"part-{i:03}.{form}"
+        if form == "parquet":
+            pa.parquet.write_table(part, path, row_group_size=9_000)
+        elif form == "npy":
+            np.save(path, part["score"].to_numpy())
+        elif form == "npz":
+            np.savez(path, **{name: part[name].to_numpy() for name in part.column_names})
+        elif form == "feather":
+            pa.feather.write_feather(part, path, chunksize=9_000)
+        elif form == "csv":
+            pa.csv.write_csv(part, path)
+        else:
+            path.write_text("".join(f'{{"score": {value!r}}}\n' for value in part["score"].to_pylist()))
+    return folder
+
+
+def run(where: Path, out: str, fit: Path, holdout: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    (where / "policy.yaml").write_text(POLICY)
+    files = ("--fit", fit.name, "--holdout", holdout.name)
+    return gate(
+        "run", "--policy", "policy.yaml", "--release", "r", *files, "--out", out, *options, cwd=where, env=EPOCH
+    )
+
+
+def bytes_of(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("form", "files"),
+    [("parquet", 1), ("parquet", 50), ("npy", 1), ("csv", 3), ("feather", 7), ("jsonl", 2), ("npz", 4)],
+)
+def test_runs_on_disk_give_the_same_release_as_the_memory(tmp_path: Path, form: str, files: int) -> None:
+    rng = np.random.default_rng(SEED)
+    fit, holdout = (
+        write(tmp_path / name, pa.table({"score": scores(rng, N)}), form, files) for name in ("fit", "holdout")
+    )
+    memory, disk = run(tmp_path, "memory", fit, holdout), run(tmp_path, "disk", fit, holdout, *DISK, "--scratch", "s")
+    assert (disk.returncode, disk.stdout) == (memory.returncode, memory.stdout)
+    assert memory.returncode in (0, 1, 3), memory.stderr
+    assert bytes_of(tmp_path / "disk") == bytes_of(tmp_path / "memory")
+    assert [*(tmp_path / "s").iterdir()] == []
+
+
+def test_labels_are_read_in_shards_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(SEED + 1)
+    labels = pa.array(rng.integers(0, 2, N), pa.int8())
+    fit, holdout = (
+        write(tmp_path / name, pa.table({"score": scores(rng, N), "label": labels}), "parquet", 3)
+        for name in ("fit", "holdout")
+    )
+    options = ("--label-column", "label", "--malicious", "holdout")
+    memory = run(tmp_path, "memory", fit, holdout, *options)
+    disk = run(tmp_path, "disk", fit, holdout, *options, *DISK)
+    assert (disk.returncode, disk.stdout) == (memory.returncode, memory.stdout)
+    assert memory.returncode in (0, 1, 3), memory.stderr
+    assert bytes_of(tmp_path / "disk") == bytes_of(tmp_path / "memory")
+
+
+def test_a_bad_last_row_leaves_nothing_behind_and_is_named_as_in_memory(tmp_path: Path) -> None:
+    rng = np.random.default_rng(SEED + 2)
+    bad = np.append(scores(rng, N), 1.5)
+    fit = write(tmp_path / "fit", pa.table({"score": bad}), "parquet", 1)
+    holdout = write(tmp_path / "holdout", pa.table({"score": scores(rng, N)}), "parquet", 1)
+    memory, disk = run(tmp_path, "memory", fit, holdout), run(tmp_path, "disk", fit, holdout, *DISK, "--scratch", "s")
+    assert f"got 1.5 in row {N + 1:,}" in memory.stderr
+    assert (disk.returncode, disk.stderr) == (2, memory.stderr)
+    assert not (tmp_path / "disk").exists()
+    assert [*(tmp_path / "s").iterdir()] == []
+
+
+def test_what_a_killed_run_left_is_removed_and_a_living_run_is_left_alone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(SEED + 3)
+    fit, holdout = (
+        write(tmp_path / name, pa.table({"score": scores(rng, N)}), "npy", 1) for name in ("fit", "holdout")
+    )
+    dead, living = (tmp_path / "s" / f"gate-scratch-host-{i}-00" for i in (1, 2))
+    for left in (dead, living):
+        left.mkdir(parents=True)
+        (left / "run").write_bytes(bytes(8))
+    lock = os.open(living, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = run(tmp_path, "out", fit, holdout, *DISK, "--scratch", "s")
+    finally:
+        os.close(lock)
+    assert found.returncode in (0, 1, 3), found.stderr
+    assert [*(tmp_path / "s").iterdir()] == [living]
+
+
+def test_a_full_scratch_is_one_line(tmp_path: Path) -> None:
+    rng = np.random.default_rng(SEED + 4)
+    fit, holdout = (write(tmp_path / name, pa.table({"score": rng.random(N)}), "npy", 1) for name in ("fit", "holdout"))
+    small = tmp_path / "s"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], capture_output=True, env=CLEAN
+    )
+    if mounted.returncode:
+        pytest.skip("this user may not mount a small file system")
+    try:
+        found = run(tmp_path, "out", fit, holdout, *DISK, "--scratch", "s")
+        assert (found.returncode, found.stdout) == (2, "")
+        assert found.stderr.startswith("gate: --scratch: must have room"), found.stderr
+        assert found.stderr.count("\n") == 1
+        assert [*small.iterdir()] == []
+        assert not (tmp_path / "out").exists()
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--memory", "none"), "must be a number of bytes"),
+        (("--engine", "slurm:host"), "--engine: must be local, dask:"),
+        ((*DISK, "--scratch", "policy.yaml"), "--scratch: must be a directory"),
+    ],
+)
+def test_what_cannot_be_is_said(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    rng = np.random.default_rng(SEED + 5)
+    fit, holdout = (
+        write(tmp_path / name, pa.table({"score": rng.random(40_000)}), "npy", 1) for name in ("fit", "holdout")
+    )
+    found = run(tmp_path, "out", fit, holdout, *options)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert said in found.stderr
+    assert not (tmp_path / "out").exists()
