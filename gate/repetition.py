@@ -122,7 +122,7 @@ class Answer:
 
 def verify(
     directory: str | Path,
-    data: Data = Data(),  # noqa: B008, it is frozen
+    data: Data = Data(),
     *,
     pinned: Document | None = None,
     complete: bool = False,
