@@ -5,14 +5,16 @@ from gate.scores.files import find_copy
 from gate.scores.formats import write_parquet
 from gate.scores.labels import Kind
 from gate.scores.reading import from_object, read, reading_sample
-from gate.scores.sample import Scores, Source
+from gate.scores.sample import Reached, Scores, Source, count_by_part
 from gate.scores.split import Split, match, split
 
 __all__ = [
     "Kind",
+    "Reached",
     "Scores",
     "Source",
     "Split",
+    "count_by_part",
     "find_copy",
     "from_object",
     "match",

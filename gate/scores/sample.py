@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,20 @@ class Piece:
     taken: int
 
 
+class Reached(NamedTuple):
+    """The rows of a sample by part (a group, a segment, or a group within a segment).
+
+    parts     the number of each part that has rows, in rising order: that of its group or segment, or
+              segment * groups + group
+    sizes     its rows
+    reached   how many of them reach each of some scores: a row for each part, a column for each score
+    """
+
+    parts: NDArray[np.int64]
+    sizes: Floats
+    reached: Floats
+
+
 @dataclass(frozen=True)
 class Scores:
     """Raw scores of one sample, in row order: of its benign rows, or of its malicious ones."""
@@ -91,6 +105,23 @@ class Scores:
         groups = self.groups if self.groups is not None else np.empty(0, dtype=np.int64)
         flagged = groups[:0] if threshold is None else groups[self.values >= threshold]
         return np.bincount(flagged, minlength=len(self.group_sizes)).astype(np.float64)
+
+    def by_group(self, scores: Floats) -> Reached:
+        """How many rows of each group reach each of some scores; -inf is reached by all, +inf by none."""
+        assert self.groups is not None
+        return count_by_part(self.values, self.groups, scores)
+
+    def by_segment(self, scores: Floats) -> Reached:
+        """The same of each segment."""
+        assert self.segments is not None
+        return count_by_part(self.values, self.segments.astype(np.int64), scores)
+
+    def by_group_in_segment(self, scores: Floats) -> Reached:
+        """The same of each group within each segment."""
+        assert self.groups is not None
+        assert self.segments is not None
+        parts = self.segments.astype(np.int64) * len(self.group_sizes) + self.groups
+        return count_by_part(self.values, parts, scores)
 
     def __len__(self) -> int:
         return len(self.values) if self.stored is None else self.stored.n
@@ -138,6 +169,19 @@ class Scores:
     def sha256(self) -> str:
         """The digest of the sample as a multiset: neither the order of rows nor files or formats change it."""
         return self.ordered.survey.sha256
+
+
+def count_by_part(values: Floats, parts: NDArray[np.int64], scores: Floats) -> Reached:
+    """How many values of each part reach each of some scores, in one pass; `parts` has a number for each value."""
+    order = np.argsort(scores, kind="stable")
+    known, places = np.unique(parts, return_inverse=True)
+    columns = len(scores) + 1
+    cells = places.astype(np.int64) * columns + np.searchsorted(scores[order], values, side="right")
+    table = np.bincount(cells, minlength=len(known) * columns).reshape(len(known), columns)
+    at_least = np.cumsum(table[:, ::-1], axis=1)[:, ::-1]
+    reached = np.empty((len(known), len(scores)))
+    reached[:, order] = at_least[:, 1:]
+    return Reached(known, at_least[:, 0].astype(np.float64), reached)
 
 
 def _list_skipped(skipped: tuple[tuple[str, str], ...]) -> str:

@@ -11,12 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from gate.contract import Floats
-
-Ints = NDArray[np.int64]
 
 DRAWS = 9_999
 ENOUGH = 20  # differences as large as the one observed, after which no more are drawn (Besag and Clifford 1991)
@@ -74,18 +71,6 @@ def exchange(
     values = np.where(as_large >= ENOUGH, ENOUGH / np.maximum(at, 1), (1 + as_large) / (done + 1))
     least = math.exp(-min(ways, most))
     return Exchanged(float(values[-1]), tuple(values[:-1].tolist()), int(found.argmax()), least)
-
-
-def count_by_group(values: Floats, groups: Ints, number: int, thresholds: Floats) -> Floats:
-    """Of each of so many groups (a row), how many rows reach each threshold, in their order (a column)."""
-    order = np.argsort(thresholds)
-    reached = np.searchsorted(thresholds[order], values, side="right")
-    places = groups * (len(thresholds) + 1) + reached
-    table = np.bincount(places, minlength=number * (len(thresholds) + 1)).reshape(number, -1)
-    at_least = np.cumsum(table[:, ::-1], axis=1)[:, ::-1][:, 1:]
-    counts = np.empty(at_least.shape)
-    counts[:, order] = at_least
-    return counts
 
 
 def _units(sizes: Floats, counts: Floats, share: int, rng: np.random.Generator) -> Floats:

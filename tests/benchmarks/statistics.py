@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from gate.ordered import in_order
+from gate.scores import count_by_part
 from gate.statistics import exchangeability, permutation
 from gate.statistics.binomial import clopper_pearson
 from gate.statistics.clusters import effective_rows
@@ -151,9 +152,9 @@ def exchange_groups(rng: np.random.Generator, factor: float, draws: int = permut
     at = exchangeability.pooled_scores(fitted, held_out, exchangeability.scanned_ranks(len(fit) + len(held)))
     found = permutation.exchange(
         fit_sizes,
-        permutation.count_by_group(fit, fit_codes, len(fit_sizes), at),
+        count_by_part(fit, fit_codes, at).reached,
         sizes,
-        permutation.count_by_group(held, codes, len(sizes), at),
+        count_by_part(held, codes, at).reached,
         draws,
     )
     return found.p_value, exchangeability.pooled_test(fitted, held_out, Fraction(1, 20)).p_value

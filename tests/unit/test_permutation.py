@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.statistics import permutation
-from gate.statistics.permutation import count_by_group, exchange
+from gate.statistics.permutation import exchange
 
 
 def test_sound_groups_are_told_apart_as_seldom_as_promised() -> None:
@@ -58,15 +58,6 @@ def test_fewer_than_two_groups_tell_nothing(held: int) -> None:
     sizes, counts = np.full(10, 5.0), np.ones((10, 2))
     found = exchange(sizes, counts, sizes[:held], counts[:held])
     assert (found.p_value, found.least) == (1.0, 1.0)
-
-
-def test_counts_by_group_are_those_of_each_threshold() -> None:
-    rng = np.random.default_rng(5)
-    values, groups = np.round(rng.random(500), 2), rng.integers(0, 9, 500)
-    thresholds = np.array([0.5, 0.25, 1.5, 0.9, 0.0])
-    counts = count_by_group(values, groups, 10, thresholds)
-    for column, threshold in zip(counts.T, thresholds, strict=True):
-        assert column.tolist() == np.bincount(groups[values >= threshold], minlength=10).tolist()
 
 
 @pytest.mark.parametrize("most", [4000, 40])
