@@ -1,11 +1,11 @@
-"""Release gate for detection models: `gate.fit`, `gate.evaluate` and `gate.run`; see `gate.api`."""
+"""Release gate for detection models: `gate.fit`, `gate.evaluate` and `gate.run`; see `gate.gating`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gate.api import Release, evaluate, fit, run
+    from gate.gating import Release, evaluate, fit, run
 
 __all__ = ["Release", "evaluate", "fit", "run"]
 
@@ -13,7 +13,7 @@ __all__ = ["Release", "evaluate", "fit", "run"]
 def __getattr__(name: str) -> Any:
     """The API on first use: `gate --help` must not wait for scipy."""
     if name in __all__:
-        from gate import api
+        from gate import gating
 
-        return getattr(api, name)
+        return getattr(gating, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

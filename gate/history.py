@@ -9,10 +9,15 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
-from gate.checks.values import Outcome
+from gate.checks.check import Finding
+from gate.checks.detection import Detection
+from gate.checks.reuse import Uses
 from gate.errors import GateError, visible
-from gate.policy import fpr_check
-from gate.release import FindingEntry, Record, WaiverEntry, read_record
+from gate.names import CheckName
+from gate.record import Record, read_record
+from gate.statistics.tally import Tally
+from gate.stored import Outcome
+from gate.verdict import WaiverUse
 
 RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
 
@@ -30,12 +35,11 @@ class Flagged:
 
 @dataclass(frozen=True)
 class Detected:
-    """The malicious rows that one anchor's threshold flags; `outcome` is null where no minimum was set."""
+    """The malicious rows at one anchor; `minimum` and `outcome` are null where the policy sets none."""
 
-    true_positives: int
-    malicious: int
+    tally: Tally
     interval: tuple[float, float]
-    min_tpr: float | None
+    minimum: float | None
     outcome: Outcome | None
 
 
@@ -45,10 +49,14 @@ class Reading:
     where `origin` is true, would have done here.
     """
 
-    fpr: FindingEntry
+    fpr: Finding
     tpr: Detected | None
     origin: bool = False
     kept: Flagged | None = None
+
+    @property
+    def threshold(self) -> float | None:
+        return None if self.fpr.rate is None else self.fpr.rate.tally.threshold
 
 
 @dataclass(frozen=True)
@@ -70,9 +78,9 @@ class Release:
     policy_sha256: str
     fit_n: int
     holdout_n: int
-    readings: dict[str, Reading]
-    blocking: tuple[str, ...]
-    waivers: tuple[WaiverEntry, ...]
+    readings: dict[CheckName, Reading]
+    blocking: tuple[CheckName, ...]
+    waivers: tuple[WaiverUse, ...]
     ledger_use: int | None
     use: int = 1
     last_use: str | None = None
@@ -94,10 +102,10 @@ class History:
     unread: tuple[Unread, ...]
 
     @property
-    def checks(self) -> tuple[str, ...]:
+    def checks(self) -> tuple[CheckName, ...]:
         """Every anchor that any of the releases was judged at, the most frequent rate first."""
-        found = {check: reading.fpr for release in self.releases for check, reading in release.readings.items()}
-        return tuple(sorted(found, key=lambda check: (-(found[check].target_fpr or 0.0), check)))
+        found = {check for release in self.releases for check in release.readings}
+        return tuple(sorted(found, key=lambda check: (-(check.rate or 0), str(check))))
 
 
 def collect(paths: Iterable[str]) -> History:
@@ -158,8 +166,9 @@ class _Seen:
 
 def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
     tprs = _detected(record)
-    fprs = {anchor: finding for anchor, finding in _anchors(record, "fpr@").items() if _is_measured(finding)}
-    readings = {finding.check: Reading(finding, tprs.get(anchor)) for anchor, finding in fprs.items()}
+    fprs = [f for f in record.findings if f.check.family == "fpr" and f.rate is not None]
+    readings = {finding.check: Reading(finding, tprs.get(finding.check.rate)) for finding in fprs}
+    uses: Uses | None = record.of(Uses)
     release = Release(
         directory=visible(directory),
         name=record.release,
@@ -175,53 +184,37 @@ def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
         readings=readings,
         blocking=tuple(f.check for f in record.findings if f.blocks and f.check not in readings),
         waivers=record.waivers,
-        ledger_use=record.reuse.use if record.reuse else None,
+        ledger_use=None if uses is None else uses.holdout.number,
     )
-    points = record.curve.points if record.curve else ()
-    counted = sorted((p.threshold, p.false_positives) for p in points if p.threshold is not None)
+    points = [point.tally for point in record.curve.points] if record.curve else []
+    counted = sorted((tally.threshold, tally.flagged) for tally in points if tally.threshold is not None)
     seen = _Seen(
         rows=record.holdout.rows_sha256 or record.holdout.sha256,
         question=f"{record.calibrator.sha256} {record.policy.sha256}",
-        benign=record.curve.benign if record.curve else 0,
+        benign=record.holdout.n if points else 0,
         thresholds=tuple(threshold for threshold, _ in counted),
         counts=tuple(count for _, count in counted),
     )
     return release, seen
 
 
-def _anchors(record: Record, prefix: str) -> dict[str, FindingEntry]:
-    """The findings by anchor: `fpr@0.001` and `tpr@0.001` are about all rows, `fpr@0.001/language=de` about some."""
-    return {
-        finding.check.removeprefix(prefix): finding
-        for finding in record.findings
-        if finding.check.startswith(prefix) and "/" not in finding.check
-    }
-
-
-def _detected(record: Record) -> dict[str, Detected]:
+def _detected(record: Record) -> dict[Decimal | None, Detected]:
     """What was detected, by anchor: the one place where a record is asked for it."""
-    recorded = record.malicious.anchors if record.malicious else ()
-    counted = {
-        fpr_check(Decimal(repr(at.fpr))).removeprefix("fpr@"): Detected(
-            at.true_positives, at.malicious, at.interval, None, None
-        )
-        for at in recorded
+    found: Detection | None = record.of(Detection)
+    alpha = 1 - record.policy.confidence
+    counted: dict[Decimal | None, Detected] = {
+        at.fpr: Detected(at.tally, at.tally.interval(alpha), None, None) for at in (found.anchors if found else ())
     }
     return counted | {
-        anchor: Detected(f.true_positives, f.malicious, f.interval, f.min_tpr, f.outcome)
-        for anchor, f in _anchors(record, "tpr@").items()
-        if f.true_positives is not None and f.malicious is not None and f.interval is not None
+        f.check.rate: Detected(f.rate.tally, f.rate.interval, f.rate.tolerance[0], f.outcome)
+        for f in record.findings
+        if f.check.kind == "tpr" and f.rate is not None
     }
-
-
-def _is_measured(f: FindingEntry) -> bool:
-    numbers = (f.target_fpr, f.score, f.false_positives, f.benign, f.observed_fpr, f.interval, f.relative_error)
-    return None not in numbers and f.tolerance is not None
 
 
 def _with_the_past(read: list[tuple[Release, _Seen]]) -> tuple[Release, ...]:
     """Each release with what it shares with those before it: held-out rows, and the first raw thresholds."""
-    first: dict[str, tuple[str, float]] = {}
+    first: dict[CheckName, tuple[str, float]] = {}
     asked: dict[str, dict[str, str]] = {}
     releases = []
     for release, seen in read:
@@ -229,9 +222,9 @@ def _with_the_past(read: list[tuple[Release, _Seen]]) -> tuple[Release, ...]:
         for check, reading in release.readings.items():
             if check in first:
                 readings[check] = replace(reading, kept=_flagged(seen, *first[check]))
-            elif reading.fpr.threshold is not None:
+            elif reading.threshold is not None:
                 readings[check] = replace(reading, origin=True)
-                first[check] = (release.name, reading.fpr.threshold)
+                first[check] = (release.name, reading.threshold)
             else:
                 readings[check] = reading
         uses = asked.setdefault(seen.rows, {})

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from gate.checks.reuse import FURTHER, Use
 from gate.errors import GateError
-from gate.evidence import Use
-from gate.policy import Document, Policy
+from gate.policy import Document
 from gate.scores import Scores, text_buffer
 from gate.sketch import Hashes, Sketch, hash_scores, hash_texts, share, sketch
 from gate.storage import refuse_links, sync_directory
 
 MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids
-FURTHER = 0.05  # of the smaller set of rows shared: a further use
 RENAMED = 0.5  # of the scores shared under other ids: the same rows by other names
 OWN = 0.9  # of the rows with a score that no other row has: then chance shares few
 CUT = "a judgement whose line was cut off"
@@ -88,7 +87,7 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
         if found is None or found >= FURTHER:
             earlier.setdefault((entry.rows, entry.question), (entry.release, found))
     names, shares = zip(*earlier.values(), strict=True) if earlier else ((), ())
-    return Use(len(earlier) + 1, names, shares)
+    return Use(number=len(earlier) + 1, earlier=names, shared=shares)
 
 
 def _share(entry: Entry, rows: Rows) -> float | None:
@@ -277,25 +276,3 @@ def require(document: Document, ledger: str | None) -> None:
             f"{document.path}: reuse: must have a ledger to count uses in, got none; give --ledger FILE, and to the "
             "GitHub action ledger-branch"
         )
-
-
-def warnings(use: Use | None, rows_sha256: str | None, policy: Policy) -> tuple[str, ...]:
-    """What the ledger cannot see, and what the policy does not pay for; nothing where no ledger is kept."""
-    if use is None:
-        return ()
-    sentences = []
-    if rows_sha256 is None:
-        sentences.append(
-            "the held-out rows have no ids (data.id), so the ledger compares scores: those of another release hide a "
-            "further use, and scores that are alike by chance count as one"
-        )
-    if use.earlier and policy.reuse is None:
-        sentences.append(
-            f"the held-out rows judge for the {_ordinal(use.number)} time, and the policy has no `reuse:` to pay for it"
-        )
-    return tuple(sentences)
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"

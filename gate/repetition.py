@@ -6,26 +6,29 @@ What nothing given here binds is named, and so is what nothing could bind.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gate.api import NO_BASELINE, check_release, gate_release, read_baseline, read_sample
+from gate.checks.baseline import Comparison, ReferenceFacts
+from gate.checks.freshness import expired as no_longer_fresh
+from gate.checks.reuse import Uses
 from gate.errors import GateError, plural
+from gate.gating import NO_BASELINE, Job, check_release, gate_release, read_reference, read_sample
 from gate.policy import Document, Policy
-from gate.release import Record, json_text
-from gate.scores import Scores, Split, split
+from gate.record import Record, json_text
+from gate.scores import Scores, split
+from gate.sources import Split
 from gate.verification import (
-    Check,
-    CheckError,
+    Answer,
+    RefusedError,
     State,
-    checked,
+    answer,
     differences,
     inspect,
-    judged_day,
     other_installation,
     read_judged,
     state_of,
@@ -38,8 +41,8 @@ UNBOUND = (
     "judged_on",
     "release",
     "policy.path",
-    "baseline.path",
-    "reuse.ledger",
+    "checks.baseline.reference.path",
+    "checks.reuse.ledger",
     "split.fraction",
     "split.seed",
     "tool.libraries.*",
@@ -81,10 +84,10 @@ class NotChecked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Verification:
     """All that was found of one directory; `whole` where whatever was not checked is no pass."""
 
-    checks: tuple[Check, ...]
+    answers: tuple[Answer, ...]
     record: Record | None = None
     not_checked: tuple[NotChecked, ...] = ()
     expired: tuple[str, ...] = ()
@@ -92,13 +95,13 @@ class Answer:
 
     @property
     def state(self) -> State:
-        found = state_of(self.checks)
+        found = state_of(self.answers)
         return "cannot be checked" if found == "holds" and self.whole and self.not_checked else found
 
     @property
     def lines(self) -> list[str]:
         """For people: what was checked, what was not, what nothing could, and what has expired since."""
-        lines = [check.line for check in self.checks]
+        lines = [answer.line for answer in self.answers]
         lines += [f"not checked: {entry.what}; give {entry.option}" for entry in self.not_checked]
         if self.record is not None:
             lines.append(f"not bound: {', '.join(not_bound(self.record))}: no data can show these")
@@ -112,7 +115,7 @@ class Answer:
             "release": None if self.record is None else self.record.release,
             "outcome": None if self.record is None else self.record.outcome,
             "state": self.state,
-            "checks": [asdict(check) for check in self.checks],
+            "checks": [asdict(answer) for answer in self.answers],
             "not_checked": [asdict(entry) for entry in self.not_checked],
             "not_bound": [] if self.record is None else [*not_bound(self.record)],
             "expired": [*self.expired],
@@ -127,27 +130,27 @@ def verify(
     pinned: Document | None = None,
     complete: bool = False,
     today: date | None = None,
-) -> Answer:
+) -> Verification:
     """Whether a release is what its own counts, the policy and the data give; `pinned` is the policy that one wants.
 
     Once any data is given, or where all must be `complete`, what is left unbound is no pass.
     """
     inspected = inspect(directory, pinned)
-    checks, record, document = list(inspected.checks), inspected.record, inspected.document
+    answers, record, document = list(inspected.answers), inspected.record, inspected.document
     whole = complete or bool(data.given)
     if record is None or document is None:
-        return Answer(tuple(checks), record, whole=whole)
+        return Verification(tuple(answers), record, whole=whole)
     try:
         _refuse_unneeded(record, data)
         samples = _read(record, document.policy, data)
-        checks += _check_samples(record, samples)
+        answers += _check_samples(record, samples)
         if _needed(record).keys() <= data.given:
-            checks.append(checked("data", lambda: _check_data(record, document, samples, data)))
+            answers.append(answer("data", lambda: _check_data(record, document, samples, data)))
     except GateError:
-        if state_of(tuple(checks)) != "does not hold":
+        if state_of(tuple(answers)) != "does not hold":
             raise
-    return Answer(
-        tuple(checks),
+    return Verification(
+        tuple(answers),
         record,
         tuple(_not_checked(record, data, pinned)),
         tuple(_expired(record, document.policy, today or datetime.now(UTC).date())),
@@ -169,17 +172,19 @@ def _needed(record: Record) -> dict[str, str]:
         needed["holdout"] = "the rows that it was judged on, and every count of them"
     if record.malicious is not None:
         needed["malicious"] = "the malicious rows, and every count of them"
+    comparison: Comparison | None = record.of(Comparison)
+    reference = None if comparison is None else comparison.reference
     if record.kind == "check":
         needed["baseline"] = "the release that was checked"
-    elif record.baseline is not None:
+    elif reference is not None:
         needed["baseline"] = "the release that it was held against"
-    elif record.first_release:
+    elif comparison is not None:
         needed["baseline"] = "that it is the first release"
-    if record.baseline is not None and record.baseline.sources:
+    if reference is not None and reference.sources:
         needed["baseline_holdout"] = "that release's scores of the held-out rows"
-    if record.baseline is not None and record.baseline.malicious_sources:
+    if reference is not None and reference.malicious_sources:
         needed["baseline_malicious"] = "that release's scores of the malicious rows"
-    if record.reuse is not None:
+    if record.of(Uses) is not None:
         needed["ledger"] = "how often its rows had judged before"
     return needed
 
@@ -187,11 +192,30 @@ def _needed(record: Record) -> dict[str, str]:
 def not_bound(record: Record) -> tuple[str, ...]:
     """What nothing can bind of this record; a check bears the name of the release that it is given."""
     places = [place for place in UNBOUND if not (place == "release" and record.kind == "check")]
-    return tuple(place for place in places if place[0] == "*" or getattr(record, place.partition(".")[0]) is not None)
+    return tuple(place for place in places if place[0] == "*" or _is_there(record, place))
+
+
+def _is_there(record: Record, place: str) -> bool:
+    value: Any = record
+    for key in place.split("."):
+        if key == "*":
+            break
+        value = getattr(value, key, None)
+    return value is not None
+
+
+def _reference(record: Record) -> ReferenceFacts | None:
+    comparison: Comparison | None = record.of(Comparison)
+    return None if comparison is None else comparison.reference
+
+
+def _is_first(record: Record) -> bool:
+    comparison: Comparison | None = record.of(Comparison)
+    return comparison is not None and comparison.reference is None
 
 
 def _option(record: Record, name: str) -> str:
-    value = (NO_BASELINE if record.first_release else "DIR") if name == "baseline" else "FILE"
+    value = (NO_BASELINE if _is_first(record) else "DIR") if name == "baseline" else "FILE"
     return f"--{name.replace('_', '-')} {value}"
 
 
@@ -209,8 +233,8 @@ def _refuse_unneeded(record: Record, data: Data) -> None:
         name = f"--{unneeded[0].replace('_', '-')}"
         raise GateError(f"{name}: must be left out, for the record says that it was judged without; is it another one?")
     declared = data.baseline == NO_BASELINE
-    if data.baseline is not None and declared != record.first_release:
-        said = "a first release" if record.first_release else "one that is held against another"
+    if data.baseline is not None and declared != _is_first(record):
+        said = "a first release" if _is_first(record) else "one that is held against another"
         raise GateError(f"--baseline: must fit the record, which is of {said}, got {data.baseline!r}")
 
 
@@ -227,22 +251,12 @@ def _not_checked(record: Record, data: Data, pinned: Document | None) -> Iterato
 
 def _expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
     """What was good on the day of the judgement and no longer is."""
-    freshness = policy.checks.freshness
-    try:
-        day = judged_day(record, policy)
-        oldest = None if record.holdout.oldest is None else date.fromisoformat(record.holdout.oldest)
-    except (CheckError, ValueError):  # which the check of the verdict says
-        return
     for waiver in policy.waivers:
-        if day <= waiver.expires < today:
-            yield f"the waiver of {waiver.check} expired on {waiver.expires}, after the judgement of {day}"
-    if freshness is not None and oldest is not None:
-        then, now = ((since - oldest).days for since in (day, today))
-        if then <= freshness.max_age_days < now:
-            yield (
-                f"the oldest held-out row is {plural(now, 'day')} old today where {freshness.max_age_days:,} are "
-                f"allowed; it was {plural(max(then, 0), 'day')} old at the judgement of {day}"
-            )
+        if record.day <= waiver.expires < today:
+            yield f"the waiver of {waiver.check} expired on {waiver.expires}, after the judgement of {record.day}"
+    stale = no_longer_fresh(policy, record.evidence, today)
+    if stale is not None:
+        yield stale
 
 
 # --- the data -----------------------------------------------------------------------------------------------
@@ -266,10 +280,10 @@ def _read(record: Record, policy: Policy, data: Data) -> _Samples:
         if paths:
             _refuse_other_arguments(name, paths, section.sources)
             samples[name] = read_sample(name, paths, policy)
-    if record.baseline is not None:
+    if (reference := _reference(record)) is not None:
         for name, sources in (
-            ("baseline_holdout", record.baseline.sources),
-            ("baseline_malicious", record.baseline.malicious_sources),
+            ("baseline_holdout", reference.sources),
+            ("baseline_malicious", reference.malicious_sources),
         ):
             if getattr(data, name):
                 _refuse_other_arguments(name, getattr(data, name), sources)
@@ -289,7 +303,7 @@ def _refuse_other_arguments(name: str, paths: tuple[str, ...], sources: tuple[An
         )
 
 
-def _check_samples(record: Record, samples: _Samples) -> Iterator[Check]:
+def _check_samples(record: Record, samples: _Samples) -> Iterator[Answer]:
     """Whether each sample is the recorded one, by its digest, whatever else is given."""
     for name, scores in samples.scores.items():
         section: Any = getattr(record, name)
@@ -298,9 +312,9 @@ def _check_samples(record: Record, samples: _Samples) -> Iterator[Check]:
         first = next(differences(name, recorded, found), None)
         rows = plural(len(scores), f"{scores.kind} row")
         if first is None:
-            yield Check(name, "holds", f"{rows} with the recorded digest")
+            yield Answer(name, "holds", f"{rows} with the recorded digest")
         else:
-            yield Check(name, "does not hold", first)
+            yield Answer(name, "does not hold", first)
 
 
 def _check_data(record: Record, document: Document, samples: _Samples, data: Data) -> str:
@@ -316,9 +330,9 @@ def _check_data(record: Record, document: Document, samples: _Samples, data: Dat
         excepted += [f"{name}.files.first.*.path", f"{name}.files.sha256"] if was != is_ else []
     first = next(differences("verdict.json", without(recorded, excepted), without(again, excepted)), None)
     if first is not None:
-        raise CheckError(first)
+        raise RefusedError(first)
     if not same_words:
-        raise CheckError(
+        raise RefusedError(
             f"the numbers are the same again, but the sentences may be others: {other}", "cannot be checked"
         )
     return "the whole record, made again from the data, is the same in every value that anything binds"
@@ -326,36 +340,24 @@ def _check_data(record: Record, document: Document, samples: _Samples, data: Dat
 
 def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -> Record:
     """What the stages that made the record make of the same data today."""
-    day = judged_day(record, document.policy)
     created = datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    job = Job(document, record.release, created, record.day, data.ledger, counted=True)
     malicious = samples.scores.get("malicious")
     if record.kind == "check":
-        return check_release(
-            read_judged(str(data.baseline)),
-            document,
-            created,
-            samples.scores["holdout"],
-            judged_on=day,
-            ledger=data.ledger,
-            counted=True,
-            malicious=malicious,
-        ).record
-    baseline = None
-    if record.baseline is not None:
-        baseline = read_baseline(str(data.baseline), document, data.baseline_holdout, data.baseline_malicious)
+        stored = read_judged(str(data.baseline))
+        job = replace(job, release=stored.record.release)
+        return check_release(job, stored, samples.scores["holdout"], malicious=malicious).record
+    reference = None
+    if _reference(record) is not None:
+        reference = read_reference(str(data.baseline), document, data.baseline_holdout, data.baseline_malicious)
     return gate_release(
-        document,
-        record.release,
-        created,
+        job,
         samples.scores["fit"],
         samples.scores["holdout"],
-        judged_on=day,
-        ledger=data.ledger,
-        counted=True,
         split=samples.split,
         malicious=malicious,
-        baseline=baseline,
-        first_release=record.first_release,
+        reference=reference,
+        first_release=_is_first(record),
     ).record
 
 

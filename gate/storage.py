@@ -1,11 +1,24 @@
-"""Where files are put: through no link that a checkout may hold, and for good. It knows nothing of what is in them."""
+"""Storage: a directory that is written whole or not at all, its locks and its manifest. It knows no file's content."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
 import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gate.errors import GateError
+
+MAX_BYTES = 50_000_000  # of a manifest or a record
+MANIFEST_VERSION = 1
 
 
 def refuse_links(path: str | Path) -> Path:
@@ -35,3 +48,220 @@ def sync_directory(directory: Path) -> None:
         return
     finally:
         os.close(descriptor)
+
+
+def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
+    """The bytes of a file, at most one more than `most`; a pipe would be waited for, a device may never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "something that is no file")
+        return file.read(min(most, status.st_size) + 1)  # which asks for as much memory at once
+
+
+def refuse_existing(directory: str | Path, force: bool) -> str:
+    """Stop before any work is done where the result could not be put; what `write` may replace there, by its digest."""
+    target = Path(directory)
+    try:
+        if target.is_symlink() or (target.exists() and not target.is_dir()):
+            raise GateError(f"{target}: must be a new directory, got something else; choose another --out")
+        refuse_links(target)
+        parent = next(path for path in target.absolute().parents if path.exists())
+        if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
+            raise GateError(f"{target}: must be in a directory that can be written, which {parent} is not")
+        if not target.exists() or not any(target.iterdir()):
+            return NOTHING
+        if not force:
+            raise GateError(f"{target}: must not exist yet; choose another --out, or --force to replace this release")
+        if not _is_release(target):
+            raise GateError(
+                f"{target}: must be a release for --force to replace it, got a directory without a release's "
+                "manifest.json; choose another --out"
+            )
+        return _identity(target)
+    except OSError as error:
+        raise GateError(f"{target}: must be a directory that can be written, got {error.strerror}") from None
+
+
+NOTHING = "nothing"  # what is there to replace where no release is
+
+
+def _identity(directory: Path) -> str:
+    """A release by its manifest: another run that has written there since shows in it."""
+    try:
+        return hashlib.sha256(read_regular(directory / "manifest.json", MAX_BYTES)).hexdigest()
+    except FileNotFoundError:
+        return NOTHING
+
+
+def _is_release(directory: Path) -> bool:
+    """Whether its manifest is one that `write` wrote: other programs have a manifest.json too."""
+    try:
+        return "verdict.json" in json.loads(read_regular(directory / "manifest.json", MAX_BYTES))["sha256"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
+def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replaces: str | None = None) -> None:
+    """Write the files and their manifest beside the target, then rename: the directory appears whole.
+
+    `replaces` is what `refuse_existing` found when the run began. Where another run has written there since, that
+    one has won, and this one says so.
+    """
+    target = Path(os.path.abspath(directory))
+    try:
+        refuse_links(target.parent)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if replaces is None:
+            replaces = refuse_existing(target, force)
+        with _staging(target.parent) as staging:
+            for name, data in {**files, "manifest.json": manifest_of(files)}.items():
+                _write_durably(staging / name, data)
+            staging.chmod(0o777 & ~_umask())
+            with _locked(target.parent):
+                if _identity(target) != replaces:
+                    raise GateError(
+                        f"{target}: must be written by one run at a time, got a release that another run has written "
+                        "meanwhile; that one stays, nothing else was written"
+                    )
+                refuse_existing(target, force)
+                sync_directory(staging)
+                _put_in_place(staging, target)
+            for parent in (target.parent, target.parent.parent):  # which this run may have made
+                sync_directory(parent)
+    except OSError as error:
+        raise GateError(f"{target}: must be writable, got {error.strerror or error}; nothing was written") from None
+
+
+def manifest_of(files: Mapping[str, bytes]) -> bytes:
+    """The content of `manifest.json`: the digest of every other file."""
+    digests = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    return (json.dumps({"schema_version": MANIFEST_VERSION, "sha256": digests}, indent=2) + "\n").encode()
+
+
+@contextlib.contextmanager
+def _staging(parent: Path) -> Iterator[Path]:
+    """A new directory to write in, locked while this process lives, and gone at the end.
+
+    A process that is killed leaves its directory behind, unlocked: the next run here removes it.
+    """
+    staging = parent / f".gate-{secrets.token_hex(8)}.partial"
+    with contextlib.ExitStack() as lock:
+        lock.callback(_remove, staging)  # before it is made: a signal may come at any moment
+        with _locked(parent):
+            for left in parent.glob(".gate-*.partial"):
+                with contextlib.suppress(OSError), _locked(left, wait=False):
+                    shutil.rmtree(left, ignore_errors=True)
+            staging.mkdir(mode=0o700)
+            lock.enter_context(_locked(staging))
+        yield staging
+
+
+def _remove(staging: Path) -> None:
+    """Delete it even where a signal comes in between."""
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a directory's lock, which the system takes back from a process that dies; no file is left behind.
+
+    Without `wait`, an error where another process holds it. Some network file systems lock no directories: there
+    nothing tells a dead process's directory from a living one's, and it stays.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW if not wait else os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError) if wait else contextlib.nullcontext():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write one file beside its place and rename it there, so that no half of it is ever seen.
+
+    A device or a pipe is written into: a rename would replace `/dev/null` by a file.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        place = Path(os.path.realpath(path))  # through a link, to the file that it names
+        staging = place.parent / f".gate-{secrets.token_hex(8)}.partial"
+        try:
+            _write_durably(staging, data)
+            staging.replace(place)
+            sync_directory(place.parent)
+        finally:
+            staging.unlink(missing_ok=True)
+    except OSError as error:
+        raise GateError(f"{path}: must be writable, got {error.strerror or error}; nothing was written") from None
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _put_in_place(staging: Path, target: Path) -> None:
+    """Rename onto the target. An older release there changes places with the new one in one step.
+
+    Where the file system cannot do that, the older one is set aside first and comes back whatever goes wrong.
+    """
+    if not target.exists() or not any(target.iterdir()):
+        staging.rename(target)
+        return
+    if _exchanged(staging, target):
+        return
+    aside = Path(tempfile.mkdtemp(prefix=".gate-", suffix=".replaced", dir=target.parent))
+    old = aside / "release"
+    try:
+        target.rename(old)
+        staging.rename(target)
+    except BaseException:
+        _put_back(old, target)
+        aside.rmdir()
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two directories change places at once, by Linux's renameat2; False where there is no such thing."""
+    import ctypes
+
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code))
+
+
+def _put_back(old: Path, target: Path) -> None:
+    """Undo the setting aside; where that fails too, nothing is deleted and the message says where it is."""
+    try:
+        if old.exists():
+            old.rename(target)
+    except OSError as error:
+        raise GateError(
+            f"{target}: must be writable, got {error.strerror}; the release that was here is in {old}"
+        ) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -8,3 +8,10 @@ import re
 def escape_json(text: str) -> str:
     """JSON in which one `#` of `##[` is written as its number: the same value, and no command to a CI system."""
     return re.sub(r"(?<=#)#(?=\w{0,32}\[)", r"\\u0023", text)
+
+
+def listed(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`, `a, b, c and 4 more`."""
+    if len(names) > 4:
+        names = [*names[:3], f"{len(names) - 3} more"]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

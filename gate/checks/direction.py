@@ -3,63 +3,101 @@ ones keeps every promise on false positives and detects nothing."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from gate.checks.values import Count, Judgement, Rate, Section, Size
-from gate.statistics.binomial import clopper_pearson
+from pydantic import Field
 
-if TYPE_CHECKING:
-    from gate.policy import Direction as Settings
+from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.detection import Detection
+from gate.checks.fpr import Targets
+from gate.checks.reuse import alpha_of, malicious_alpha_of
+from gate.names import CheckName, in_percent
+from gate.policy import Flag, Frozen, Policy
+from gate.stored import Count, Section
+
+NAME = CheckName("direction")
 
 
-class Flagged(Section):
-    """Malicious and benign rows that reach one anchor's threshold, and the independent rows that each are worth."""
+class DirectionSettings(Frozen):
+    """Whether malicious rows (`--malicious`) are flagged at least as often as benign ones."""
 
-    fpr: Rate
-    true_positives: Count
-    malicious: Count
-    malicious_worth: Size
-    false_positives: Count
-    benign: Count
-    benign_worth: Size
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
 
 
 class Direction(Section):
-    """Both kinds of rows at every anchor of the contract."""
+    """That both kinds of rows were counted, at so many anchors: the counts are those of `fpr` and of `detection`."""
 
-    anchors: tuple[Flagged, ...]
+    anchors: Count
 
 
-def judge(settings: Settings, alpha: Fraction, found: Direction) -> Judgement:
+def measure(case: Case) -> Direction | None:
+    return None if case.malicious is None else Direction(anchors=len(case.anchors))
+
+
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     """Fail where the malicious rate lies below the benign one at an anchor: two exact intervals that do not meet.
 
     Each bound misses at most alpha / (2 m) of the time over m anchors, so that sound scores are called reversed at
     most alpha of the time.
     """
-    level = float(alpha) / max(len(found.anchors), 1)
-    reversed_at = [flagged for flagged in found.anchors if _is_reversed(flagged, level)]
+    settings, found = policy.settings(DirectionSettings), evidence.of(Direction)
+    benign, malicious = evidence.of(Targets), evidence.of(Detection)
+    if settings is None or found is None or benign is None or malicious is None:
+        return
+    m = max(len(malicious.anchors), 1)
+    levels = float(malicious_alpha_of(policy, evidence)) / m, float(alpha_of(policy, evidence)) / m
+    reversed_at = []
+    for anchor in malicious.anchors:
+        other = benign.at(anchor.fpr)
+        if other is not None and anchor.tally.interval(levels[0])[1] < other.interval(levels[1])[0]:
+            reversed_at.append((anchor.fpr, anchor.tally, other))
     if not reversed_at:
         message = "at no anchor are malicious rows provably flagged less often than benign ones"
-        return Judgement("pass", settings.required, "rising", message, None)
-    worst = max(reversed_at, key=lambda at: at.false_positives / at.benign - at.true_positives / at.malicious)
-    message = (
-        f"{worst.true_positives:,} of {worst.malicious:,} malicious rows are flagged where "
-        f"{worst.false_positives:,} of {worst.benign:,} benign ones are, at {100 * worst.fpr:.10g} %: "
-        f"provably a lower rate, at {len(reversed_at):,} of {len(found.anchors):,} anchors"
+        yield Finding(check=NAME, outcome="pass", required=settings.required, reason="rising", message=message)
+        return
+    fpr, flagged, other = max(reversed_at, key=lambda at: at[2].rate - at[1].rate)
+    yield Finding(
+        check=NAME,
+        outcome="fail",
+        required=settings.required,
+        reason="reversed",
+        message=(
+            f"{flagged.flagged:,} of {flagged.rows:,} malicious rows are flagged where {other.flagged:,} of "
+            f"{other.rows:,} benign ones are, at {in_percent(fpr)}: provably a lower rate, at {len(reversed_at):,} of "
+            f"{len(malicious.anchors):,} anchors"
+        ),
+        remedy=(
+            "give scores that rise with malice: the negative of these, or 1 less them; "
+            "or look whether the benign label stands for malicious rows"
+        ),
     )
-    return Judgement("fail", settings.required, "reversed", message, _REMEDY)
 
 
-def _is_reversed(flagged: Flagged, level: float) -> bool:
-    malicious_share = flagged.malicious_worth / flagged.malicious
-    benign_share = flagged.benign_worth / flagged.benign
-    _, most = clopper_pearson(flagged.true_positives * malicious_share, flagged.malicious_worth, level)
-    least, _ = clopper_pearson(flagged.false_positives * benign_share, flagged.benign_worth, level)
-    return most < least
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    """Of a release that is checked again; else, without malicious rows, the headline says that it was not judged."""
+    settings = policy.settings(DirectionSettings)
+    if evidence.kind == "check" and settings is not None:
+        yield Asked(NAME, settings.required, "malicious rows", ("checks", "direction"), by_check=False)
 
 
-_REMEDY = (
-    "give scores that rise with malice: the negative of these, or 1 less them; "
-    "or look whether the benign label stands for malicious rows"
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    found = evidence.of(Direction)
+    anchors = None if found is None else found.anchors
+    if anchors != (None if evidence.malicious is None else len(evidence.calibrator.anchors)):
+        yield "direction must be measured at every anchor where there are malicious rows, only there"
+
+
+CHECK = Check(
+    key="direction",
+    asks="whether malicious rows are flagged at least as often as benign ones",
+    decides="It fails where, at any anchor, the malicious rate is provably below the benign one.",
+    causes="scores that fall with malice, or a benign label that stands for malicious rows",
+    evidence=Direction,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    reasons={"rising": "not reversed", "reversed": "malicious rows flagged less often"},
+    settings=DirectionSettings,
+    default=DirectionSettings(),
 )

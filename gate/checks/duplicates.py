@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from pydantic import Field, field_validator
+
+from gate.checks.check import Asked, Case, Check, Evidence, Finding, Judgement
+from gate.checks.overlap import Overlap, a_share
 from gate.checks.shared import Shared
-from gate.checks.values import Count, Judgement, Section
 from gate.errors import plural
+from gate.names import CheckName
+from gate.policy import Flag, Frozen, Policy
+from gate.policy import Rate as PolicyRate
+from gate.stored import Count, Section
 
 if TYPE_CHECKING:
-    from gate.policy import Duplicates as Settings
     from gate.scores import Scores
+
+NAME = CheckName("duplicates")
+
+
+class DuplicatesSettings(Frozen):
+    """Whether rows count more than once: copies are no further evidence."""
+
+    max_share: PolicyRate = Field(
+        default=Decimal("0.001"), description="the share of a sample's rows that may repeat others"
+    )
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+    @field_validator("max_share")
+    @classmethod
+    def _share(cls, value: Decimal) -> Decimal:
+        return a_share(value)
 
 
 class Repeats(Section):
@@ -21,24 +45,23 @@ class Repeats(Section):
 
 
 class Duplicates(Section):
-    """Rows that repeat: by id in each sample that has ids, else by the scores that fit and held-out rows share.
+    """Rows that repeat: by id in each sample that has ids, and by the scores that fit and held-out rows share.
 
-    Copies inside one sample leave fewer scores shared than true ties would, which appear on both sides. Rows of one
-    group may repeat: what groups are worth accounts for it, and of each one only its highest score is compared.
+    The shared scores are those of the overlap. Copies inside one sample leave fewer of them than true ties would, which
+    appear on both sides. Rows of one group may repeat: what groups are worth accounts for it, and of each one only its
+    highest score is compared.
     """
 
     fit: Repeats | None = None
     holdout: Repeats | None = None
     malicious: Repeats | None = None
-    scores: Shared | None = None
 
 
-def measure(fit: Scores | None, holdout: Scores, malicious: Scores | None, scores: Shared | None) -> Duplicates | None:
+def measure(case: Case) -> Duplicates | None:
     """None where nothing tells: no ids, and no fit rows to compare with."""
-    counted = {"fit": repeats_of(fit), "holdout": repeats_of(holdout), "malicious": repeats_of(malicious)}
-    if scores is None and not any(counted.values()):
-        return None
-    return Duplicates(**counted, scores=scores)
+    samples = {"fit": case.fit, "holdout": case.holdout, "malicious": case.malicious}
+    counted = {name: repeats_of(sample) for name, sample in samples.items()}
+    return None if case.fit is None and not any(counted.values()) else Duplicates(**counted)
 
 
 def repeats_of(scores: Scores | None) -> Repeats | None:
@@ -47,7 +70,13 @@ def repeats_of(scores: Scores | None) -> Repeats | None:
     return Repeats(rows=len(scores) + len(scores.repeats), repeated=len(scores.repeats))
 
 
-def judge(settings: Settings, found: Duplicates) -> Judgement:
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    found, settings, overlap = evidence.of(Duplicates), policy.settings(DuplicatesSettings), evidence.of(Overlap)
+    if found is not None and settings is not None:
+        yield decide(settings, found, None if overlap is None else overlap.scores).finding(NAME)
+
+
+def decide(settings: DuplicatesSettings, found: Duplicates, scores: Shared | None) -> Judgement:
     """More repeated ids than allowed fail. Fewer shared scores than chance leaves decide nothing, so they block too.
 
     Under ids of their own these may be items that recur: they block only where most rows repeat, and else advise.
@@ -56,7 +85,6 @@ def judge(settings: Settings, found: Duplicates) -> Judgement:
     counted = {name: sample for name, sample in samples.items() if sample is not None}
     excess = [name for name, sample in counted.items() if sample.repeated > settings.max_share * sample.rows]
     parts = [f"{s.repeated:,} of {plural(s.rows, f'{name} row')} repeat an id" for name, s in counted.items()]
-    scores = found.scores
     repeated = 0
     if scores is not None and scores.repeated > settings.max_share * scores.n:
         repeated = scores.repeated
@@ -84,3 +112,44 @@ def _shared_message(scores: Shared, repeated: int) -> str:
 _IDS_REMEDY = "give each row once: rows with one id were counted once, but whatever repeats them is wrong"
 _SCORES_REMEDY = "name what tells rows apart with data.id, or what they share with data.group; or give each row once"
 _RECUR_REMEDY = "find out what recurs inside one sample, and name it with data.group; or give each row once"
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    settings = policy.settings(DuplicatesSettings)
+    if settings is not None:
+        needs = "ids or fit rows" if evidence.kind == "check" else "fit rows"
+        yield Asked(NAME, settings.required, needs, ("checks", "duplicates"), by_check=False)
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Repeats of other rows than the record's; they are counted in each sample that has ids, only there."""
+    found = evidence.of(Duplicates) or Duplicates()
+    fit = evidence.fit if evidence.kind == "run" else None
+    samples = {"fit": (found.fit, fit), "holdout": (found.holdout, evidence.holdout)}
+    samples["malicious"] = (found.malicious, evidence.malicious)
+    for name, (counted, facts) in samples.items():
+        if (counted is not None) != (facts is not None and facts.rows_sha256 is not None):
+            yield f"duplicates.{name} must be counted where rows have ids, only there"
+        elif counted is not None and facts is not None and counted.rows - counted.repeated != facts.n:
+            yield f"duplicates.{name} are no counts of these rows"
+
+
+CHECK = Check(
+    key="duplicates",
+    asks="whether rows count more than once",
+    decides="Rows with one id count once, and more of them than max_share fail. Without ids, copies inside one sample "
+    "leave fewer scores shared between the samples than true ties would.",
+    causes="a join that multiplied rows, a file read twice, or items that recur: name them with data.id or data.group",
+    evidence=Duplicates,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    reasons={
+        "once": "each row counts once",
+        "repeated-ids": "ids that repeat",
+        "repeated-scores": "rows that seem to repeat",
+    },
+    settings=DuplicatesSettings,
+    default=DuplicatesSettings(),
+)

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
+from gate.checks.check import Asked, Case, Check, Evidence, Finding, Judgement
 from gate.checks.shared import Shared, compare_keys, compare_scores
-from gate.checks.values import Count, Judgement, Outcome, Section
 from gate.contract import Floats
 from gate.errors import GateError, plural
+from gate.names import CheckName
 from gate.ordered import Ordered, collapse, join_entries
+from gate.policy import Flag, Frozen, Policy
+from gate.policy import Rate as PolicyRate
+from gate.stored import Count, Outcome, Section
 
 if TYPE_CHECKING:
-    from gate.policy import Overlap as Settings
     from gate.scores import Scores
 
+NAME = CheckName("overlap")
 Keys = NDArray[Any]
+
+
+class OverlapSettings(Frozen):
+    """Whether held-out rows are among the fit rows: then they are not held out."""
+
+    max_share: PolicyRate = Field(default=Decimal("0.001"), description="the share of held-out rows that may be")
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+    @field_validator("max_share")
+    @classmethod
+    def _share(cls, value: Decimal) -> Decimal:
+        return a_share(value)
+
+
+def a_share(value: Decimal) -> Decimal:
+    if not 0 <= value < 1:
+        raise PydanticCustomError("share", "must be at least 0 and below 1, such as 0.001")
+    return value
+
 
 PIECE = 1 << 20
 
@@ -58,9 +85,14 @@ def refuse_identical(fit: Scores, holdout: Scores) -> None:
         )
 
 
-def measure(fit: Scores, holdout: Scores) -> Overlap:
-    """Count the held-out rows that the fit sample holds too."""
+def measure(case: Case) -> Overlap | None:
+    """Count the held-out rows that the fit sample holds too; where all of them are, there is nothing to judge."""
     from gate.scores import shared_names
+
+    fit, holdout = case.fit, case.holdout
+    if fit is None:
+        return None
+    refuse_identical(fit, holdout)
 
     ids = groups = rows_in_groups = None
     if fit.ids is not None and holdout.ids is not None:
@@ -78,7 +110,13 @@ def measure(fit: Scores, holdout: Scores) -> Overlap:
     )
 
 
-def judge(settings: Settings, found: Overlap) -> Judgement:
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    found, settings = evidence.of(Overlap), policy.settings(OverlapSettings)
+    if found is not None and settings is not None:
+        yield decide(settings, found).finding(NAME)
+
+
+def decide(settings: OverlapSettings, found: Overlap) -> Judgement:
     """More held-out rows than allowed that are fit rows fail.
 
     Scores that are shared beyond chance under ids of their own may be items that recur: only above half of the rows do
@@ -197,3 +235,64 @@ def _mixed(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _sources(scores: Scores) -> str:
     return ", ".join(source.path for source in scores.sources) or "the sample"
+
+
+# --- the check ----------------------------------------------------------------------------------------------
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    settings = policy.settings(OverlapSettings)
+    if settings is not None:
+        yield Asked(NAME, settings.required, "fit rows", ("checks", "overlap"), by_check=False)
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Counts of other rows or columns than the record's."""
+    found, holdout, fit = evidence.of(Overlap), evidence.holdout, evidence.fit
+    if found is None:
+        return
+    if found.benign != holdout.n:
+        yield "overlap.benign is not the number of held-out rows"
+    if (found.ids is not None) != (holdout.rows_sha256 is not None and fit.rows_sha256 is not None):
+        yield "overlap.ids must be counted where the rows have ids, only there"
+    columns = policy.data
+    other = any(name is not None for name in (columns.group, columns.segment, columns.timestamp))
+    if found.rows is not None and not (other and found.ids is None):
+        yield "overlap.rows are not those of these columns"
+    for shared, groups in ((found.scores, holdout.groups), (found.rows, None)):
+        if shared is not None:
+            yield from _impossible(shared, holdout.n, fit.n, groups, fit.groups)
+    if max(found.ids or 0, found.rows_in_shared_groups or 0) > found.benign:
+        yield "overlap has more rows than were held out"
+
+
+def _impossible(found: Shared, n: int, fit_n: int, groups: int | None, fit_groups: int | None) -> Iterator[str]:
+    by_rows = groups is None or fit_groups is None
+    sizes = (n, fit_n) if by_rows else (groups, fit_groups)
+    if (found.unit == "rows") != by_rows or (found.n, found.fit_n) != sizes:
+        yield "scores are compared of other rows than the record has"
+    if found.shared > found.n:
+        yield "more scores are shared than were held out"
+    if 1.0 not in (found.fewer, found.more):
+        yield "scores cannot be shared both too often and too seldom"
+
+
+CHECK = Check(
+    key="overlap",
+    asks="whether held-out rows are among the fit rows: then they are not held out",
+    decides="It counts ids, rows and scores that both samples have, the last two against what chance makes alike.",
+    causes="a split that was drawn twice, a join that copied rows, or the same items under new ids",
+    evidence=Overlap,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    reasons={
+        "apart": "nothing shared",
+        "shared-rows": "rows in both samples",
+        "shared-scores": "scores in both samples",
+        "shared-groups": "groups in both samples",
+    },
+    settings=OverlapSettings,
+    default=OverlapSettings(),
+)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gate.checks.values import Count, Rate, Section, Size
 from gate.contract import Floats
 from gate.ordered import Entries, Ints, Ordered, sort
 from gate.statistics.floats import from_ordinal, ordinal
+from gate.stored import Count, Rate, Section, Size
 
 if TYPE_CHECKING:
     from gate.scores import Scores

@@ -35,4 +35,4 @@ def cli(context: click.Context) -> None:
         context.exit(NO_JUDGEMENT)
     if limits.limit() is not None:
         limits.require_room()
-        import gate.api  # noqa: F401, all libraries before the first row: they cope worst with memory that runs out
+        import gate.gating  # noqa: F401, all libraries before the first row: they cope worst with memory that runs out

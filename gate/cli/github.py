@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gate.cli.streams import log, tell
 
 if TYPE_CHECKING:
-    from gate.api import Release
+    from gate.gating import Release
 
 
 def on_github() -> bool:
@@ -18,8 +18,8 @@ def on_github() -> bool:
 
 def publish(judged: Release, exit_code: int, out: Path | None) -> None:
     """The verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
-    from gate.release import manifest_of
     from gate.report import github
+    from gate.storage import manifest_of
 
     record = judged.record
     manifest = manifest_of(judged.files) if out else b""  # as it was written, not as it may have become since

@@ -60,7 +60,7 @@ def reading(samples: dict[str, tuple[str, ...]], policy: Policy) -> Iterator[Cal
 
 def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
     """The scores of one sample, said on stderr."""
-    from gate.api import read_sample
+    from gate.gating import read_sample
 
     with working(f"reading {', '.join(paths)}"):
         scores = read_sample(name, paths, policy)
@@ -70,9 +70,9 @@ def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
 
 def pinned_policy(policy: str, columns: dict[str, str | None]) -> Document:
     """The policy that the verifier wants, with the columns that the run was to read."""
-    from gate import policy as policies
+    from gate.checks import default_policy, load_policy
 
-    return (policies.load_default() if policy == "built-in" else policies.load(policy)).with_columns(columns)
+    return (default_policy() if policy == "built-in" else load_policy(policy)).with_columns(columns)
 
 
 def require_both(option: str, given: object, other: str, also: object) -> None:

@@ -10,9 +10,9 @@ from gate.cli.github import on_github, publish
 from gate.cli.streams import color_wanted, is_terminal, log, show, width, working
 
 if TYPE_CHECKING:
-    from gate.api import Release
+    from gate.gating import ComparedReleases, Release
     from gate.history import History
-    from gate.release import BaselineSection, Record
+    from gate.record import Record
 
 
 def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, replaces: str | None = None) -> int:
@@ -21,7 +21,7 @@ def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, repl
         with working(f"writing {out}"):
             judged.write(out, force, replaces)
     show(render(judged.record, "json" if as_json else "text", to_terminal=True))
-    written = "nothing was written" if judged.record.reuse is None else "only the ledger's line was written"
+    written = "nothing was written" if not judged.used_ledger else "only the ledger's line was written"
     log(f"report: {out / 'report.html'}" if out else f"dry run: {written}")
     if on_github():
         publish(judged, EXIT_CODES[judged.outcome], out)
@@ -30,7 +30,7 @@ def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, repl
 
 def put(text: str, output: str, format_: str) -> None:
     """To stdout, or to the file that was named."""
-    from gate.release import write_file
+    from gate.storage import write_file
 
     if output == "-":
         show(text, format_)
@@ -51,15 +51,27 @@ def render(record: Record, format_: str, to_terminal: bool = False) -> str:
     return {"html": html.render, "md": markdown.render, "junit": junit.render}[format_](record)
 
 
-def render_changes(section: BaselineSection, record: Record, format_: str, to_terminal: bool) -> str:
+def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> str:
+    import json
+
     from gate.report import markdown, terminal
+    from gate.report.changes import describe_changes
+    from gate.report.rows import THIN_SPACE
 
     if format_ == "json":
-        return section.model_dump_json(indent=2) + "\n"
+        parts = {"baseline": found.comparison, "drop": found.drops}
+        content = {key: None if part is None else part.model_dump(mode="json") for key, part in parts.items()}
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    separator = THIN_SPACE if format_ == "md" else ","
+    alpha = 1 - found.record.policy.confidence
+    changed = describe_changes(found.comparison, found.drops, "run", alpha, separator)
+    assert changed is not None
     if format_ == "md":
-        return markdown.render_changes(section, record)
+        return markdown.render_changes(changed, found.record)
     to_terminal = to_terminal and is_terminal()
-    return terminal.render_changes(section, record, width() if to_terminal else 80, to_terminal and color_wanted())
+    return terminal.render_changes(
+        changed, found.record, width() if to_terminal else 80, to_terminal and color_wanted()
+    )
 
 
 def render_history(history: History, format_: str, to_terminal: bool = False) -> str:

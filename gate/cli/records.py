@@ -28,7 +28,7 @@ def report(directory: str, format_: str, output: str) -> None:
       gate report releases/v2.4.0
       gate report releases/v2.4.0 --format md -o release-notes.md
     """
-    from gate.release import read_record
+    from gate.record import read_record
 
     put(render(read_record(directory), format_, to_terminal=output == "-"), output, format_)
 
@@ -65,25 +65,14 @@ def compare(
       gate compare releases/v2.3.0 releases/v2.4.0
       gate compare releases/v2.3.0 releases/v2.4.0 --holdout new.parquet --baseline-holdout old.parquet --id-column id
     """
-    from gate.api import read_baseline
-    from gate.comparison import compare as compare_samples
-    from gate.comparison import scored
-    from gate.release import baseline_section, recorded_policy, recorded_samples
-    from gate.verification import read_judged
+    from gate.gating import compare_stored
 
     require_both("--baseline-holdout", baseline_holdout_paths, "--holdout", holdout_paths)
     require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
-    stored = read_judged(new)
-    document = recorded_policy(stored).with_columns(columns)
-    reference = read_baseline(old, document, baseline_holdout_paths, baseline_malicious_paths, read_scores)
-    benign, malicious = recorded_samples(stored.record)
-    thresholds, policy = benign.thresholds, document.policy
-    if holdout_paths:
-        benign = scored(thresholds, read_scores("holdout", holdout_paths, policy), policy)
-    if malicious_paths:
-        malicious = scored(thresholds, read_scores("malicious", malicious_paths, policy), policy)
-    section = baseline_section(compare_samples(reference, policy, policy.anchors, benign, malicious))
-    put(render_changes(section, stored.record, format_, to_terminal=output == "-"), output, format_)
+    scored = {"holdout": holdout_paths, "malicious": malicious_paths}
+    scored |= {"baseline-holdout": baseline_holdout_paths, "baseline-malicious": baseline_malicious_paths}
+    found = compare_stored(old, new, columns, scored, read_scores)
+    put(render_changes(found, format_, to_terminal=output == "-"), output, format_)
 
 
 @click.command()
@@ -207,7 +196,8 @@ def schema(file: str) -> None:
     """
     import json
 
-    from gate import policy, release
+    from gate.checks import policy_schema
+    from gate.record import schema as record_schema
 
-    module = policy if file == "policy" else release
-    show(json.dumps(module.schema(), indent=2) + "\n", "json")
+    content = policy_schema() if file == "policy" else record_schema()
+    show(json.dumps(content, indent=2) + "\n", "json")

@@ -72,8 +72,8 @@ def run(
       gate run --policy policies/default.yaml --release v2.4.0 \\
           --fit benign-fit.parquet --holdout benign-holdout.parquet --out releases/v2.4.0
     """
-    from gate import policy as policies
-    from gate.release import refuse_existing
+    from gate.checks import default_policy, load_policy
+    from gate.storage import refuse_existing
 
     first_release = baseline == "none"
     baseline = None if first_release else baseline
@@ -83,19 +83,20 @@ def run(
     require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
     release, created = release_name(release), now()
     directory = Path(out) if out else Path("releases", as_directory(release))
-    document = policies.load(policy) if policy else policies.load_default()
+    document = load_policy(policy) if policy else default_policy()
     document = document.with_columns(columns)
     document.require_columns()
     replaces = refuse_existing(directory, force)
     samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
     with reading(samples, document.policy) as sample:
         require_ledger(document, ledger)
-        from gate.api import gate_release, judging_day, read_baseline
+        from gate.gating import Job, gate_release, judging_day, read_reference
         from gate.scores import split as divide
 
         reference = None
         if baseline is not None:
-            reference = read_baseline(baseline, document, baseline_holdout_paths, baseline_malicious_paths, read_scores)
+            scored = (baseline_holdout_paths, baseline_malicious_paths)
+            reference = read_reference(baseline, document, *scored, read_scores)
         divided = None
         if split is None:
             fit, holdout = sample("fit"), sample("holdout")
@@ -106,16 +107,12 @@ def run(
         malicious = sample("malicious") if malicious_paths else None
     with working("fitting, counting and judging"):
         judged = gate_release(
-            document,
-            release,
-            created,
+            Job(document, release, created, judging_day(created), ledger),
             fit,
             holdout,
-            judged_on=judging_day(created),
-            ledger=ledger,
             split=divided,
             malicious=malicious,
-            baseline=reference,
+            reference=reference,
             first_release=first_release,
         )
     return conclude(judged, None if dry_run else directory, force, as_json, replaces)
@@ -152,23 +149,24 @@ def check(
       gate check releases/v2.4.0 --holdout benign-this-week.parquet
     """
     created = now()
-    from gate import policy as policies
-    from gate.release import recorded_policy, refuse_existing
+    from gate.checks import load_policy
+    from gate.record import recorded_policy
+    from gate.storage import refuse_existing
     from gate.verification import read_judged
 
     stored = read_judged(directory)
-    document = policies.load(policy) if policy else recorded_policy(stored)
+    document = load_policy(policy) if policy else recorded_policy(stored)
     document = document.with_columns(columns)
     document.require_columns()
     target = Path(out) if out else Path("checks", f"{as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
     replaces = refuse_existing(target, force)
     with reading({"holdout": holdout_paths, "malicious": malicious_paths}, document.policy) as sample:
         require_ledger(document, ledger)
-        from gate.api import check_release, judging_day
+        from gate.gating import Job, check_release, judging_day
 
         holdout = sample("holdout")
         malicious = sample("malicious") if malicious_paths else None
     with working("counting and judging"):
-        day = judging_day(created)
-        judged = check_release(stored, document, created, holdout, judged_on=day, ledger=ledger, malicious=malicious)
+        job = Job(document, stored.record.release, created, judging_day(created), ledger)
+        judged = check_release(job, stored, holdout, malicious=malicious)
     return conclude(judged, None if dry_run else target, force, as_json, replaces)

@@ -39,12 +39,12 @@ def demo(out: str, releases: int | None, force: bool) -> int:
     """
     if releases is not None:
         return _demo_releases(Path(out), releases, force)
-    from gate.policy import load_default
-    from gate.release import refuse_existing
+    from gate.checks import default_policy
     from gate.scores import read
     from gate.starter.demo import simulate
+    from gate.storage import refuse_existing
 
-    directory, document, created = Path(out), load_default(), now()
+    directory, document, created = Path(out), default_policy(), now()
     release_directory = directory / "releases" / "demo"
     refuse_existing(release_directory, force)
     _make_directory(directory)
@@ -54,24 +54,23 @@ def demo(out: str, releases: int | None, force: bool) -> int:
     fit, holdout = (
         read([str(directory / f"{name}.parquet")], columns, domain) for name in ("benign-fit", "benign-holdout")
     )
-    from gate.api import gate_release
+    from gate.gating import Job, gate_release
 
-    judged = gate_release(document, "demo", created, fit, holdout)
+    judged = gate_release(Job(document, "demo", created, created.date()), fit, holdout)
     return conclude(judged, release_directory, force, as_json=False)
 
 
 def _demo_releases(directory: Path, releases: int, force: bool) -> int:
     """Gate every retraining, then show what the records say together; the exit code is that of the worst."""
-    from gate.api import gate_release
+    from gate.checks import default_policy
+    from gate.gating import Job, gate_release
     from gate.history import collect
-    from gate.policy import load_default
-    from gate.release import refuse_existing, write_file
     from gate.report import history as histories
     from gate.scores import read
     from gate.starter.demo import retrain
-    from gate.storage import refuse_links
+    from gate.storage import refuse_existing, refuse_links, write_file
 
-    document, outcomes, written = load_default(), set(), []
+    document, outcomes, written = default_policy(), set(), []
     columns, domain = document.policy.data, document.policy.calibration.domain
     for retrained in retrain(releases):
         release_directory = directory / "releases" / retrained.name
@@ -83,7 +82,8 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
             _write_scores(paths[kind], values, force)
         fit, holdout = (read([str(path)], columns, domain) for path in paths.values())
         with working(f"gating {retrained.name}"):
-            release = gate_release(document, retrained.name, retrained.created, fit, holdout)
+            job = Job(document, retrained.name, retrained.created, retrained.created.date())
+            release = gate_release(job, fit, holdout)
             release.write(release_directory, force)
         log(f"{retrained.name}: {release.outcome}: {release.record.reason}")
         outcomes.add(release.outcome)
@@ -148,11 +148,11 @@ def plan(
       gate plan --fit-n 60000 --holdout-n 140000 --chart plan.svg
     """
     from gate import planning
-    from gate import policy as policies
-    from gate.release import write_file
+    from gate.checks import default_policy, load_policy
     from gate.report import plan as plans
+    from gate.storage import write_file
 
-    document = policies.load(policy) if policy else policies.load_default()
+    document = load_policy(policy) if policy else default_policy()
     planned = planning.plan(document.policy, fit_n, holdout_n, power)
     if chart is not None:
         curves = planning.operating_characteristics(document.policy, planned)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from gate.errors import GateError
+from gate.names import CheckName
 from gate.planning.law import POWER, WEAK_TEETH, Budget, Chances, Law, Teeth
 from gate.policy import Policy, Target
 
@@ -114,7 +115,7 @@ def operating_characteristics(policy: Policy, planned: Plan) -> list[Curve]:
     return curves
 
 
-def warnings(policy: Policy, passed: Container[str], fit_n: int, holdout_n: int) -> tuple[str, ...]:
+def warnings(policy: Policy, passed: Container[CheckName], fit_n: int, holdout_n: int) -> tuple[str, ...]:
     """A sentence for every target that passed and yet is dead or weak at these sizes, with the number that would do.
 
     What did not pass has a finding with its own remedy.

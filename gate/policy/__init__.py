@@ -1,31 +1,30 @@
 """The policy: the YAML as frozen values; it never looks at data."""
 
-from gate.policy.checks import Detection, DetectionTarget, Direction, Duplicates, Overlap
 from gate.policy.document import MAX_BYTES, Document, load, load_default, parse, schema
-from gate.policy.model import Calibration, Columns, Policy, Waiver
+from gate.policy.model import Calibration, Columns, Policy, Waiver, with_checks
 from gate.policy.targets import Target, Tolerance
-from gate.policy.values import PLOTTING_POSITIONS, Location, fpr_check, rate
+from gate.policy.values import PLOTTING_POSITIONS, Count, Flag, Frozen, Label, Location, Rate, rate
 
 __all__ = [
     "MAX_BYTES",
     "PLOTTING_POSITIONS",
     "Calibration",
     "Columns",
-    "Detection",
-    "DetectionTarget",
-    "Direction",
+    "Count",
     "Document",
-    "Duplicates",
+    "Flag",
+    "Frozen",
+    "Label",
     "Location",
-    "Overlap",
     "Policy",
+    "Rate",
     "Target",
     "Tolerance",
     "Waiver",
-    "fpr_check",
     "load",
     "load_default",
     "parse",
     "rate",
     "schema",
+    "with_checks",
 ]

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from gate.errors import GateError
-from gate.policy.checks import (
-    Checks,
-    Detection,
-    DetectionTarget,
-    Direction,
-    Duplicates,
-    Exchangeability,
-    Floor,
-    Freshness,
-    Granularity,
-    Overlap,
-    Segments,
-)
 from gate.policy.coherence import incoherences
-from gate.policy.model import Calibration, Columns, ContractPoint, Policy, Reuse, Waiver
-from gate.policy.targets import Target, Tolerance
+from gate.policy.model import Columns, Policy
 from gate.policy.values import Location
 from gate.policy.yaml_tree import Tree, key_name, shown
 
@@ -60,9 +46,9 @@ class Document:
 
     def require_columns(self) -> None:
         """Whether the checks asked for have the columns they need, from the policy or the command line."""
-        needs = (("freshness", "timestamp"), ("segments", "segment"))
-        for check, column in needs:
-            if getattr(self.policy.checks, check) is not None and getattr(self.policy.data, column) is None:
+        for check, settings in vars(self.policy.checks).items():
+            column = getattr(settings, "column", None)
+            if column is not None and getattr(self.policy.data, column) is None:
                 line = self.lines.get(("checks", check), 1)
                 raise GateError(
                     f"{self.path}:{line}: checks.{check}: must have data.{column} name a column, got null; "
@@ -75,13 +61,13 @@ _HERE = Path(__file__).parent
 _DEFAULTS = (_HERE / "default.yaml", _HERE.parents[1] / "policies" / "default.yaml")
 
 
-def load_default() -> Document:
+def load_default(model: type[Policy] = Policy) -> Document:
     """The policy used where none is named."""
     path = next(path for path in _DEFAULTS if path.exists())
-    return parse(path.read_text(encoding="utf-8"), "built-in default")
+    return parse(path.read_text(encoding="utf-8"), "built-in default", model)
 
 
-def load(path: str | Path) -> Document:
+def load(path: str | Path, model: type[Policy] = Policy) -> Document:
     """Read a policy file, or raise with all that is wrong in it."""
     try:
         with open(path, "rb") as file:
@@ -96,32 +82,32 @@ def load(path: str | Path) -> Document:
     except UnicodeDecodeError as error:
         line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
         raise GateError(f"{path}:{line}: must be UTF-8 text, got byte 0x{byte:02x}; save it as UTF-8") from None
-    return parse(text, str(path))
+    return parse(text, str(path), model)
 
 
-def parse(text: str, path: str) -> Document:
-    """Turn YAML text into a policy; `path` only names it in messages."""
+def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
+    """Turn YAML text into a policy of this model, which knows the checks; `path` only names it in messages."""
     tree = Tree(text, path)
     errors = list(tree.errors)
     if not isinstance(tree.value, dict):
         raise GateError(f"{path}:1: must be a mapping that starts with `version: 1`, got {shown(tree.value)}")
     try:
-        policy = Policy.model_validate(tree.value)
+        policy = model.model_validate(tree.value)
     except ValidationError as error:
-        errors += [_locate(tree, detail) for detail in error.errors() if detail["type"] != "coherence"]
-        errors += [tree.point(location, must) for location, must in incoherences(tree.value)]
+        errors += [_locate(tree, detail, model) for detail in error.errors() if detail["type"] != "coherence"]
+        errors += [tree.point(location, must) for location, must in incoherences(tree.value, model.families)]
     if errors:
         raise GateError(*(line for _, line in sorted(set(errors))))
     return Document(policy, text, path, tree.lines)
 
 
-def _locate(tree: Tree, detail: Any) -> tuple[int, str]:
+def _locate(tree: Tree, detail: Any, model: type[Policy]) -> tuple[int, str]:
     """One pydantic error as `file:line: key: must ..., got ...; ...`."""
     location, kind = detail["loc"], detail["type"]
     if kind == "missing" and isinstance(location[-1], str):
         return tree.point(location, "must be given", found=False)
     if kind == "extra_forbidden":
-        return tree.point(location, f"must be a known key{_nearest(location)}", found=False)
+        return tree.point(location, f"must be a known key{_nearest(model, location)}", found=False)
     if kind == "literal_error":
         return tree.point(location, f"must be {detail['ctx']['expected']}")
     return tree.point(location, _MUST.get(kind, detail["msg"]))
@@ -138,42 +124,23 @@ _MUST = {
 }
 
 
-def _nearest(location: Location) -> str:
+def _nearest(model: type[BaseModel], location: Location) -> str:
     """The valid key that a misspelt one probably meant, else all of them."""
-    keys = list(_keys_at(location[:-1]))
+    for step in location[:-1]:
+        if isinstance(step, str):
+            model = _model_in(model.model_fields[step].annotation)
+    keys = list(model.model_fields)
     close = difflib.get_close_matches(str(location[-1]), keys, n=1, cutoff=0.6)
     return f"; did you mean `{close[0]}`?" if close else f"; known here: {', '.join(keys)}"
 
 
-def _keys_at(location: Location) -> Iterator[str]:
-    words = [step for step in location if isinstance(step, str)]
-    place = ".".join(words[-2:])
-    model = _MODELS.get(place, _MODELS[words[-1]]) if words else Policy
-    yield from model.model_fields
+def _model_in(annotation: Any) -> type[BaseModel]:
+    """The model of a field, of the entries of a list, or of what may be null."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(_model_in(part) for part in get_args(annotation) if part is not type(None) and part is not Ellipsis)
 
 
-_MODELS: dict[str, type[BaseModel]] = {
-    "calibration": Calibration,
-    "contract": ContractPoint,
-    "targets": Target,
-    "max_relative_error": Tolerance,
-    "data": Columns,
-    "checks": Checks,
-    "overlap": Overlap,
-    "duplicates": Duplicates,
-    "exchangeability": Exchangeability,
-    "detection": Detection,
-    "detection.targets": DetectionTarget,
-    "direction": Direction,
-    "granularity": Granularity,
-    "floor": Floor,
-    "freshness": Freshness,
-    "segments": Segments,
-    "reuse": Reuse,
-    "waivers": Waiver,
-}
-
-
-def schema() -> dict[str, Any]:
+def schema(model: type[Policy] = Policy) -> dict[str, Any]:
     """The JSON Schema of a policy file, for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Policy.model_json_schema()}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from gate.contract import PAPER_ANCHORS, Anchor, Contract
-from gate.policy.checks import Checks
+from gate.names import CheckName, parse_name
 from gate.policy.coherence import incoherences
 from gate.policy.targets import Target
-from gate.policy.values import NUMBER, Count, Day, Frozen, Labels, Number, PlottingPosition, Rate, Text, exact_decimal
+from gate.policy.values import Count, Day, Frozen, Labels, Number, PlottingPosition, Rate, Text
 
 ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
 
@@ -100,22 +110,22 @@ class Reuse(Frozen):
         return value
 
 
+def _check_name(value: object) -> CheckName:
+    found = value if isinstance(value, CheckName) else parse_name(value) if isinstance(value, str) else None
+    if found is None or (found.segment is not None and (len(found.segment) > 200 or not found.segment.isprintable())):
+        raise PydanticCustomError("check", "must be the name of a check, such as fpr@0.01%")
+    return found
+
+
 class Waiver(Frozen):
     """A finding that is known, owned and accepted until a date."""
 
-    check: Text = Field(description="the check waived, as reports name it, such as fpr@0.0001")
+    check: Annotated[
+        CheckName, PlainValidator(_check_name), PlainSerializer(str), WithJsonSchema({"type": "string"})
+    ] = Field(description="the check waived, as reports name it, such as fpr@0.01%")
     reason: Text = Field(description="why it is accepted")
     owner: Text = Field(description="who answers for it")
     expires: Day = Field(description="the last day on which it waives")
-
-    @field_validator("check")
-    @classmethod
-    def _canonical(cls, value: str) -> str:
-        kind, at, rest = value.partition("@")
-        rate, slash, segment = rest.partition("/")
-        if kind in ("fpr", "tpr", "tpr-drop") and at and (NUMBER.fullmatch(rate.removesuffix("%"))):
-            return f"{kind}@{exact_decimal(rate).normalize():f}{slash}{segment}"
-        return value
 
 
 def _version(value: object) -> object:
@@ -124,8 +134,16 @@ def _version(value: object) -> object:
     return value
 
 
+Settings = TypeVar("Settings", bound=Frozen)
+
+
 class Policy(Frozen):
-    """What a release must show before it may be deployed."""
+    """What a release must show before it may be deployed.
+
+    Which checks there are is not known here: `with_checks` makes the policy that has their settings.
+    """
+
+    families: ClassVar[frozenset[str]] = frozenset()  # of names that a waiver may use; empty: any
 
     version: Annotated[Literal[1], BeforeValidator(_version)] = Field(description="the format of the file")
     name: Text = Field(description="appears in every report")
@@ -147,7 +165,7 @@ class Policy(Frozen):
         description="the anchors that are judged on held-out benign rows", json_schema_extra={"minItems": 1}
     )
     data: Columns = Columns()
-    checks: Checks = Checks()
+    checks: Frozen = Frozen()
     reuse: Reuse | None = Field(default=None, description="null: re-used held-out rows are only pointed out")
     waivers: tuple[Waiver, ...] = Field(default=(), description="findings that are known and accepted until a date")
 
@@ -160,7 +178,7 @@ class Policy(Frozen):
 
     @model_validator(mode="after")
     def _coherent(self) -> Policy:
-        for _, must in incoherences(self.model_dump()):
+        for _, must in incoherences(self.model_dump(), self.families):
             raise PydanticCustomError("coherence", "{must}", {"must": must})
         return self
 
@@ -175,3 +193,17 @@ class Policy(Frozen):
     @cached_property
     def anchors(self) -> Contract:
         return Contract(tuple(Anchor(point.fpr, point.score) for point in self.contract))
+
+    def settings(self, kind: type[Settings]) -> Settings | None:
+        """What the policy asks of one check; None where it does not ask for it."""
+        return next((value for value in vars(self.checks).values() if isinstance(value, kind)), None)
+
+
+def with_checks(fields: Mapping[str, tuple[Any, Any]], families: frozenset[str]) -> type[Policy]:
+    """The policy of these checks: the settings of each under its key in `checks:`, and the names that waivers know."""
+    known: dict[str, Any] = dict(fields)
+    said = "What else is checked beside the targets."
+    checks: Any = create_model("Checks", __base__=Frozen, __doc__=said, **known)
+    model: type[Policy] = create_model("Policy", __base__=Policy, __doc__=Policy.__doc__, checks=(checks, checks()))
+    model.families = families
+    return model

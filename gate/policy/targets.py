@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from gate.policy.values import RATE_SCHEMA, Count, Flag, Frozen, Rate, fpr_check
+from gate.names import CheckName
+from gate.policy.values import RATE_SCHEMA, Count, Flag, Frozen, Rate
 
 
 class Tolerance(Frozen):
@@ -51,8 +52,8 @@ class Target(Frozen):
         return value
 
     @property
-    def check(self) -> str:
-        return fpr_check(self.fpr)
+    def check(self) -> CheckName:
+        return CheckName("fpr", self.fpr)
 
     @property
     def tolerance(self) -> tuple[Decimal, Decimal]:

@@ -144,10 +144,5 @@ def rate(text: str) -> Decimal | None:
         return None
 
 
-def fpr_check(fpr: Decimal) -> str:
-    """The name of the check at one target, the same however its rate was written: `fpr@0.0001`."""
-    return f"fpr@{fpr.normalize():f}"
-
-
 class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

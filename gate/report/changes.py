@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
+from gate.checks import reasons
+from gate.checks.baseline import Comparison
+from gate.checks.change import Change, Flipped
+from gate.checks.check import Finding
+from gate.checks.detection import Detection
+from gate.checks.drop import Drops
 from gate.errors import plural
-from gate.release import BaselineSection, ChangeEntry, DetectionChangeEntry, FindingEntry, Record
-from gate.report.rows import REASONS, beside, clean, grouped, in_order, p_value, percent, regrouped, standing
+from gate.record import Record
+from gate.report.rows import beside, clean, grouped, in_order, p_value, percent, regrouped, standing
+from gate.statistics.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -63,87 +70,103 @@ class Changes:
 
 def detection_rows(record: Record, separator: str = ",") -> list[DetectionRow]:
     """Every anchor that malicious rows were counted at, those that block the release first."""
-    if record.malicious is None:
+    found: Detection | None = record.of(Detection)
+    if found is None:
         return []
-    judged = {finding.target_fpr: finding for finding in record.findings if finding.check.startswith("tpr@")}
-    blocking = [finding.target_fpr for finding in in_order(judged.values()) if finding.blocks]
+    judged = {finding.check.rate: finding for finding in record.findings if finding.check.kind == "tpr"}
+    blocking = [finding.check.rate for finding in in_order(judged.values()) if finding.blocks]
     places = {fpr: place for place, fpr in enumerate(blocking)}
+    scores = {anchor.fpr: anchor.score for anchor in record.calibrator.anchors}
     rows = []
-    for entry in sorted(record.malicious.anchors, key=lambda entry: places.get(entry.fpr, len(places))):
-        finding = judged.get(entry.fpr)
-        minimum = None if finding is None else finding.min_tpr
+    for anchor in sorted(found.anchors, key=lambda anchor: places.get(anchor.fpr, len(places))):
+        finding = judged.get(anchor.fpr)
+        rate = None if finding is None else finding.rate
+        minimum = None if rate is None else rate.tolerance[0]
+        interval = anchor.tally.interval(1 - record.policy.confidence) if rate is None else rate.interval
         rows.append(
             DetectionRow(
-                target=percent(_exact(entry.fpr)),
-                score=f"{entry.score:g}",
-                counted=f"{grouped(entry.true_positives, separator)} / {grouped(entry.malicious, separator)}",
-                observed=_share(entry.true_positives, entry.malicious, minimum),
-                interval=_interval(entry.interval, minimum),
+                target=percent(anchor.fpr),
+                score=f"{scores[anchor.fpr]:g}",
+                counted=_counted(anchor.tally, separator),
+                observed=_share(anchor.tally, minimum),
+                interval=_interval(interval, minimum),
                 **_judgement(finding, minimum),
             )
         )
     return rows
 
 
-def _judgement(finding: FindingEntry | None, minimum: float | None) -> dict[str, str]:
+def _judgement(finding: Finding | None, minimum: float | None) -> dict[str, str]:
     if finding is None or minimum is None:
         return {}
     return {
         "minimum": percent(_exact(minimum)),
         "outcome": finding.outcome,
-        "because": REASONS.get(finding.reason, clean(finding.reason)),
+        "because": reasons().get(finding.reason, clean(finding.reason)),
         "standing": standing(finding),
     }
 
 
-def changes(section: BaselineSection, kind: str, separator: str = ",") -> Changes:
-    """The section of a record, or of `gate compare`, as strings."""
+def changes(record: Record, separator: str = ",") -> Changes | None:
+    """What a record says has changed since another release, as strings."""
+    found, drops = record.of(Comparison), record.of(Drops)
+    if found is None or found.reference is None:
+        return None
+    return describe_changes(found, drops, record.kind, 1 - record.policy.confidence, separator)
+
+
+def describe_changes(
+    found: Comparison, drops: Drops | None, kind: str, alpha: float, separator: str = ","
+) -> Changes | None:
+    """A comparison as strings."""
+    old = found.reference
+    if old is None:
+        return None
+    stale = any(c.stale is not None and c.old.threshold != c.new.threshold for c in found.anchors)
     return Changes(
-        release=clean(section.release),
-        created=clean(section.created),
-        outcome=section.outcome,
-        is_reference=section.outcome == "pass",
-        since="the release" if kind == "check" else clean(section.release),
-        rows=[_row(entry, separator) for entry in section.anchors],
-        detection=[_detection_row(entry, separator) for entry in section.detection],
-        policy=[regrouped(clean(change), separator) for change in section.policy_changes],
-        policy_same=not section.policy_changes,
-        paired=any(entry.paired for entry in section.anchors),
-        stale=any(e.stale_false_positives is not None and e.old_threshold != e.new_threshold for e in section.anchors),
+        release=clean(old.release),
+        created=clean(old.created),
+        outcome=old.outcome,
+        is_reference=old.outcome == "pass",
+        since="the release" if kind == "check" else clean(old.release),
+        rows=[_row(change, alpha, separator) for change in found.anchors],
+        detection=[_detection_row(change, alpha, separator) for change in (drops.anchors if drops else ())],
+        policy=[regrouped(clean(change), separator) for change in found.policy_changes],
+        policy_same=not found.policy_changes,
+        paired=any(change.flipped is not None for change in found.anchors),
+        stale=stale,
     )
 
 
-def _row(entry: ChangeEntry, separator: str) -> ChangeRow:
-    stale = entry.stale_false_positives
-    return ChangeRow(
-        target=percent(_exact(entry.fpr)),
-        thresholds=_thresholds(entry.old_threshold, entry.new_threshold),
-        old=_share(entry.old_false_positives, entry.old_benign),
-        new=_share(entry.false_positives, entry.benign),
-        old_counted=f"{grouped(entry.old_false_positives, separator)} / {grouped(entry.old_benign, separator)}",
-        new_counted=f"{grouped(entry.false_positives, separator)} / {grouped(entry.benign, separator)}",
-        difference=_difference(entry.difference, entry.difference_interval),
-        p="not tested" if entry.p_value is None else p_value(entry.p_value),
-        stale="" if stale is None else f"{_share(stale, entry.benign)} ({_times(stale, entry)})",
-        stale_counted="" if stale is None else f"{grouped(stale, separator)} / {grouped(entry.benign, separator)}",
-        **_flips(entry.newly_flagged, entry.no_longer_flagged, entry.rows, separator),
+def _row(change: Change, alpha: float, separator: str) -> ChangeRow:
+    row = _detection_row(change, alpha, separator)
+    stale = change.stale
+    return replace(
+        row,
+        thresholds=_thresholds(change.old.threshold, change.new.threshold),
+        stale="" if stale is None else f"{_share(stale)} ({_times(stale, change.fpr)})",
+        stale_counted="" if stale is None else _counted(stale, separator),
     )
 
 
-def _detection_row(entry: DetectionChangeEntry, separator: str) -> ChangeRow:
+def _detection_row(change: Change, alpha: float, separator: str) -> ChangeRow:
     return ChangeRow(
-        target=percent(_exact(entry.fpr)),
+        target=percent(change.fpr),
         thresholds=("", ""),
-        old=_share(entry.old_true_positives, entry.old_malicious),
-        new=_share(entry.true_positives, entry.malicious),
-        old_counted=f"{grouped(entry.old_true_positives, separator)} / {grouped(entry.old_malicious, separator)}",
-        new_counted=f"{grouped(entry.true_positives, separator)} / {grouped(entry.malicious, separator)}",
-        difference=_difference(entry.difference, entry.difference_interval),
-        p="not tested" if entry.p_value is None else p_value(entry.p_value),
+        old=_share(change.old),
+        new=_share(change.new),
+        old_counted=_counted(change.old, separator),
+        new_counted=_counted(change.new, separator),
+        difference=_difference(float(change.difference), change.interval(alpha)),
+        p="not tested" if change.p_value is None else p_value(change.p_value),
         stale="",
         stale_counted="",
-        **_flips(entry.newly_detected, entry.no_longer_detected, entry.rows, separator),
+        **_flips(change.flipped, change.new.rows, separator),
     )
+
+
+def _counted(found: Tally, separator: str) -> str:
+    return f"{grouped(found.flagged, separator)} / {grouped(found.rows, separator)}"
 
 
 def _thresholds(old: float | None, new: float | None) -> tuple[str, str]:
@@ -155,8 +178,8 @@ def _thresholds(old: float | None, new: float | None) -> tuple[str, str]:
     return repr(old), repr(new)
 
 
-def _share(k: int, n: int, edge: float | None = None) -> str:
-    rate = Decimal(k) / Decimal(n)
+def _share(found: Tally, edge: float | None = None) -> str:
+    rate = Decimal(found.flagged) / Decimal(found.rows)
     edges = [] if edge is None else [_exact(edge)]
     return percent(beside(rate, edges, 3, ROUND_HALF_EVEN))
 
@@ -168,10 +191,8 @@ def _interval(interval: tuple[float, float], edge: float | None) -> str:
     return f"{percent(low).removesuffix(' %')} to {percent(high)}"
 
 
-def _difference(difference: float, interval: tuple[float, float] | None) -> str:
+def _difference(difference: float, interval: tuple[float, float]) -> str:
     shown = f"{_points(difference, ROUND_HALF_EVEN)} points"
-    if interval is None:
-        return shown
     return f"{shown} ({_points(interval[0], ROUND_FLOOR)} to {_points(interval[1], ROUND_CEILING)})"
 
 
@@ -181,19 +202,19 @@ def _points(share: float, rounding: str) -> str:
     return f"{points:+f}".replace("-", "−") if points else "0"
 
 
-def _times(k: int, entry: ChangeEntry) -> str:
+def _times(found: Tally, fpr: Decimal) -> str:
     """How many times the promised rate this is."""
-    ratio = Context(prec=2).create_decimal(Decimal(k) / Decimal(entry.benign) / _exact(entry.fpr))
+    ratio = Context(prec=2).create_decimal(Decimal(found.flagged) / Decimal(found.rows) / fpr)
     return f"{ratio.normalize():f} × the target"
 
 
-def _flips(newly: int | None, no_longer: int | None, rows: int | None, separator: str) -> dict[str, str]:
-    if newly is None or no_longer is None or rows is None:
+def _flips(flipped: Flipped | None, rows: int, separator: str) -> dict[str, str]:
+    if flipped is None:
         return {}
-    share = percent(Context(prec=3).create_decimal(Decimal(newly + no_longer) / rows))
+    share = percent(Context(prec=3).create_decimal(Decimal(flipped.new_only + flipped.old_only) / rows))
     return {
-        "gained": grouped(newly, separator),
-        "lost": grouped(no_longer, separator),
+        "gained": grouped(flipped.new_only, separator),
+        "lost": grouped(flipped.old_only, separator),
         "flipped": f"{share} of {regrouped(plural(rows, 'row'), separator)}",
     }
 

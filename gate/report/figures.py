@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 from xml.etree import ElementTree
 
-from gate.release import CurveSection, Record
+from gate.checks.curve import Curve
+from gate.record import Record
 from gate.report.drawing import defaults, matplotlib
 from gate.report.rows import bare_percent, fpr_findings, shown_targets, spaced
 
@@ -172,10 +173,10 @@ class _CurveDisplay(Display):
         found = fpr_findings(shown_targets(record))
         return cls(
             [p.score for p in curve.points],
-            [p.expected_fpr for p in curve.points],
-            [p.false_positives / max(curve.benign, 1) for p in curve.points],
-            [p.interval for p in curve.points],
-            curve.floor.score,
+            [float(p.fpr) for p in curve.points],
+            [p.tally.rate for p in curve.points],
+            [p.tally.interval(1 - record.confidence) for p in curve.points],
+            curve.floor,
             [f.score for f in found],
             [f.target_fpr for f in found],
             [f.tolerance for f in found],
@@ -272,10 +273,10 @@ class MappingDisplay(Display):
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        points = [p for p in _curve(record).points if p.threshold is not None]
+        points = [p for p in _curve(record).points if p.tally.threshold is not None]
         found = [f for f in fpr_findings(shown_targets(record)) if f.threshold is not None]
         return cls(
-            [p.threshold for p in points if p.threshold is not None],
+            [p.tally.threshold for p in points if p.tally.threshold is not None],
             [p.score for p in points],
             [f.threshold for f in found if f.threshold is not None],
             [f.score for f in found],
@@ -312,13 +313,12 @@ class RocDisplay(Display):
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        roc = _curve(record).roc
-        if roc is None:
-            raise ValueError("the record has no ROC")
-        points = [p for p in roc.points if p.fpr > 0]
+        if record.malicious is None:
+            raise ValueError("the record has no malicious rows")
+        points = [p for p in _curve(record).points if p.detected is not None]
         return cls(
-            [p.fpr for p in points],
-            [p.true_positives / max(roc.malicious, 1) for p in points],
+            [float(p.fpr) for p in points],
+            [(p.detected or 0) / record.malicious.n for p in points],
             [f.target_fpr for f in fpr_findings(shown_targets(record))],
         )
 
@@ -460,7 +460,7 @@ class HistoryDisplay(Display):
         return [(low / self.target_fpr, high / self.target_fpr) for low, high in bounds]
 
 
-def _curve(record: Record) -> CurveSection:
+def _curve(record: Record) -> Curve:
     if record.curve is None:
         raise ValueError(MISSING)
     return record.curve

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.release import Record
+from gate.record import Record
 
 
 def rendered(record: Record) -> dict[str, bytes]:

@@ -10,12 +10,13 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from gate import policy as policies
+from gate.checks import owner, parse_policy, reasons
 from gate.errors import GateError, plural
-from gate.policy import Document, Location, Policy
-from gate.release import Record
+from gate.names import CheckName
+from gate.policy import Document, Location
+from gate.record import Record
 from gate.report import markdown
-from gate.report.rows import REASONS, clean, in_order
+from gate.report.rows import clean, in_order
 from gate.report.templates import shortened
 
 MAX_SUMMARY_BYTES = 900 * 1024
@@ -50,10 +51,10 @@ def errors(record: Record, policy_file: str | None) -> list[str]:
     shown = blocking if len(blocking) <= MAX_ANNOTATIONS else blocking[: MAX_ANNOTATIONS - 1]
     found = [
         error(
-            f"{finding.check}: {finding.outcome} ({REASONS.get(finding.reason, finding.reason)})",
+            f"{finding.check}: {finding.outcome} ({reasons().get(finding.reason, finding.reason)})",
             ". What would help: ".join(filter(None, [finding.message, finding.remedy])),
             policy_file,
-            _line(finding.check, document) if document else None,
+            _line(finding.check, record, document) if document else None,
         )
         for finding in shown
     ]
@@ -76,34 +77,24 @@ def error(title: str, message: str, file: str | None = None, line: int | None = 
 def _document(record: Record) -> Document | None:
     """The policy, read from the text that the record carries; elsewhere a record may hold any text."""
     try:
-        return policies.parse(record.policy.content, record.policy.path)
+        return parse_policy(record.policy.content, record.policy.path)
     except GateError:
         return None
 
 
-def _line(check: str, document: Document) -> int | None:
+def _line(name: CheckName, record: Record, document: Document) -> int | None:
     """The line of the policy that asks for a check, or of what is nearest to it."""
-    return next((document.lines[place] for place in _places(check, document.policy) if place in document.lines), None)
+    return next((document.lines[place] for place in _places(name, record, document) if place in document.lines), None)
 
 
-def _places(check: str, policy: Policy) -> Iterator[Location]:
-    """Where a policy may ask for a check, the best place first; a segment's name may hold any character."""
-    name, slash, _ = check.partition("/")
-    kind, _, rate = name.partition("@")
-    if slash:
-        yield ("checks", "segments", "expect") if kind == "segment" else ("checks", "segments")
-        yield ("checks", "segments")
-    detected = policy.checks.detection.targets if policy.checks.detection else ()
-    if kind == "tpr":
-        yield from (("checks", "detection", "targets", i) for i, at in enumerate(detected) if at.check == name)
-    if kind in ("tpr-drop", "baseline"):
-        yield ("checks", "detection", "max_drop")
-    if kind in ("tpr", "tpr-drop", "baseline"):
-        yield ("checks", "detection")
-        return
-    yield ("checks", kind)
-    yield from (("targets", i) for i, target in enumerate(policy.targets) if target.check == f"fpr@{rate}")
-    yield (kind,) if kind == "reuse" else ("checks",)
+def _places(name: CheckName, record: Record, document: Document) -> Iterator[Location]:
+    """Where a policy asks for a check, the best place first: what it asks by name, then the check's own settings."""
+    policy, check = document.policy, owner(name)
+    if check is not None:
+        yield from (one.place for one in check.asked(policy, record.evidence) if one.name == name)
+        yield from check.places
+    yield from (("targets", i) for i, target in enumerate(policy.targets) if target.fpr == name.rate)
+    yield ("checks",)
 
 
 def _escape(text: str) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from gate.errors import plural
 from gate.history import Detected, Flagged, History, Reading, Release
+from gate.names import CheckName
 from gate.report import figures
 from gate.report.html import FigurePart
 from gate.report.markdown import escape, verbatim
@@ -85,7 +86,7 @@ class Line:
 class Column:
     """One anchor: what the latest release that was judged there was held to."""
 
-    check: str
+    check: CheckName
     target: str
     score: str
     tolerance: str
@@ -132,13 +133,13 @@ def _notes(release: Release) -> list[str]:
     notes = []
     if release.blocking:
         more = len(release.blocking) - NAMED
-        named = ", ".join(clean(check) for check in release.blocking[:NAMED])
+        named = ", ".join(clean(str(check)) for check in release.blocking[:NAMED])
         notes.append(f"blocked by {named}{f' and {more:,} more' if more > 0 else ''}")
     for waiver in release.waivers:
         if waiver.status != "unused":
-            until = f"until {clean(waiver.expires)}, {clean(waiver.owner)}: {clean(waiver.reason)}"
+            until = f"until {waiver.expires}, {clean(waiver.owner)}: {clean(waiver.reason)}"
             notes.append(
-                f"{'waived' if waiver.status == 'active' else 'waiver expired:'} {clean(waiver.check)} ({until})"
+                f"{'waived' if waiver.status == 'active' else 'waiver expired:'} {clean(str(waiver.check))} ({until})"
             )
     use = max(release.use, release.ledger_use or 1)
     if use > 1:
@@ -172,12 +173,12 @@ def _detected(found: Detected | None, separator: str) -> tuple[str, str, str]:
     """The detection rate, its counts and its interval."""
     if found is None:
         return "", "", ""
-    least = found.min_tpr or 0.0
-    rate = Decimal(found.true_positives) / max(found.malicious, 1)
+    least = found.minimum or 0.0
+    rate = Decimal(found.tally.flagged) / found.tally.rows
     low, high = bounds(found.interval, (least, least))
     return (
         percent(beside(rate, [Decimal(repr(least))], 3, ROUND_HALF_EVEN)),
-        f"{grouped(found.true_positives, separator)} / {grouped(found.malicious, separator)}",
+        f"{grouped(found.tally.flagged, separator)} / {grouped(found.tally.rows, separator)}",
         f"{low.removesuffix(' %')} to {high}",
     )
 
@@ -212,7 +213,7 @@ def summary(history: History) -> str:
 # --- the figures --------------------------------------------------------------------------------------------
 
 
-def display(history: History, check: str) -> figures.HistoryDisplay:
+def display(history: History, check: CheckName) -> figures.HistoryDisplay:
     """One anchor over the releases that were judged there, the latest of them."""
     judged = [
         (_drawn_name(number, release.name), reading, fpr_findings([reading.fpr])[0])
@@ -229,7 +230,7 @@ def display(history: History, check: str) -> figures.HistoryDisplay:
         [found.outcome for _, _, found in drawn],
         [found.threshold for _, _, found in drawn],
         [_kept_rates(reading, found) for _, reading, found in drawn],
-        next((reading.fpr.threshold for _, reading, _ in judged if reading.origin), None),
+        next((reading.threshold for _, reading, _ in judged if reading.origin), None),
     )
 
 
@@ -359,16 +360,27 @@ def _as_json(release: Release) -> dict[str, Any]:
         "fit_n": release.fit_n,
         "holdout_n": release.holdout_n,
         "holdout_use": {"history": release.use, "ledger": release.ledger_use, "last": release.last_use},
-        "blocking": release.blocking,
+        "blocking": [str(check) for check in release.blocking],
         "waivers": [waiver.model_dump(mode="json") for waiver in release.waivers],
         "targets": [
             {
                 **reading.fpr.model_dump(mode="json"),
-                "tpr": asdict(reading.tpr) if reading.tpr else None,
+                "tpr": _tpr_as_json(reading.tpr),
                 "if_kept": asdict(reading.kept) if reading.kept else None,
             }
             for reading in release.readings.values()
         ],
+    }
+
+
+def _tpr_as_json(found: Detected | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "tally": found.tally.model_dump(mode="json"),
+        "interval": found.interval,
+        "minimum": found.minimum,
+        "outcome": found.outcome,
     }
 
 

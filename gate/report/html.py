@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.release import Record
+from gate.record import Record
 from gate.report.page import Limit, fitting, parts
 from gate.report.rows import THIN_SPACE, Row, bare_percent, clean, rows, spaced
 from gate.report.templates import template
@@ -52,14 +52,14 @@ def draw(record: Record) -> list[FigurePart]:
         )
     if curve and len(curve.points) > 1:
         floor = (
-            f"The fit sample supports rates down to {bare_percent(float(f'{curve.floor.fpr:.3g}'))} "
-            f"(calibrated score {curve.floor.score:.3f})"
+            f"The fit sample supports rates down to {bare_percent(float(f'{record.calibrator.lowest_label:.3g}'))} "
+            f"(calibrated score {curve.floor:.3f})"
         )
         add(
             figures.ContractDisplay,
             "contract",
             "Promised and measured false-positive rate against calibrated score",
-            f"{len(curve.points)} points on {spaced(curve.benign)} held-out benign rows. {floor}; rarer rates are "
+            f"{len(curve.points)} points on {spaced(record.holdout.n)} held-out benign rows. {floor}; rarer rates are "
             f"extrapolated.",
             f"The whole contract: what each calibrated score promises (dashed), what the held-out rows show, and the "
             f"interval at each point. {floor}; in the hatched part the curve is extrapolated.",
@@ -80,13 +80,13 @@ def draw(record: Record) -> list[FigurePart]:
             "Raw thresholds: " + "; ".join(f"{row.target} at {row.threshold}" for row in targets) + ".",
             "How this release's raw scores become calibrated scores. The marks are the raw thresholds of the targets.",
         )
-        if curve.roc and curve.roc.points:
+        if record.malicious is not None:
             add(
                 figures.RocDisplay,
                 "roc",
                 "Malicious rows detected against promised false-positive rate",
-                f"{len(curve.roc.points)} points on {spaced(curve.roc.malicious)} malicious rows.",
-                f"What the detector catches at each promised rate, of {spaced(curve.roc.malicious)} malicious rows. "
+                f"{len(curve.points)} points on {spaced(record.malicious.n)} malicious rows.",
+                f"What the detector catches at each promised rate, of {spaced(record.malicious.n)} malicious rows. "
                 "The marks are the targets.",
             )
     return drawn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from gate.release import Record
+from gate.record import Record
 from gate.report.rows import clean, headline, in_order, standing
 
 
@@ -14,7 +14,7 @@ def render(record: Record) -> str:
     kinds = {"fail": "failure", "inconclusive": "error"}
     totals = dict.fromkeys(kinds.values(), 0)
     for finding in in_order(record.findings):
-        case = ElementTree.SubElement(suite, "testcase", classname="gate", name=clean(finding.check))
+        case = ElementTree.SubElement(suite, "testcase", classname="gate", name=clean(str(finding.check)))
         text = clean(". What would help: ".join(filter(None, [finding.message, finding.remedy])))
         kind = kinds.get(finding.outcome)
         if kind and finding.blocks:

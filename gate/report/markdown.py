@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gate.release import BaselineSection, Record
-from gate.report.changes import changes
+from gate.record import Record
+from gate.report.changes import Changes
 from gate.report.page import Limit, fitting, forest, parts
-from gate.report.rows import THIN_SPACE, clean
+from gate.report.rows import clean
 from gate.report.templates import template
 
 MAX_BYTES = 60_000
@@ -38,9 +38,8 @@ def render(record: Record) -> str:
     return fitting(lambda limit: _render(record, limit), MAX_BYTES)
 
 
-def render_changes(section: BaselineSection, record: Record) -> str:
+def render_changes(changed: Changes, record: Record) -> str:
     """Two releases side by side, without a verdict."""
-    changed = changes(section, "run", THIN_SPACE)
 
     def page(limit: Limit) -> str:
         lists: dict[str, list[Any]] = {}

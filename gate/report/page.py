@@ -10,7 +10,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from gate.release import Record
+from gate.checks.baseline import Comparison
+from gate.checks.reuse import Uses
+from gate.checks.segments import Segments
+from gate.record import Record
 from gate.report.changes import changes, detection_rows
 from gate.report.rows import (
     THIN_SPACE,
@@ -60,8 +63,8 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
     others = other_rows(record, THIN_SPACE)
     detection, baseline = detection_findings(record, THIN_SPACE), baseline_findings(record, THIN_SPACE)
     judged = in_order(targets + detection + others + baseline + segments)
-    changed = None if record.baseline is None else changes(record.baseline, record.kind, THIN_SPACE)
-    halves: dict[str, Any] = {
+    changed = changes(record, THIN_SPACE)
+    lists: dict[str, Any] = {
         "targets": targets,
         "segments": segments,
         "others": others,
@@ -80,11 +83,14 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "holdout_sources": record.holdout.sources,
         "malicious_sources": record.malicious.sources if record.malicious else (),
     }
-    confidence = Decimal(repr(record.reuse.confidence if record.reuse else record.policy.confidence))
+    confidence = Decimal(repr(record.confidence))
+    comparison: Comparison | None = record.of(Comparison)
+    counted: Segments | None = record.of(Segments)
     content: dict[str, Any] = {
         "record": record,
         "headline": headline(record),
         "changed": changed,
+        "reference": None if comparison is None else comparison.reference,
         "reason": regrouped(clean(record.reason), THIN_SPACE),
         "confidence": percent(confidence),
         "error": percent((1 - confidence) / 2),
@@ -93,21 +99,22 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "clustered": any(row.effective for row in targets),
         "predicted": any(row.predicted or row.drift for row in targets),
     }
-    for name, entries in halves.items():
+    for name, entries in lists.items():
         shown = min(limit.entries, MOST.get(name, limit.entries))
         content[name] = entries[:shown]
         content[f"{name}_more"] = max(0, len(entries) - shown)
     for name in ("blocking", "unsettled"):
         content[name] = by_remedy(content[name])
-    if record.segments is not None:  # all of which it counts, where its findings name the worst
-        tests = len(record.segments.names) * len(record.segments.targets)
+    if counted is not None:  # all of which it counts, where its findings name the worst
+        tests = len(counted.names) * len(counted.targets)
         content["segments_more"] = tests - len(content["segments"])
     return content
 
 
 def command(record: Record, limit: Limit) -> list[str]:
     """The command that gives the same verdict again, one option to a line, quoted for a POSIX shell."""
-    baseline = record.baseline
+    comparison, uses = record.of(Comparison), record.of(Uses)
+    baseline = None if comparison is None else comparison.reference
     samples = [("--fit", record.fit.sources), ("--holdout", record.holdout.sources)]
     if record.kind == "check" and baseline is not None:
         lines = [f"gate check {shlex.quote(clean(baseline.path))}"]
@@ -122,7 +129,7 @@ def command(record: Record, limit: Limit) -> list[str]:
         if baseline is not None:
             lines.append(_option("--baseline", baseline.path))
             samples += [("--baseline-holdout", baseline.sources), ("--baseline-malicious", baseline.malicious_sources)]
-        if record.first_release:
+        if comparison is not None and baseline is None:
             lines.append("--baseline none")
     if record.malicious is not None:
         samples.append(("--malicious", record.malicious.sources))
@@ -141,8 +148,8 @@ def command(record: Record, limit: Limit) -> list[str]:
         column = getattr(record.data, name)
         if column is not None:
             lines.append(_option(f"--{name}-column", column))
-    if record.reuse is not None:
-        lines.append(_option("--ledger", record.reuse.ledger))
+    if uses is not None:
+        lines.append(_option("--ledger", uses.ledger))
     epoch = _epoch(record.created)
     if epoch is not None:
         lines[0] = f"SOURCE_DATE_EPOCH={epoch} {lines[0]}"
@@ -175,7 +182,7 @@ def forest(record: Record, entries: int) -> list[str]:
         return []
     reach = [abs(math.log2(bound / f.target_fpr)) for f in found for bound in (*f.interval, *f.tolerance) if bound > 0]
     doublings = min(max(1, math.ceil(max(reach))), 5)
-    names = [percent(Decimal(repr(f.target_fpr))) for f in found]
+    names = [percent(f.target) for f in found]
     width = max(map(len, names))
     left, right = f"×1/{2**doublings}", f"×{2**doublings}"
     half = CELLS // 2

@@ -9,16 +9,18 @@ import hashlib
 import json
 from typing import Any
 
-from gate.release import Record
+from gate.checks.baseline import Comparison, ReferenceFacts
+from gate.checks.reuse import Uses
+from gate.record import Record
 
 TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 
 
 def render(record: Record) -> str:
     """There is no value for inconclusive, which is FAILED; a pass with anything waived or advisory amiss is WARNED."""
-    passed = [finding.check for finding in record.findings if finding.outcome == "pass"]
-    failed = [finding.check for finding in record.findings if finding.blocks]
-    warned = [finding.check for finding in record.findings if finding.outcome != "pass" and not finding.blocks]
+    passed = [str(finding.check) for finding in record.findings if finding.outcome == "pass"]
+    failed = [str(finding.check) for finding in record.findings if finding.blocks]
+    warned = [str(finding.check) for finding in record.findings if finding.outcome != "pass" and not finding.blocks]
     predicate = {
         "result": "FAILED" if failed or record.outcome != "pass" else "WARNED" if warned else "PASSED",
         "configuration": [
@@ -44,9 +46,14 @@ def _digests(record: Record) -> dict[str, str]:
         digests["holdout ids"] = record.holdout.rows_sha256
     if record.malicious is not None:
         digests["malicious"] = record.malicious.sha256
-    if record.baseline is not None:
-        digests["baseline"] = record.baseline.verdict_sha256
+    if (reference := _reference(record)) is not None:
+        digests["baseline"] = reference.verdict_sha256
     return digests
+
+
+def _reference(record: Record) -> ReferenceFacts | None:
+    comparison: Comparison | None = record.of(Comparison)
+    return None if comparison is None else comparison.reference
 
 
 def _options(record: Record) -> dict[str, Any]:
@@ -55,17 +62,18 @@ def _options(record: Record) -> dict[str, Any]:
     The digest is of the annotations as JSON with sorted keys and without spaces. Whole numbers may be larger than
     those that readers of JSON keep exactly, so a seed is text.
     """
-    baseline, split = record.baseline, record.split
+    baseline, split = _reference(record), record.split
+    first, uses = record.of(Comparison) is not None and baseline is None, record.of(Uses)
     options = {
         "kind": record.kind,
         "columns": record.data.model_dump(mode="json"),
         "split": None if split is None else {"fraction": split.fraction, "seed": str(split.seed), "by": split.by},
-        "baseline": "none" if record.first_release else None if baseline is None else baseline.release,
+        "baseline": "none" if first else None if baseline is None else baseline.release,
         "baseline_holdout": bool(baseline and baseline.sources),
         "baseline_malicious": bool(baseline and baseline.malicious_sources),
         "malicious": record.malicious is not None,
-        "use": None if record.reuse is None else record.reuse.use,
-        "judged_on": record.judged_on,
+        "use": None if uses is None else uses.holdout.number,
+        "judged_on": None if record.judged_on is None else record.judged_on.isoformat(),
     }
     text = json.dumps(options, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return {"name": "options", "digest": {"sha256": hashlib.sha256(text.encode()).hexdigest()}, "annotations": options}

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any, TypeVar
 
+from gate.checks import reasons
+from gate.checks.check import Finding, JudgedRate
 from gate.errors import visible
-from gate.release import FindingEntry, Record
+from gate.record import Record
 
 MOST_NOT_ASKED = 20
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
@@ -29,44 +31,6 @@ CHECK_HEADLINES = {
     "inconclusive": "INCONCLUSIVE: the data cannot tell whether the contract still holds",
 }
 
-# What the outcome rests on. A grade alone would read oddly: too few rows can be "inconclusive" and "proven" at once.
-REASONS = {
-    "proven": "proven",
-    "observed": "observed inside, not proven",
-    "not-refuted": "not refuted",
-    "too-many": "too many false positives",
-    "too-few": "too few false positives",
-    "min-n": "too few rows",
-    "open": "neither proven nor refuted",
-    "outside": "observed outside, not proven",
-    "extrapolated": "beyond the fit sample, not proven",
-    "unreachable": "no raw score reaches it",
-    "granularity": "tied scores allow no such rate",
-    "exchangeable": "one population",
-    "differ": "the samples differ",
-    "apart": "nothing shared",
-    "shared-rows": "rows in both samples",
-    "shared-groups": "groups in both samples",
-    "fine": "fine enough",
-    "seen": "all within the fit sample",
-    "recent": "recent enough",
-    "stale": "too old",
-    "future": "not yet seen",
-    "counted": "counted",
-    "missing": "absent",
-    "fresh": "first use",
-    "reused": "used before",
-    "exhausted": "used too often",
-    "missed": "too few detected",
-    "dropped": "detection fell",
-    "reversed": "malicious rows flagged less often",
-    "rising": "not reversed",
-    "not-measured": "not measured",
-    "passed": "passed its own gate",
-    "did-not-pass": "did not pass its own gate",
-    "first-release": "first release",
-}
-
 
 def headline(record: Record) -> str:
     """What the outcome means: of a release, whether it may ship; of a check, whether its contract still holds.
@@ -78,10 +42,10 @@ def headline(record: Record) -> str:
 
 
 def not_asked(record: Record) -> str:
-    """What a check left out: `overlap, floor (for want of fit rows); tpr@0.01 (for want of malicious rows)`."""
+    """What a check left out: `overlap, floor (for want of fit rows); tpr@1% (for want of malicious rows)`."""
     needs: dict[str, list[str]] = {}
     for entry in record.not_asked[:MOST_NOT_ASKED]:
-        needs.setdefault(clean(entry.needs), []).append(clean(entry.check))
+        needs.setdefault(clean(entry.needs), []).append(clean(str(entry.check)))
     more = len(record.not_asked) - MOST_NOT_ASKED
     listed = [f"{', '.join(checks)} (for want of {what})" for what, checks in needs.items()]
     return "; ".join([*listed, f"and {more:,} more"] if more > 0 else listed)
@@ -89,22 +53,51 @@ def not_asked(record: Record) -> str:
 
 @dataclass(frozen=True)
 class FprFinding:
-    """A finding on a false-positive rate: one that has all of its numbers."""
+    """A finding on a false-positive rate, with its numbers as floats for figures and as they are for tables."""
 
-    entry: FindingEntry
-    target_fpr: float
-    score: float
-    threshold: float | None
-    false_positives: int
-    benign: int
-    observed_fpr: float
-    interval: tuple[float, float]
-    relative_error: float
-    tolerance: tuple[float, float]
+    entry: Finding
+    rate: JudgedRate
 
     @property
     def outcome(self) -> str:
         return self.entry.outcome
+
+    @property
+    def target(self) -> Decimal:
+        assert self.rate.target is not None
+        return self.rate.target
+
+    @property
+    def target_fpr(self) -> float:
+        return float(self.target)
+
+    @property
+    def score(self) -> float:
+        return float(self.rate.score)
+
+    @property
+    def threshold(self) -> float | None:
+        return self.rate.tally.threshold
+
+    @property
+    def false_positives(self) -> int:
+        return self.rate.tally.flagged
+
+    @property
+    def benign(self) -> int:
+        return self.rate.tally.rows
+
+    @property
+    def observed_fpr(self) -> float:
+        return self.rate.tally.rate
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.rate.interval
+
+    @property
+    def tolerance(self) -> tuple[float, float]:
+        return self.rate.tolerance
 
 
 @dataclass(frozen=True)
@@ -112,6 +105,7 @@ class Row:
     """One finding, ready to print; the cells from `target` on are empty where it is not about an FPR."""
 
     check: str
+    kind: str
     outcome: str
     standing: str
     reason: str
@@ -119,6 +113,7 @@ class Row:
     message: str
     remedy: str
     blocks: bool
+    segment: str = ""
     target: str = ""
     target_one_in: str = ""
     score: str = ""
@@ -142,12 +137,12 @@ class Row:
 # --- which findings stand where -----------------------------------------------------------------------------
 
 
-def is_segment(finding: FindingEntry) -> bool:
-    """`fpr@0.001/language=de` is the target `fpr@0.001` on a part of the rows."""
-    return finding.check.startswith("fpr@") and "/" in finding.check
+def is_segment(finding: Finding) -> bool:
+    """`fpr@0.1%/language=de` is the target `fpr@0.1%` on a part of the rows."""
+    return finding.rate is not None and finding.check.family == "segments"
 
 
-_Found = TypeVar("_Found", FindingEntry, Row)
+_Found = TypeVar("_Found", Finding, Row)
 
 
 def in_order(findings: Iterable[_Found]) -> list[_Found]:
@@ -155,26 +150,12 @@ def in_order(findings: Iterable[_Found]) -> list[_Found]:
     return sorted(findings, key=lambda f: (not f.blocks, f.blocks and f.outcome != "fail"))
 
 
-def fpr_findings(findings: Iterable[FindingEntry]) -> list[FprFinding]:
-    """Those that have the numbers of an FPR check."""
-    found = []
-    for f in findings:
-        if (
-            f.target_fpr is not None
-            and f.score is not None
-            and f.false_positives is not None
-            and f.benign is not None
-            and f.observed_fpr is not None
-            and f.interval is not None
-            and f.relative_error is not None
-            and f.tolerance is not None
-        ):
-            numbers = (f.target_fpr, f.score, f.threshold, f.false_positives, f.benign, f.observed_fpr)
-            found.append(FprFinding(f, *numbers, f.interval, f.relative_error, f.tolerance))
-    return found
+def fpr_findings(findings: Iterable[Finding]) -> list[FprFinding]:
+    """Those on a false-positive rate that have numbers."""
+    return [FprFinding(f, f.rate) for f in findings if f.rate is not None and f.check.kind == "fpr"]
 
 
-def shown_targets(record: Record) -> list[FindingEntry]:
+def shown_targets(record: Record) -> list[Finding]:
     return [found.entry for found in fpr_findings(in_order(record.findings)) if not is_segment(found.entry)]
 
 
@@ -188,7 +169,7 @@ def segment_rows(record: Record, separator: str = ",") -> list[Row]:
     return numbered_rows(filter(is_segment, in_order(record.findings)), separator)
 
 
-def numbered_rows(findings: Iterable[FindingEntry], separator: str = ",") -> list[Row]:
+def numbered_rows(findings: Iterable[Finding], separator: str = ",") -> list[Row]:
     """Those of the findings that have the numbers of an FPR check."""
     return [_fpr_row(found, separator) for found in fpr_findings(findings)]
 
@@ -196,30 +177,32 @@ def numbered_rows(findings: Iterable[FindingEntry], separator: str = ",") -> lis
 def other_rows(record: Record, separator: str = ",") -> list[Row]:
     """Everything else that was checked: the data, mostly."""
     numbered = {id(found.entry) for found in fpr_findings(record.findings)}
-    rest = [f for f in in_order(record.findings) if id(f) not in numbered and not f.check.startswith(_APART)]
+    rest = [f for f in in_order(record.findings) if id(f) not in numbered and f.check.kind not in _APART]
     return [Row(**_words(f, separator)) for f in rest]
 
 
-_APART = ("tpr", "baseline")
+_APART = ("tpr", "tpr-drop", "baseline")
 
 
 def detection_findings(record: Record, separator: str = ",") -> list[Row]:
     """What is said of malicious rows, which has a place of its own: a detector can calibrate and detect nothing."""
-    return [Row(**_words(f, separator)) for f in in_order(record.findings) if f.check.startswith("tpr")]
+    return [Row(**_words(f, separator)) for f in in_order(record.findings) if f.check.kind in ("tpr", "tpr-drop")]
 
 
 def baseline_findings(record: Record, separator: str = ",") -> list[Row]:
     """What is said of the release that this one is held against."""
-    return [Row(**_words(f, separator)) for f in record.findings if f.check.startswith("baseline")]
+    return [Row(**_words(f, separator)) for f in record.findings if f.check.kind == "baseline"]
 
 
-def _words(finding: FindingEntry, separator: str) -> dict[str, Any]:
+def _words(finding: Finding, separator: str) -> dict[str, Any]:
     return {
-        "check": clean(finding.check),
+        "check": clean(str(finding.check)),
+        "kind": finding.check.kind,
+        "segment": clean(finding.check.segment or ""),
         "outcome": finding.outcome,
         "standing": standing(finding),
         "reason": clean(finding.reason),
-        "because": REASONS.get(finding.reason, clean(finding.reason)),
+        "because": reasons().get(finding.reason, clean(finding.reason)),
         "message": regrouped(clean(finding.message), separator),
         "remedy": regrouped(clean(finding.remedy or ""), separator),
         "blocks": finding.blocks,
@@ -227,10 +210,10 @@ def _words(finding: FindingEntry, separator: str) -> dict[str, Any]:
 
 
 def _fpr_row(found: FprFinding, separator: str) -> Row:
-    finding = found.entry
+    finding, rate = found.entry, found.rate
     low, high = bounds(found.interval, found.tolerance)
     edges = [_exact(edge) for edge in found.tolerance]
-    target, observed = _exact(found.target_fpr), _exact(found.observed_fpr)
+    target, observed = found.target, _exact(found.observed_fpr)
     least, most = (percent(edge) for edge in edges)
     words = _words(finding, separator) | {
         "target": percent(target),
@@ -246,30 +229,28 @@ def _fpr_row(found: FprFinding, separator: str) -> Row:
         "interval_one_in": _interval_one_in(found, separator),
         "tolerance": f"{least.removesuffix(' %')} to {most}",
         "tolerance_one_in": _tolerance_one_in(edges, separator),
-        "accepts": "none"
-        if finding.accepts is None
-        else " to ".join(grouped(count, separator) for count in finding.accepts),
+        "accepts": "none" if rate.accepts is None else " to ".join(grouped(count, separator) for count in rate.accepts),
         "predicted": ""
-        if finding.predicted is None
-        else " to ".join(grouped(count, separator) for count in finding.predicted),
-        "drift": "" if finding.drift_p_value is None else p_value(finding.drift_p_value),
+        if rate.predicted is None
+        else " to ".join(grouped(count, separator) for count in rate.predicted),
+        "drift": "" if rate.drift_p_value is None else p_value(rate.drift_p_value),
     }
-    if finding.effective_n is not None and finding.plain_interval is not None and finding.effective_n < found.benign:
-        low, high = bounds(finding.plain_interval, found.tolerance)
-        words["effective"] = grouped(int(finding.effective_n), separator)
+    if rate.plain_interval is not None:
+        low, high = bounds(rate.plain_interval, found.tolerance)
+        words["effective"] = grouped(int(rate.tally.independent_rows), separator)
         words["plain_interval"] = f"{low.removesuffix(' %')} to {high}"
     return Row(**words)
 
 
-def standing(finding: FindingEntry) -> str:
+def standing(finding: Finding) -> str:
     """Whether the finding counts: `required`, `waived` or `advisory`."""
     return "waived" if finding.waived else "required" if finding.required else "advisory"
 
 
 def passed_checks(findings: list[Row]) -> list[str]:
-    """The names of the checks that pass, `granularity@0.1` and its like as one where all of them do."""
-    other = {row.check.partition("@")[0] for row in findings if row.outcome != "pass"}
-    kinds = [(row.check, row.check.partition("@")[0]) for row in findings if row.outcome == "pass"]
+    """The names of the checks that pass, `granularity@10%` and its like as one where all of them do."""
+    other = {row.kind for row in findings if row.outcome != "pass"}
+    kinds = [(row.check, row.kind) for row in findings if row.outcome == "pass"]
     return list(dict.fromkeys(check if kind in other else kind for check, kind in kinds))
 
 
@@ -332,7 +313,7 @@ def _tolerance_one_in(edges: list[Decimal], separator: str) -> str:
 
 def _relative_error(found: FprFinding) -> Decimal:
     """From the counts: the float of the record may lie on the wrong side of an edge that the rate is on."""
-    target = _exact(found.target_fpr)
+    target = found.target
     observed = _WIDE.divide(Decimal(found.false_positives), Decimal(max(found.benign, 1)))
     ratios = [_WIDE.divide(rate, target) for rate in (observed, *map(_exact, found.tolerance))]
     error, *edges = (Context(prec=40).create_decimal(ratio) - 1 for ratio in ratios)

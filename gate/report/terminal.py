@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gate.checks.segments import Segments
 from gate.errors import plural
-from gate.release import BaselineSection, Record
+from gate.record import Record
 from gate.report.changes import Changes, DetectionRow, changes, detection_rows
 from gate.report.rows import (
     Row,
@@ -106,9 +107,10 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
     if record.not_asked:
         console.print()
         console.print(Text(f"not asked in a check: {inert(not_asked(record))}.", style="dim"))
-    if record.baseline is not None:
+    changed = changes(record)
+    if changed is not None:
         console.print()
-        _print_changes(console, changes(record.baseline, record.kind))
+        _print_changes(console, changed)
     for warning in record.warnings:
         console.print()
         console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
@@ -116,7 +118,7 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         console.print()
         console.print(
             Text(
-                f"waiver of {inert(waiver.check)}: {waiver.status} (until {inert(waiver.expires)}, "
+                f"waiver of {inert(str(waiver.check))}: {waiver.status} (until {waiver.expires}, "
                 f"{inert(waiver.owner)}: {inert(waiver.reason)})"
             )
         )
@@ -143,7 +145,7 @@ def _print_segments(console: Console, record: Record, shown: list[Row]) -> None:
         return
     console.print()
     _print_numbers(console, shown, "segment", [_segment(row) for row in shown])
-    counted = record.segments
+    counted: Segments | None = record.of(Segments)
     tests = len(counted.names) * len(counted.targets) if counted else len(segment_rows(record))
     if tests > len(shown):
         console.print(Text(f"and {tests - len(shown):,} more segments, which verdict.json lists"))
@@ -174,13 +176,13 @@ def _print_settled(console: Console, apart: list[Row], others: list[Row]) -> Non
         console.print(Text.assemble(("pass", STYLES["pass"]), f": {', '.join(names)}"))
 
 
-def render_changes(section: BaselineSection, record: Record, width: int = 80, color: bool = False) -> str:
+def render_changes(changed: Changes, record: Record, width: int = 80, color: bool = False) -> str:
     """Two releases side by side, without a verdict."""
     buffer = io.StringIO()
     console = console_on(buffer, width, color)
-    console.print(Text(f"{inert(section.release)} ({section.outcome}) and {inert(record.release)} ({record.outcome})"))
+    console.print(Text(f"{inert(changed.release)} ({changed.outcome}) and {inert(record.release)} ({record.outcome})"))
     console.print()
-    _print_changes(console, changes(section, "run"))
+    _print_changes(console, changed)
     return text_of(buffer)
 
 
@@ -270,7 +272,7 @@ def _table(findings: list[Row], name: str, names: list[str]) -> Table:
 
 def _segment(row: Row) -> str:
     """A name may be cut, a number never."""
-    name = inert(row.check.partition("/")[2])
+    name = inert(row.segment)
     return f"{name if len(name) <= NAME else name[: NAME - 1] + '…'} {row.target}"
 
 

@@ -1,22 +1,25 @@
 """The scores: files in, raw scores of benign (or malicious) rows out as read-only float64; counted, never judged."""
 
 from gate.scores.columns import number_alike, shared_names, text_buffer
+from gate.scores.describe import days_of, describe
 from gate.scores.files import find_copy
 from gate.scores.formats import write_parquet
 from gate.scores.labels import Kind
-from gate.scores.reading import from_object, read, reading_sample
-from gate.scores.sample import Reached, Scores, Source, count_by_part
-from gate.scores.split import Split, match, split
+from gate.scores.reading import columns_for, from_object, kind_of, read, reading_sample
+from gate.scores.sample import Reached, Scores, count_by_part
+from gate.scores.split import match, split
 
 __all__ = [
     "Kind",
     "Reached",
     "Scores",
-    "Source",
-    "Split",
+    "columns_for",
     "count_by_part",
+    "days_of",
+    "describe",
     "find_copy",
     "from_object",
+    "kind_of",
     "match",
     "number_alike",
     "read",

@@ -19,10 +19,10 @@ from gate.policy import Columns
 from gate.scores.columns import decode
 from gate.scores.formats import File
 from gate.scores.wording import NUMBER, is_number, kind_of, name_rows, one_line, show
+from gate.sources import MAX_LABELS, LabelCount, Labels
 
 Kind = Literal["benign", "malicious"]
 
-SHOWN = 10
 PIECE = 1 << 16
 EXACT = 2.0**53  # from here on a float is no exact whole number
 MISSING = {
@@ -53,26 +53,11 @@ LABELS |= {f"{prefix}{word}" for prefix in ("", "is_") for word in ("malware", "
 TRUE_OR_FALSE = {"0": False, "false": False, "1": True, "true": True}
 
 
-@dataclass(frozen=True)
-class LabelCount:
-    """A label as it stands in the file, how many rows have it, and what they were taken for."""
-
-    label: str
-    rows: int
-    taken_for: Kind
-
-
-@dataclass(frozen=True)
-class Labels:
-    """How many distinct labels there are, and the first ten: the benign ones, then those of most rows."""
-
-    distinct: int
-    first: tuple[LabelCount, ...]
-
-    def __str__(self) -> str:
-        shown = ", ".join(f"{show(each.label)} {each.rows:,} {each.taken_for}" for each in self.first)
-        more = self.distinct - len(self.first)
-        return f"{plural(self.distinct, 'label')} ({shown}{f' and {more:,} more' if more else ''})"
+def describe_labels(labels: Labels) -> str:
+    """Every label that is kept, with its rows and what they were taken for."""
+    shown = ", ".join(f"{show(each.label)} {each.rows:,} {each.taken_for}" for each in labels.first)
+    more = labels.distinct - len(labels.first)
+    return f"{plural(labels.distinct, 'label')} ({shown}{f' and {more:,} more' if more else ''})"
 
 
 def find_labels(names: Iterable[str]) -> frozenset[str]:
@@ -110,11 +95,15 @@ def count_labels(tables: Iterable[pa.Table]) -> Labels:
     """The labels of all files together."""
     together = pa.concat_tables(tables).group_by(["label", "benign"]).aggregate([("rows", "sum")])
     order = [("benign", "descending"), ("rows_sum", "descending"), ("label", "ascending")]
-    first = together.sort_by(order).slice(0, SHOWN).to_pylist()
+    first = together.sort_by(order).slice(0, MAX_LABELS).to_pylist()
     return Labels(
-        len(together),
-        tuple(
-            LabelCount(one_line(each["label"], 80), each["rows_sum"], "benign" if each["benign"] else "malicious")
+        distinct=len(together),
+        first=tuple(
+            LabelCount(
+                label=one_line(each["label"], 80),
+                rows=each["rows_sum"],
+                taken_for="benign" if each["benign"] else "malicious",
+            )
             for each in first
         ),
     )

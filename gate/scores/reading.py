@@ -71,12 +71,21 @@ def reading(
 def reading_sample(
     name: str, paths: tuple[str, ...], policy: Policy
 ) -> contextlib.AbstractContextManager[Callable[[], Scores]]:
-    """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
-    kind: Kind = "malicious" if name.endswith("malicious") else "benign"
-    columns = policy.data
-    if name not in ("fit", "holdout", "benign"):
-        columns = columns.model_copy(update={"segment": None, "timestamp": None})
-    return reading(paths, columns, policy.calibration.domain, kind, keep_order=name == "benign")
+    """One sample of a release, read as what its name says."""
+    keep_order = name == "benign"
+    return reading(paths, columns_for(name, policy), policy.calibration.domain, kind_of(name), keep_order)
+
+
+def kind_of(name: str) -> Kind:
+    """Which rows a sample of this name holds."""
+    return "malicious" if name.endswith("malicious") else "benign"
+
+
+def columns_for(name: str, policy: Policy) -> Columns:
+    """The columns of a sample: segments and times are asked of the benign rows to fit and to judge on, of no others."""
+    if name in ("fit", "holdout", "benign"):
+        return policy.data
+    return policy.data.model_copy(update={"segment": None, "timestamp": None})
 
 
 def _is_small_and_plain(path: str) -> bool:

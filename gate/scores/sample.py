@@ -30,19 +30,11 @@ from gate.scores.columns import (
 )
 from gate.scores.files import find, find_copy, refuse_repeated
 from gate.scores.formats import File, Table, read_file
-from gate.scores.labels import Kind, Labels, count_labels, find_labels, take_rows
+from gate.scores.labels import Kind, count_labels, describe_labels, find_labels, take_rows
 from gate.scores.wording import show
+from gate.sources import Labels, Source
 
 UNREAD = 10
-
-
-@dataclass(frozen=True)
-class Source:
-    """One file as it was named, with what it held."""
-
-    path: str
-    rows: int
-    benign: int
 
 
 @dataclass(frozen=True)
@@ -151,7 +143,7 @@ class Scores:
         others = f", {rows - again - len(self):,} of other labels" if rows - again > len(self) else ""
         others += f", {again:,} with the id of another, which count once" if again else ""
         spread = f" ({plural(len(self.pieces), 'file')} with rows)" if len(self.pieces) > len(self.sources) else ""
-        labels = f"; {self.labels}" if self.labels else ""
+        labels = f"; {describe_labels(self.labels)}" if self.labels else ""
         skipped = f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
         taken = f"{len(self):,} {self.kind}{others}, none refused"
         return f"{plural(rows, 'row')} from {self.files}{spread}: {taken}{labels}{skipped}"
@@ -255,7 +247,7 @@ def piece_of(file: File, part: Taken) -> Piece:
 
 def source_of(path: str, parts: Sequence[Taken | Piece], kind: Kind) -> Source:
     rows, taken = sum(part.rows for part in parts), sum(part.taken for part in parts)
-    return Source(path, rows, taken if kind == "benign" else rows - taken)
+    return Source(path=path, rows=rows, benign=taken if kind == "benign" else rows - taken)
 
 
 def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> Scores:

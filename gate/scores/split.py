@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -12,19 +10,7 @@ from gate.contract import Floats
 from gate.errors import GateError
 from gate.scores.sample import Scores
 from gate.scores.wording import show
-
-
-@dataclass(frozen=True)
-class Split:
-    """How one sample was divided, exactly enough to do it again on the same rows in the same order.
-
-    `by` says what was kept: whole groups, each segment's share, the order of time; `cut` is the first time held out.
-    """
-
-    fraction: float
-    seed: int
-    by: str
-    cut: str | None = None
+from gate.sources import Split
 
 
 def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, Split]:
@@ -48,7 +34,7 @@ def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, S
             f"--split: must leave at least 2 benign rows on each side, got {len(fit):,} and {len(holdout):,}; "
             "choose another fraction or give more rows or groups"
         )
-    return fit, holdout, Split(fraction, seed, by, cut)
+    return fit, holdout, Split(fraction=fraction, seed=seed, by=by, cut=cut)
 
 
 def _older(scores: Scores, times: NDArray[np.int64], fraction: float) -> tuple[NDArray[np.bool_], str]:

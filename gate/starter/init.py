@@ -11,11 +11,11 @@ from decimal import Decimal
 from importlib.metadata import distribution
 from pathlib import Path
 
+from gate.checks import default_policy, parse_policy
 from gate.errors import GateError
 from gate.planning import plan_target
-from gate.policy import Document, Policy, Target, Tolerance, load_default, parse, rate
-from gate.release import write_file
-from gate.storage import refuse_links
+from gate.policy import Document, Policy, Target, Tolerance, rate
+from gate.storage import refuse_links, write_file
 
 POLICY, WORKFLOW = Path("policies/release.yaml"), Path(".github/workflows/release-gate.yml")
 UNKNOWN = "OWNER/REPO"  # the repository with gate's action, where neither the installation nor an option tells
@@ -33,7 +33,7 @@ _HEADER = """\
 
 def policy(targets: str | None = None, rule: str | None = None, holdout_n: int | None = None) -> Document:
     """The default policy as a file of the user's own, tailored where something is given."""
-    default = load_default()
+    default = default_policy()
     lines = default.text.splitlines()
     first = default.lines["targets",]
     following = min(line for place, line in default.lines.items() if len(place) == 1 and line > first)
@@ -47,7 +47,7 @@ def policy(targets: str | None = None, rule: str | None = None, holdout_n: int |
     head = [line for line in head if not line.startswith("# yaml-language-server:")]
     text = _HEADER + "\n".join([*head, *block, *rest]) + "\n"
     text = text.replace(f"\nname: {default.policy.name}", "\nname: release", 1)
-    return parse(text.replace(f"\nrule: {default.policy.rule}", f"\nrule: {rule}", 1), str(POLICY))
+    return parse_policy(text.replace(f"\nrule: {default.policy.rule}", f"\nrule: {rule}", 1), str(POLICY))
 
 
 def _rates(targets: str, policy: Policy) -> list[Decimal]:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln, stdtrit
+from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln
 
 from gate.contract import Floats
 
@@ -159,11 +159,13 @@ class Band:
         _, edge, _, less = self._limits
         return self.high < 1 and upper_tail(k, n, edge) < less
 
-    def refuting_tail(self, k: float, n: float) -> float:
-        """The chance of a count as far beyond the nearer edge; it refutes where it stays below alpha/2."""
-        low, high, _, _ = self._limits
-        few = lower_tail(k, n, low) if self.low > 0 else 1.0
-        return min(few, upper_tail(k, n, high) if self.high < 1 else 1.0)
+    def tail_below(self, k: float, n: float) -> float:
+        """The chance of a count as small at the lower edge; it refutes where it stays below alpha/2."""
+        return lower_tail(k, n, self._limits[0]) if self.low > 0 else 1.0
+
+    def tail_above(self, k: float, n: float) -> float:
+        """The same of a count as large at the upper edge."""
+        return upper_tail(k, n, self._limits[1]) if self.high < 1 else 1.0
 
     def admits_from_below(self, rule: str, k: int, n: int) -> bool:
         """Whether k is not too few for a rule to pass; once it is, it stays so as n grows."""
@@ -178,13 +180,16 @@ class Band:
         return k <= n * self.high if rule == "observed" else not self.refutes_high(k, n)
 
 
-def critical_counts(n: int, band: Band, worth: float = 1.0) -> CriticalCounts:
-    """Invert the intervals once, so that judging is comparing integers; each row is worth `worth` independent ones."""
-    rows = n * worth
-    kmin = first(lambda k: band.proves_low(k * worth, rows), 0, n + 1)
-    kmax = first(lambda k: not band.proves_high(k * worth, rows), 0, n + 1) - 1
-    refuted_low = first(lambda k: not band.refutes_low(k * worth, rows), 0, n + 1) - 1
-    refuted_high = first(lambda k: band.refutes_high(k * worth, rows), 0, n + 1)
+def critical_counts(n: int, band: Band, shares: tuple[float, float] = (1.0, 1.0)) -> CriticalCounts:
+    """Invert the intervals once, so that judging is comparing integers.
+
+    Each row is worth `shares` of an independent one to a lower and to an upper bound.
+    """
+    low, high = shares
+    kmin = first(lambda k: band.proves_low(k * low, n * low), 0, n + 1)
+    kmax = first(lambda k: not band.proves_high(k * high, n * high), 0, n + 1) - 1
+    refuted_low = first(lambda k: not band.refutes_low(k * high, n * high), 0, n + 1) - 1
+    refuted_high = first(lambda k: band.refutes_high(k * low, n * low), 0, n + 1)
     observed = max(math.ceil(n * band.low), 0), min(math.floor(n * band.high), n)
     return CriticalCounts(
         proven=_range_or_none(kmin, kmax),
@@ -192,29 +197,6 @@ def critical_counts(n: int, band: Band, worth: float = 1.0) -> CriticalCounts:
         refuted_at_or_below=refuted_low if refuted_low >= 0 else None,
         refuted_at_or_above=refuted_high if refuted_high <= n else None,
     )
-
-
-def effective_rows(
-    sizes: Floats, counts: Floats, alpha: float, at_least_deff: float = 1.0, spread: float | None = None
-) -> tuple[float, float]:
-    """The design effect of clustered rows and how many independent ones they are worth: (deff, n*).
-
-    Korn and Graubard (1998): the variance of the rate between clusters against that of independent rows, then
-    the quantiles of Student's t for so few clusters. Without a false positive, Kish's n^2 / sum of squared sizes.
-    `spread` is the variance of one row's value where that is not 0 or 1.
-    """
-    n, k, clusters = float(sizes.sum()), float(counts.sum()), len(sizes)
-    if clusters < 2:
-        return n, 1.0
-    rate = k / n
-    spread = rate * (1 - rate) if spread is None else spread
-    if spread <= 0:
-        worth = n**2 / float(np.sum(sizes**2))
-        return max(n / worth, at_least_deff), min(worth, n / at_least_deff)
-    variance = clusters / (clusters - 1) * float(np.sum((counts - rate * sizes) ** 2)) / n**2
-    deff = max(1.0, variance * n / spread, at_least_deff)
-    few_clusters = float(stdtrit(n - 1, alpha / 2) / stdtrit(clusters - 1, alpha / 2)) ** 2
-    return deff, min(n, n / deff * few_clusters)
 
 
 def first(holds: Callable[[int], bool], start: int, stop: int) -> int:

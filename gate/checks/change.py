@@ -1,0 +1,178 @@
+"""One anchor under an earlier release and under this one: which rows each flags, and what follows from the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from gate.checks.check import count
+from gate.contract import Anchor, Floats
+from gate.statistics.clusters import korn_graubard
+from gate.statistics.proportions import Interval, Pairs, difference_interval, fisher, mcnemar, paired_interval
+from gate.statistics.tally import Tally, tally
+from gate.stored import Count, ExactRate, Section, Size
+
+if TYPE_CHECKING:
+    from gate.scores import Scores
+
+Flags = NDArray[np.bool_]
+
+
+class Flipped(Section):
+    """Of the rows that both releases scored, those that only one of them flags.
+
+    `effective` are the independent rows that these are worth to the difference of the rates; null where all are.
+    """
+
+    new_only: Count
+    old_only: Count
+    effective: Size | None = None
+
+
+class Change(Section):
+    """One anchor under the old release and under the new one; where both scored the same rows, on these.
+
+    stale   the new scores that reach the *old* raw threshold: what no recalibration would have meant
+    """
+
+    fpr: ExactRate
+    score: ExactRate
+    old: Tally
+    new: Tally
+    flipped: Flipped | None = None
+    stale: Tally | None = None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.flipped is not None:
+            both = self.new.flagged - self.flipped.new_only
+            apart = self.flipped.new_only + self.flipped.old_only
+            same = self.old.rows == self.new.rows and self.old.flagged == both + self.flipped.old_only
+            if both < 0 or both + apart > self.new.rows or not same:
+                raise ValueError("must flip rows that are among those flagged")
+        if self.stale is not None and (self.stale.rows, self.stale.threshold) != (self.new.rows, self.old.threshold):
+            raise ValueError("must count the same rows at the old threshold")
+        return self
+
+    @property
+    def pairs(self) -> Pairs | None:
+        if self.flipped is None:
+            return None
+        both, rows = self.new.flagged - self.flipped.new_only, self.new.rows
+        apart = self.flipped.new_only + self.flipped.old_only
+        return Pairs(both, self.flipped.new_only, self.flipped.old_only, rows - both - apart)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every row is independent of the others."""
+        return self.old.effective is None and self.new.effective is None
+
+    @property
+    def p_value(self) -> float | None:
+        """Of the exact test that nothing changed; None where rows come in groups, which it cannot count."""
+        if not self.is_exact:
+            return None
+        if self.flipped is not None:
+            return mcnemar(self.flipped.new_only, self.flipped.old_only)
+        return fisher(self.new.flagged, self.new.rows, self.old.flagged, self.old.rows)
+
+    @property
+    def difference(self) -> Fraction:
+        """The new rate less the old one."""
+        return self.new.exact_rate - self.old.exact_rate
+
+    def interval(self, alpha: float) -> Interval:
+        """Of the difference."""
+        if (pairs := self.pairs) is not None and self.flipped is not None:
+            worth = 1.0 if self.flipped.effective is None else self.flipped.effective / self.new.rows
+            return paired_interval(pairs.worth(worth), alpha)
+        new, old = ((s.flagged * s.independent_rows / s.rows, s.independent_rows) for s in (self.new, self.old))
+        return difference_interval(*new, *old, alpha)
+
+
+def compare(
+    anchors: tuple[Anchor, ...],
+    old: Mapping[Decimal, Tally],
+    new: Mapping[Decimal, Tally],
+    alpha: Fraction,
+    old_scores: Scores | None = None,
+    new_scores: Scores | None = None,
+) -> Iterator[Change]:
+    """Every anchor that both releases have; row by row where both sides' scores are at hand."""
+    common = [anchor for anchor in anchors if anchor.fpr in old and anchor.fpr in new]
+    if old_scores is not None and new_scores is not None:
+        rows = _SameRows(old_scores, new_scores, float(alpha))
+        for anchor in common:
+            yield rows.change(anchor, old[anchor.fpr].threshold, new[anchor.fpr].threshold)
+        return
+    thresholds = [old[anchor.fpr].threshold for anchor in common]
+    stale: list[Tally] | list[None] = [None] * len(common)
+    if new_scores is not None:
+        stale = count(new_scores, thresholds, alpha)
+    for anchor, would in zip(common, stale, strict=True):
+        yield Change(fpr=anchor.fpr, score=anchor.score, old=old[anchor.fpr], new=new[anchor.fpr], stale=would)
+
+
+class _SameRows:
+    """The rows that both releases have scored, joined once for all anchors."""
+
+    def __init__(self, old: Scores, new: Scores, alpha: float) -> None:
+        from gate.scores import match
+
+        self.old, self.new, rows = match(old, new)
+        self.n, self.alpha = len(rows), alpha
+        self.groups: NDArray[np.int64] | None = None
+        if new.groups is not None:
+            self.groups = np.unique(new.groups[rows], return_inverse=True)[1].astype(np.int64)
+            self.sizes = np.bincount(self.groups).astype(np.float64)
+
+    def change(self, anchor: Anchor, old: float | None, new: float | None) -> Change:
+        then, now, stale = _flags(self.old, old), _flags(self.new, new), _flags(self.new, old)
+        return Change(
+            fpr=anchor.fpr,
+            score=anchor.score,
+            old=self._tally(old, then),
+            new=self._tally(new, now),
+            flipped=Flipped(
+                new_only=int(np.count_nonzero(now & ~then)),
+                old_only=int(np.count_nonzero(then & ~now)),
+                effective=self._worth_of_difference(now, then),
+            ),
+            stale=self._tally(old, stale),
+        )
+
+    def _tally(self, threshold: float | None, flags: Flags) -> Tally:
+        by_group = None if self.groups is None else (self.sizes, self._by_group(flags.astype(np.float64)))
+        return tally(threshold, int(np.count_nonzero(flags)), self.n, by_group, self.alpha)
+
+    def _by_group(self, values: Floats) -> Floats:
+        assert self.groups is not None
+        return np.asarray(np.bincount(self.groups, weights=values, minlength=len(self.sizes)), dtype=np.float64)
+
+    def _worth_of_difference(self, now: Flags, then: Flags) -> float | None:
+        """How many independent rows these are worth for the difference of two shares."""
+        if self.groups is None:
+            return None
+        values = now.astype(np.float64) - then
+        spread = float(np.mean(values**2) - np.mean(values) ** 2)
+        return korn_graubard(self.sizes, self._by_group(values), self.alpha, spread)
+
+
+def _flags(scores: Floats, threshold: float | None) -> Flags:
+    return np.zeros(len(scores), dtype=bool) if threshold is None else scores >= threshold
+
+
+def contradictions(where: str, changes: tuple[Change, ...], own: Mapping[Decimal, Tally] | None) -> Iterator[str]:
+    """Changes that are not those of the record's own counts, where these are the same rows."""
+    for change in changes:
+        here = None if own is None else own.get(change.fpr)
+        if here is None or here.threshold != change.new.threshold:
+            yield f"{where} at {change.fpr} has another threshold than this release"
+        elif change.flipped is None and change.new != here:
+            yield f"{where} at {change.fpr} counts otherwise than this release"

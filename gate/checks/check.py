@@ -1,0 +1,290 @@
+"""What every check shares: the case that it measures, the evidence that it judges, the findings that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from pydantic import Field, computed_field
+
+from gate.contract import Anchor
+from gate.names import CheckName, Name
+from gate.policy import Frozen, Location, Policy
+from gate.sources import SampleFacts
+from gate.statistics.tally import Tally, tally
+from gate.stored import Count, ExactRate, Grade, Outcome, Rate, Section
+
+if TYPE_CHECKING:
+    from gate.calibration.calibrator import Calibrator
+    from gate.scores import Scores
+
+Part = TypeVar("Part", bound=Section)
+Kind = Literal["run", "check"]
+
+
+# --- what is measured ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that a check may look at: the calibrator, the samples, and what came before.
+
+    fit             None where a release is checked again, which fits nothing
+    reference       the release that this one is held against, as `checks.baseline` reads it
+    first_release   declared to have none
+    uses            how often rows like these have judged, as `checks.reuse` counts; None where no ledger is kept
+    """
+
+    policy: Policy
+    calibrator: Calibrator
+    holdout: Scores
+    fit: Scores | None = None
+    malicious: Scores | None = None
+    reference: Any = None
+    first_release: bool = False
+    uses: Any = None
+    day: date | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return "check" if self.fit is None else "run"
+
+    @property
+    def alpha(self) -> Fraction:
+        """How often an interval on these held-out rows may miss."""
+        return self.policy.alpha(1 if self.uses is None else self.uses.holdout.number)
+
+    @property
+    def malicious_alpha(self) -> Fraction:
+        """The same on the malicious rows, which are spent like benign ones."""
+        uses = None if self.uses is None else self.uses.malicious
+        return self.policy.alpha(1 if uses is None else uses.number)
+
+    @cached_property
+    def anchors(self) -> tuple[Anchor, ...]:
+        return self.calibrator.contract.anchors
+
+    @cached_property
+    def benign(self) -> Mapping[Decimal, Tally]:
+        """The held-out rows at every anchor of the contract."""
+        return self._counted(self.holdout, self.alpha)
+
+    @cached_property
+    def detected(self) -> Mapping[Decimal, Tally]:
+        """The malicious rows at every anchor; none where there are no such rows."""
+        return {} if self.malicious is None else self._counted(self.malicious, self.malicious_alpha)
+
+    def _counted(self, sample: Scores, alpha: Fraction) -> Mapping[Decimal, Tally]:
+        thresholds = self.calibrator.thresholds
+        return dict(zip(thresholds, count(sample, list(thresholds.values()), alpha), strict=True))
+
+
+def count(sample: Scores, thresholds: list[float | None], alpha: Fraction) -> list[Tally]:
+    """How many rows of a sample reach each threshold: one question to it, and one to its groups."""
+    scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds], dtype=np.float64)
+    flagged = sample.ordered.at_or_above(scores)
+    groups = None if sample.groups is None else sample.by_group(scores)
+    return [
+        tally(
+            threshold,
+            0 if threshold is None else int(flagged[i]),
+            len(sample),
+            None if groups is None else (groups.sizes, groups.reached[:, i]),
+            float(alpha),
+        )
+        for i, threshold in enumerate(thresholds)
+    ]
+
+
+# --- what is judged -----------------------------------------------------------------------------------------
+
+
+class AnchorFacts(Section):
+    """One anchor of the contract, and the raw score that first reaches it."""
+
+    fpr: ExactRate
+    score: ExactRate
+    threshold: float | None
+
+
+class CalibratorFacts(Section):
+    """What was fitted, of how many rows; `lowest_label` is the rarest rate that they show."""
+
+    sha256: str
+    bytes: Count
+    knots: Count
+    plotting_position: str
+    ties: str
+    distinct: Count
+    lowest_label: Rate = Field(gt=0)
+    anchors: tuple[AnchorFacts, ...]
+
+    @cached_property
+    def thresholds(self) -> dict[Decimal, float | None]:
+        return {anchor.fpr: anchor.threshold for anchor in self.anchors}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was measured, fresh or as a record has it: a judgement follows from it and the policy alone.
+
+    `parts` has one field for each check, by its key.
+    """
+
+    kind: Kind
+    day: date
+    calibrator: CalibratorFacts
+    fit: SampleFacts
+    holdout: SampleFacts
+    malicious: SampleFacts | None
+    parts: Section
+
+    def of(self, part: type[Part]) -> Part | None:
+        """What one check measured; None where nothing was there to measure."""
+        return next((value for value in vars(self.parts).values() if isinstance(value, part)), None)
+
+
+# --- what is found ------------------------------------------------------------------------------------------
+
+
+class JudgedRate(Section):
+    """The numbers of a finding on a rate, none of them rounded.
+
+    target, score    the anchor: the promised rate and the calibrated score; of a system, only the score
+    interval         of the rate, with the independent rows that the tally is worth
+    tolerance        the rates that the policy accepts
+    accepts          the counts that pass on these rows; null where none does
+    predicted        the counts that 95 % of sound releases show
+    drift_p_value    how likely so uneven a division of all rows at this rate is, if the samples are alike
+    """
+
+    target: ExactRate | None
+    score: ExactRate
+    tally: Tally
+    interval: tuple[Rate, Rate]
+    plain_interval: tuple[Rate, Rate] | None = None
+    tolerance: tuple[Rate, Rate]
+    min_n: Count | None = None
+    accepts: tuple[Count, Count] | None = None
+    predicted: tuple[Count, Count] | None = None
+    drift_p_value: Rate | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def observed(self) -> float:
+        return self.tally.rate
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def relative_error(self) -> float | None:
+        """Observed over target, less one: positive means too many."""
+        return None if self.target is None else float(self.tally.exact_rate / Fraction(self.target) - 1)
+
+
+class Finding(Section):
+    """One check's outcome with its reason, in words that a person can act on."""
+
+    check: Name
+    outcome: Outcome
+    grade: Grade | None = None
+    required: bool
+    waived: bool = False
+    reason: str
+    message: str
+    remedy: str | None = None
+    rate: JudgedRate | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def blocks(self) -> bool:
+        return self.required and not self.waived and self.outcome != "pass"
+
+
+class Judgement(NamedTuple):
+    """What a check with one finding decides and says of its evidence."""
+
+    outcome: Outcome
+    required: bool
+    reason: str
+    message: str
+    remedy: str | None
+
+    def finding(self, check: CheckName) -> Finding:
+        return Finding(check=check, **self._asdict())
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question that a policy puts: by what name, whether it must pass, what it takes, where the policy asks it.
+
+    `by_check` is false where a release that is checked again is not asked it unless what it takes is at hand.
+    """
+
+    name: CheckName
+    required: bool
+    needs: str
+    place: Location
+    by_check: bool = True
+    remedy: str | None = None
+
+
+def nothing(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """What a check says that has nothing to say."""
+    return iter(())
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One question put to a release, with all that belongs to it.
+
+    key               its place in the record, and in the policy's `checks:` where it has settings
+    asks, decides     for people: what it asks, how it decides
+    causes            what usually makes it red, and what to do then
+    measure           from the case to the evidence; None where there is nothing to measure
+    judge             from policy and evidence to findings
+    asked             what the policy asks of it, where the evidence leaves it to ask
+    reasons           its reason codes, in words
+    families          how the names of its findings begin; its key where nothing else is said
+    settings          the type of its settings, and their default: None where only a policy that writes them asks
+    contradictions    what its evidence says that no samples could show
+    warnings          what a reader should know and no finding says
+    home              where a policy writes of it, the best place first; its settings where nothing else is said
+    """
+
+    key: str
+    asks: str
+    decides: str
+    causes: str
+    evidence: type[Section]
+    measure: Callable[[Case], Section | None]
+    judge: Callable[[Policy, Evidence], Iterator[Finding]]
+    asked: Callable[[Policy, Evidence], Iterator[Asked]]
+    reasons: Mapping[str, str]
+    families: tuple[str, ...] = ()
+    settings: type[Frozen] | None = None
+    default: Frozen | None = None
+    unasked: str = ""
+    contradictions: Callable[[Policy, Evidence], Iterator[str]] = nothing
+    warnings: Callable[[Policy, Evidence], Iterator[str]] = nothing
+    home: tuple[Location, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.families or (self.key,)
+
+    @property
+    def places(self) -> tuple[Location, ...]:
+        return self.home or (("checks", self.key),)
+
+
+# --- one rule for every rate --------------------------------------------------------------------------------
+
+
+def inside(counts: tuple[int, int] | None, k: int) -> bool:
+    return counts is not None and counts[0] <= k <= counts[1]

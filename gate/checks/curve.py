@@ -1,0 +1,83 @@
+"""The curve: the whole contract measured at a bounded number of points, for figures. Nothing is judged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+
+from pydantic import Field
+
+from gate.checks.check import Case, Evidence, count
+from gate.contract import Anchor, Contract
+from gate.policy import Policy
+from gate.statistics.tally import Tally
+from gate.stored import Count, ExactRate, Rate, Section
+
+STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
+MAX_POINTS = 200
+
+
+class CurvePoint(Section):
+    """One calibrated score: the rate it promises, the held-out rows that reach it, and the malicious ones."""
+
+    score: Rate
+    fpr: ExactRate
+    tally: Tally
+    detected: Count | None = None
+
+
+class Curve(Section):
+    """The contract at rising calibrated scores; from `floor` on, which is a calibrated score, it is extrapolated."""
+
+    floor: Rate
+    points: tuple[CurvePoint, ...] = Field(max_length=MAX_POINTS)
+
+
+def trace(case: Case) -> Curve:
+    """Count the held-out benign rows, and the malicious ones, that reach a grid's scores."""
+    anchors = grid(case.calibrator.contract)
+    thresholds = list(replace(case.calibrator, contract=Contract(anchors)).thresholds.values())
+    benign = count(case.holdout, thresholds, case.alpha)
+    detected: list[int] | list[None] = [None] * len(anchors)
+    if case.malicious is not None:
+        detected = [found.flagged for found in count(case.malicious, thresholds, case.malicious_alpha)]
+    return Curve(
+        floor=float(case.calibrator.contract.score(case.calibrator.facts.lowest_label)),
+        points=tuple(
+            CurvePoint(score=float(anchor.score), fpr=anchor.fpr, tally=found, detected=caught)
+            for anchor, found, caught in zip(anchors, benign, detected, strict=True)
+        ),
+    )
+
+
+def grid(contract: Contract) -> tuple[Anchor, ...]:
+    """Hundredths of the score and the contract's own anchors, scores rising; at an anchor, exactly its FPR."""
+    step = Decimal(1) / STEPS
+    fprs = {i * step: Decimal(repr(float(contract.fpr(float(i * step))))) for i in range(STEPS)}
+    own = contract.anchors[:: -(-len(contract.anchors) // (MAX_POINTS - STEPS))]
+    fprs |= {anchor.score: anchor.fpr for anchor in own}
+    return tuple(Anchor(fprs[score], score) for score in sorted(fprs))
+
+
+def contradictions(policy: Policy, evidence: Evidence, curve: Curve) -> Iterator[str]:
+    """A curve that is not one of these rows at the contract's scores, or counts otherwise than the targets."""
+    from gate.checks.detection import Detection
+    from gate.checks.fpr import Targets
+
+    anchors = grid(policy.anchors)
+    if [(point.score, point.fpr) for point in curve.points] != [(float(a.score), a.fpr) for a in anchors]:
+        yield f"the curve must have the {len(anchors)} points of the contract"
+    if curve.floor != float(policy.anchors.score(evidence.calibrator.lowest_label)):
+        yield "the curve has another floor than the fit sample"
+    known, detected = evidence.of(Targets), evidence.of(Detection)
+    for point in curve.points:
+        if point.tally.rows != evidence.holdout.n:
+            yield "the curve is not counted on the held-out rows"
+            return
+        own = None if known is None else known.at(point.fpr)
+        if own is not None and own != point.tally:
+            yield f"the curve counts otherwise than the targets at {point.fpr}"
+        caught = None if detected is None else detected.at(point.fpr)
+        if (point.detected is None) != (detected is None) or (caught and caught.flagged != point.detected):
+            yield f"the curve counts malicious rows otherwise than detection at {point.fpr}"

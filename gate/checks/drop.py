@@ -1,0 +1,158 @@
+"""Drop: whether detection has fallen below the baseline's by more than the policy's margin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+from gate.checks.baseline import Comparison, Reference
+from gate.checks.change import Change, compare
+from gate.checks.change import contradictions as change_contradictions
+from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.detection import Detection, DetectionSettings, DetectionTarget, decide
+from gate.checks.reuse import malicious_alpha_of
+from gate.errors import plural
+from gate.policy import Policy
+from gate.stored import Grade, Outcome, Section
+
+FAMILY = "tpr-drop"
+
+
+class Drops(Section):
+    """The malicious rows at every anchor that both releases have."""
+
+    anchors: tuple[Change, ...]
+
+
+def measure(case: Case) -> Drops | None:
+    """None where either release has no malicious rows."""
+    old: Reference | None = case.reference
+    if old is None or old.malicious is None or case.malicious is None:
+        return None
+    alpha, scores = case.malicious_alpha, (old.malicious_scores, case.malicious)
+    return Drops(anchors=tuple(compare(case.anchors, old.malicious, case.detected, alpha, *scores)))
+
+
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    """Non-inferiority: the whole interval of the difference against the margin."""
+    settings, found, comparison = policy.settings(DetectionSettings), evidence.of(Drops), evidence.of(Comparison)
+    old = None if comparison is None else comparison.reference
+    if settings is None or settings.max_drop is None or old is None or old.outcome != "pass":
+        return
+    if evidence.kind == "check" or evidence.malicious is None:
+        return
+    changes = {change.fpr: change for change in found.anchors} if found is not None else {}
+    for target in settings.targets:
+        if (change := changes.get(target.fpr)) is None:
+            yield Finding(
+                check=target.drop_check,
+                outcome="inconclusive",
+                required=settings.required,
+                reason="not-measured",
+                message=f"{old.release} recorded no malicious rows",
+                remedy="give its scores of the malicious rows with --baseline-malicious",
+            )
+        else:
+            alpha = float(malicious_alpha_of(policy, evidence))
+            yield _judge_one(policy.rule, settings, target, change, old.release, alpha)
+
+
+def _judge_one(
+    rule: str, settings: DetectionSettings, target: DetectionTarget, change: Change, release: str, alpha: float
+) -> Finding:
+    margin = Fraction(settings.max_drop or 0)
+    edge, (low, high) = -float(margin), change.interval(alpha)
+    grade: Grade = "proven" if low >= edge else "refuted" if high < edge else "open"
+    accepted = rule == "not-refuted" or (rule == "observed" and change.difference >= -margin)
+    outcome, reason = decide(rule, grade, accepted)
+    return Finding(
+        check=target.drop_check,
+        outcome=outcome,
+        grade=grade,
+        required=settings.required,
+        reason="dropped" if reason == "missed" else reason,
+        message=_message(change, (low, high), edge, release),
+        remedy=_remedy(outcome, change),
+    )
+
+
+def _message(change: Change, interval: tuple[float, float], edge: float, release: str) -> str:
+    new, old, (low, high) = change.new, change.old, interval
+    same = "on the same rows" if change.flipped is not None else "taken as different rows"
+    counted = f"{new.flagged:,} of {plural(new.rows, 'malicious row')} detected, {old.flagged:,} of {old.rows:,}"
+    return (
+        f"{counted} by {release}, {same}; a change of {_points(float(change.difference), edge, round)} points, between "
+        f"{_points(low, edge, math.floor)} and {_points(high, edge, math.ceil)}, where {-edge * 100:.10g} may be lost"
+    )
+
+
+def _remedy(outcome: Outcome, change: Change) -> str | None:
+    if outcome == "pass":
+        return None
+    if outcome == "fail":
+        return "find out which malicious rows are no longer detected, and train the detector on rows like them"
+    if change.flipped is None:
+        return "compare row by row with --baseline-malicious, or score more malicious rows"
+    return "score more malicious rows by both releases"
+
+
+def _points(share: float, edge: float, rounded: Callable[[float], float]) -> str:
+    """A difference in percentage points, rounded so that it stays on its side of the edge."""
+    shown = share * 100
+    for digits in range(2, 15):
+        near = rounded(share * 100 * 10**digits) / 10**digits
+        if (near < edge * 100) == (share < edge) and (near > edge * 100) == (share > edge):
+            shown = near
+            break
+    return f"{shown + 0.0:+.10g}"
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    """Nothing of a first release, and nothing where a baseline that did not pass says so itself."""
+    settings, comparison = policy.settings(DetectionSettings), evidence.of(Comparison)
+    if settings is None or settings.max_drop is None:
+        return
+    if evidence.kind == "run" and comparison is not None:
+        return
+    for target in settings.targets:
+        yield Asked(
+            target.drop_check,
+            settings.required,
+            "another release" if evidence.kind == "check" else "a baseline",
+            ("checks", "detection", "max_drop"),
+            by_check=False,
+            remedy="name the release that went before with --baseline DIR, or say --baseline none where there is none",
+        )
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    found, counted = evidence.of(Drops), evidence.of(Detection)
+    if found is not None:
+        own = None if counted is None else {anchor.fpr: anchor.tally for anchor in counted.anchors}
+        yield from change_contradictions("drop", found.anchors, own)
+
+
+CHECK = Check(
+    key="drop",
+    asks="whether detection has fallen below the baseline's by more than the policy's margin",
+    decides="It bounds the difference of the two shares, on the same rows where both releases scored them, and holds "
+    "the whole interval against max_drop.",
+    causes="a retraining that lost some attacks, or too few malicious rows to tell",
+    evidence=Drops,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    families=(FAMILY,),
+    home=(("checks", "detection", "max_drop"), ("checks", "detection")),
+    reasons={
+        "proven": "proven",
+        "observed": "observed inside, not proven",
+        "not-refuted": "not refuted",
+        "open": "neither proven nor refuted",
+        "outside": "observed outside, not proven",
+        "dropped": "detection fell",
+        "not-measured": "not measured",
+    },
+)

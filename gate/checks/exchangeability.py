@@ -1,0 +1,219 @@
+"""Exchangeability: whether held-out and fit benign scores can come from one population."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.names import CheckName
+from gate.policy import Flag, Frozen, Policy
+from gate.policy import Rate as PolicyRate
+from gate.stored import Count, ExactRate, Rate, Section
+
+NAME = CheckName("exchangeability")
+MAX_RANKS = 200
+
+
+class ExchangeabilitySettings(Frozen):
+    """Whether held-out and fit benign scores can come from one population."""
+
+    alpha: PolicyRate = Field(default=Decimal("0.001"), description="how often samples that do may be called different")
+    required: Flag = Field(default=False, description="true: a difference blocks the release")
+
+    @field_validator("alpha")
+    @classmethod
+    def _testable(cls, value: Decimal) -> Decimal:
+        if not Decimal("0.0001") <= value <= Decimal("0.2"):
+            raise PydanticCustomError("alpha", "must be from 0.0001 to 0.2")
+        return value
+
+
+class AtScore(Section):
+    """Rows of both samples that reach one score, and the held-out ones among them.
+
+    `p_value` is that of exchanging groups; null where rows are independent and the counts tell it.
+    """
+
+    pooled: Count
+    held_out: Count
+    p_value: Rate | None = None
+
+
+class AtTarget(AtScore):
+    """The same at the score that a target's share of the pooled rows reaches."""
+
+    fpr: ExactRate
+
+
+class Exchangeability(Section):
+    """Both samples at log-spaced ranks of the pooled rows, and at each target.
+
+    unit      what could be exchanged: rows, or whole groups
+    p_value   of exchanging groups, over all ranks together; `least` is the smallest that so few groups can have
+    """
+
+    unit: Literal["rows", "groups"] = "rows"
+    ranks: tuple[AtScore, ...] = Field(max_length=MAX_RANKS)
+    targets: tuple[AtTarget, ...]
+    p_value: Rate | None = None
+    least: Rate | None = None
+
+    def at(self, fpr: Decimal) -> AtTarget | None:
+        return next((at for at in self.targets if at.fpr == fpr), None)
+
+
+def measure(case: Case) -> Exchangeability | None:
+    """Count both samples at pooled scores; where rows come in groups, exchange these."""
+    from gate.statistics.exchangeability import pooled_scores, scanned_ranks
+
+    if case.fit is None:
+        return None
+    fit, holdout = case.fit, case.holdout
+    total = len(fit) + len(holdout)
+    rates = [target.fpr for target in case.policy.targets]
+    wanted = [min(max(round(Fraction(fpr) * total), 1), total) for fpr in rates]
+    ranks = scanned_ranks(total)
+    scores = pooled_scores(fit.ordered, holdout.ordered, np.concatenate([ranks, wanted]).astype(np.int64))
+    held_out = holdout.ordered.at_or_above(scores)
+    pooled = held_out + fit.ordered.at_or_above(scores)
+    p_values: list[float | None] = [None] * len(scores)
+    whole = least = None
+    if fit.groups is not None and holdout.groups is not None:
+        from gate.statistics.permutation import exchange
+
+        fitted, held = fit.by_group(scores), holdout.by_group(scores)
+        found = exchange(fitted.sizes, fitted.reached, held.sizes, held.reached)
+        p_values, whole, least = [*found.each], found.p_value, found.least
+    parts = zip(pooled, held_out, p_values, strict=True)
+    at = [AtScore(pooled=int(m), held_out=int(k), p_value=p) for m, k, p in parts]
+    first = {point.pooled: point for point in reversed(at[: len(ranks)])}
+    return Exchangeability(
+        unit="rows" if whole is None else "groups",
+        ranks=tuple(first[m] for m in sorted(first)),
+        targets=tuple(
+            AtTarget(fpr=fpr, pooled=point.pooled, held_out=point.held_out, p_value=point.p_value)
+            for fpr, point in zip(rates, at[len(ranks) :], strict=True)
+        ),
+        p_value=whole,
+        least=least,
+    )
+
+
+def p_value_at(evidence: Evidence, fpr: Decimal) -> float | None:
+    """How likely so uneven a division is at one target, if both samples come from one population."""
+    from gate.statistics.exchangeability import compare_counts
+
+    found = evidence.of(Exchangeability)
+    at = None if found is None else found.at(fpr)
+    if at is None:
+        return None
+    n = evidence.holdout.n
+    return compare_counts(at.pooled, at.held_out, n, n + evidence.fit.n).p_value if at.p_value is None else at.p_value
+
+
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    """Fail where the largest difference over the upper half of the curve is rarer than the level allows."""
+    from gate.statistics.exchangeability import compare_counts, scan_counts
+
+    found, settings = evidence.of(Exchangeability), policy.settings(ExchangeabilitySettings)
+    if found is None or settings is None:
+        return
+    n, total = evidence.holdout.n, evidence.holdout.n + evidence.fit.n
+    level = float(settings.alpha)
+    if found.p_value is None:
+        scan = scan_counts(tuple((at.pooled, at.held_out) for at in found.ranks), n, total)
+        p_value, worst = scan.p_value, scan.worst
+    else:
+        p_value = found.p_value
+        at = min(found.ranks, key=lambda at: at.p_value or 0.0, default=None)
+        worst = None if at is None else compare_counts(at.pooled, at.held_out, n, total)
+        if found.least is not None and found.least > level:
+            message = "so few groups cannot tell whether held-out and fit benign scores come from one population"
+            yield Finding(
+                check=NAME,
+                outcome="inconclusive",
+                required=settings.required,
+                reason="too-few-groups",
+                message=f"{message} (the smallest p possible is {found.least:.2g})",
+                remedy="hold out and fit on rows of more groups",
+            )
+            return
+    differ = p_value <= level
+    message = f"held-out and fit benign scores {'differ' if differ else 'can come from one population'}"
+    message += f" (p = {p_value:.4f}{', by exchanging groups' if found.unit == 'groups' else ''})"
+    if worst is not None:
+        message += (
+            f"; most at the top {worst.pooled:,} rows of both, {worst.held_out:,} of them held out "
+            f"where {worst.expected:,.0f} would be on average"
+        )
+    yield Finding(
+        check=NAME,
+        outcome="fail" if differ else "pass",
+        required=settings.required,
+        reason="differ" if differ else "exchangeable",
+        message=message,
+        remedy=DRIFT_REMEDY if differ else None,
+    )
+
+
+DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    settings = policy.settings(ExchangeabilitySettings)
+    if settings is not None:
+        yield Asked(NAME, settings.required, "fit rows", ("checks", "exchangeability"), by_check=False)
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Counts that no two samples of these sizes have."""
+    found = evidence.of(Exchangeability)
+    if found is None:
+        return
+    n, fit_n = evidence.holdout.n, evidence.fit.n
+    before = (0, 0)
+    for at in found.ranks:
+        more, more_held_out = at.pooled - before[0], at.held_out - before[1]
+        if not (more > 0 and 0 <= more_held_out <= more and at.held_out <= n and at.pooled - at.held_out <= fit_n):
+            yield "exchangeability.ranks are no counts of these samples"
+            break
+        before = (at.pooled, at.held_out)
+    if [at.fpr for at in found.targets] != [target.fpr for target in policy.targets]:
+        yield "exchangeability.targets are others than the policy's"
+    if not all(at.held_out <= min(at.pooled, n) and 0 < at.pooled <= at.held_out + fit_n for at in found.targets):
+        yield "exchangeability.targets are no counts of these samples"
+    grouped = evidence.holdout.groups is not None and evidence.fit.groups is not None
+    tested = [found.p_value, found.least, *(at.p_value for at in (*found.ranks, *found.targets))]
+    if (found.unit == "groups") != grouped or any((value is None) == grouped for value in tested):
+        yield "exchangeability must be tested by groups where rows come in groups, only there"
+
+
+CHECK = Check(
+    key="exchangeability",
+    asks="whether held-out and fit benign scores can come from one population",
+    decides=(
+        "At log-spaced ranks of all rows together it counts the held-out ones. If the samples are alike, chance alone "
+        "divides these: an exact test, whatever the scores and their ties. Where rows come in groups, whole groups are "
+        "exchanged between the samples instead, which is a permutation test and not exact."
+    ),
+    causes="drift between the two samples, other preprocessing, leaked or duplicated rows",
+    evidence=Exchangeability,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    reasons={
+        "exchangeable": "one population",
+        "differ": "the samples differ",
+        "too-few-groups": "too few groups to tell",
+    },
+    settings=ExchangeabilitySettings,
+    default=ExchangeabilitySettings(),
+)

@@ -1,0 +1,86 @@
+"""Floor: whether the fit sample is large enough to see each target's rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.fpr import judge_targets
+from gate.names import CheckName
+from gate.policy import Flag, Frozen, Policy
+from gate.stored import Rate, Section
+from gate.words import listed
+
+NAME = CheckName("floor")
+
+
+class FloorSettings(Frozen):
+    """Whether the fit sample is large enough to see each target's rate."""
+
+    required: Flag = Field(default=False, description="true: a target beyond the fit sample blocks the release")
+
+
+class Floor(Section):
+    """The rarest rate that the fit sample shows."""
+
+    lowest_label: Rate = Field(gt=0)
+
+
+def measure(case: Case) -> Floor | None:
+    return None if case.fit is None else Floor(lowest_label=case.calibrator.facts.lowest_label)
+
+
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    """Inconclusive where the threshold of a target is extrapolated beyond the fit sample."""
+    settings = policy.settings(FloorSettings)
+    if evidence.of(Floor) is None or settings is None:
+        return
+    below = [judged for judged in judge_targets(policy, evidence) if judged.extrapolated]
+    if not below:
+        message = "the fit sample shows every target's rate"
+        yield Finding(check=NAME, outcome="pass", required=settings.required, reason="seen", message=message)
+        return
+    names = listed([str(judged.target.check) for judged in below])
+    advised = [(judged.advice and judged.advice.again) or judged.support for judged in below]
+    yield Finding(
+        check=NAME,
+        outcome="inconclusive",
+        required=settings.required,
+        reason="extrapolated",
+        message=f"the fit sample is too small to show the rate of {names}: the threshold is extrapolated",
+        # The same number as at the target, where that has one.
+        remedy=f"fit on at least {max(advised):,} benign rows whose highest scores are not tied",
+    )
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    settings = policy.settings(FloorSettings)
+    if settings is not None:
+        yield Asked(NAME, settings.required, "fit rows", ("checks", "floor"), by_check=False)
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    found = evidence.of(Floor)
+    if found is not None and found.lowest_label != evidence.calibrator.lowest_label:
+        yield "floor.lowest_label is not that of the calibrator"
+
+
+CHECK = Check(
+    key="floor",
+    asks="whether the fit sample is large enough to see each target's rate",
+    decides=(
+        "The highest fit score stands for a rate of about 0.69 / n. Below it the threshold is extrapolated, and such a "
+        "target passes only if held-out rows prove it."
+    ),
+    causes="too few fit rows for a rare rate, or highest scores that many rows share",
+    evidence=Floor,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    reasons={"seen": "all within the fit sample", "extrapolated": "beyond the fit sample, not proven"},
+    settings=FloorSettings,
+    default=FloorSettings(),
+)

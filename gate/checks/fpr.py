@@ -1,0 +1,324 @@
+"""The targets: whether the held-out false-positive rate at each anchor is what the contract promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+
+from gate.calibration.positions import fractional_rank, named, rows_to_support
+from gate.checks.check import Asked, Case, Check, Evidence, Finding, inside
+from gate.checks.exchangeability import DRIFT_REMEDY, ExchangeabilitySettings, p_value_at
+from gate.checks.granularity import FINER_SCORES, Atom, unattainable_atom
+from gate.checks.rates import (
+    NOT_COMPUTED,
+    PROMISE,
+    UNREACHABLE,
+    describe_count,
+    describe_critical,
+    grade_count,
+    judged_rate,
+)
+from gate.checks.reuse import alpha_of
+from gate.planning import Advice, Budget, advise, advise_at_rate, band_of
+from gate.planning import warnings as plan_warnings
+from gate.planning.advice import MOST_ROWS
+from gate.policy import Policy, Target
+from gate.statistics.binomial import Band, CriticalCounts, Range, beta_binomial
+from gate.statistics.tally import Tally
+from gate.stored import ExactRate, Grade, Outcome, Section
+
+
+class AtAnchor(Section):
+    """The rows that reach the threshold of one anchor."""
+
+    fpr: ExactRate
+    tally: Tally
+
+
+class Targets(Section):
+    """The held-out rows at every anchor of the contract, the targets among them."""
+
+    anchors: tuple[AtAnchor, ...]
+
+    def at(self, fpr: Decimal) -> Tally | None:
+        return next((anchor.tally for anchor in self.anchors if anchor.fpr == fpr), None)
+
+
+def measure(case: Case) -> Targets:
+    """Count the held-out benign rows at every anchor."""
+    return Targets(anchors=tuple(AtAnchor(fpr=fpr, tally=found) for fpr, found in case.benign.items()))
+
+
+# --- the judgement ------------------------------------------------------------------------------------------
+
+
+class Judged:
+    """One target with its count, and what follows from the two."""
+
+    def __init__(self, policy: Policy, evidence: Evidence, target: Target, found: Tally, budget: Budget) -> None:
+        self.policy, self.target, self.tally = policy, target, found
+        self.fit_n = evidence.fit.n
+        self.band: Band = band_of(target, alpha_of(policy, evidence))
+        self.critical: CriticalCounts = found.critical(self.band)
+        self.extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
+        self.atom: Atom | None = unattainable_atom(policy, evidence, target)
+        self.support = rows_to_support(named(policy.calibration.plotting_position), float(target.fpr))
+        self.advice = self._advice(budget)
+
+    @property
+    def rule(self) -> str:
+        """An extrapolated threshold is believed only when proven on held-out rows."""
+        return "proven" if self.extrapolated else self.policy.rule
+
+    @property
+    def too_few_rows(self) -> bool:
+        return self.tally.independent_rows < self.target.min_n
+
+    @property
+    def accepts(self) -> Range | None:
+        """The smallest and largest count that passes on these rows, or None where no count does."""
+        return None if self.too_few_rows else self.critical.passing(self.rule, self.tally.rows)
+
+    @property
+    def grade(self) -> Grade:
+        return grade_count(self.tally.flagged, self.critical)
+
+    @property
+    def predicted(self) -> Range | None:
+        """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
+        if self.tally.is_clustered:
+            return None
+        position = named(self.policy.calibration.plotting_position)
+        rank = float(fractional_rank(position, Fraction(self.target.fpr), self.fit_n))
+        law = beta_binomial(self.tally.rows, rank, self.fit_n - rank + 1) if rank >= 1 else None
+        return None if law is None else law.quantiles(0.05)
+
+    def _advice(self, budget: Budget) -> Advice | None:
+        found, k, n = self.tally, self.tally.flagged, self.tally.rows
+        worth = found.independent_rows / n
+        if inside(self.accepts, k):
+            return None
+        if found.threshold is None:  # nothing is ever flagged
+            return advise_at_rate(self.rule, self.band, 0, n, budget, min_n=self.target.min_n, worth=worth)
+        if self.extrapolated and self.fit_n >= self.support:  # tied scores are the cause
+            return None
+        refuted = any(inside(counts, k) for counts in self.critical.refuted(n))
+        return advise(self.policy, self.target, k, n, self.fit_n, budget, worth=worth, refuted=refuted)
+
+    def decide(self) -> tuple[Outcome, str]:
+        """The policy's rule: a violation that is proven fails, and only what is believed passes."""
+        if self.grade == "refuted":
+            if self.tally.threshold is None:
+                return "fail", "unreachable"
+            if self.atom is not None:
+                return "fail", "granularity"
+            return "fail", "too-many" if self.tally.exact_rate > Fraction(self.target.fpr) else "too-few"
+        # Where nothing is ever flagged, more rows bring no false positive, and a band above zero none to pass on.
+        if self.tally.threshold is None and self.band.low > 0 and self.rule != "not-refuted":
+            return "inconclusive", "unreachable"
+        if self.too_few_rows:
+            return "inconclusive", "min-n"
+        if self.grade == "proven":
+            return "pass", "proven"
+        if inside(self.critical.passing(self.rule, self.tally.rows), self.tally.flagged):
+            return "pass", self.policy.rule
+        if self.atom is not None:
+            return "inconclusive", "granularity"
+        if self.extrapolated:
+            return "inconclusive", "extrapolated"
+        return "inconclusive", "open" if self.policy.rule == "proven" else "outside"
+
+
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    """Every target by the policy's rule."""
+    scores = {point.fpr: point.score for point in policy.contract}
+    for judged in judge_targets(policy, evidence):
+        outcome, reason = judged.decide()
+        reading = _reading(policy, evidence, judged, outcome)
+        message = _message(judged, reason, evidence.fit.n)
+        yield Finding(
+            check=judged.target.check,
+            outcome=outcome,
+            grade=judged.grade,
+            required=judged.target.required,
+            reason=reason,
+            message=f"{message}; {READINGS[reading]}" if reading else message,
+            remedy=DRIFT_REMEDY if reading == "drift" else _remedy(judged, reason),
+            rate=judged_rate(
+                judged.target.fpr,
+                scores[judged.target.fpr],
+                judged.tally,
+                judged.band,
+                min_n=judged.target.min_n,
+                accepts=judged.accepts,
+                predicted=judged.predicted,
+                drift_p_value=p_value_at(evidence, judged.target.fpr),
+            ),
+        )
+
+
+def judge_targets(policy: Policy, evidence: Evidence) -> list[Judged]:
+    """The targets in the policy's order; from the highest rate down they share one budget of advice."""
+    found = evidence.of(Targets)
+    counts = {} if found is None else {anchor.fpr: anchor.tally for anchor in found.anchors}
+    measured = [target for target in policy.targets if target.fpr in counts]
+    budget, judged = Budget(), {}
+    for target in sorted(measured, key=lambda target: -target.fpr):
+        judged[target.fpr] = Judged(policy, evidence, target, counts[target.fpr], budget)
+    return [judged[target.fpr] for target in measured]
+
+
+# --- sentences ----------------------------------------------------------------------------------------------
+
+READINGS: dict[str, str] = {
+    "noise": "at this rate the two samples agree, so this is noise: it takes more benign rows, not another model",
+    "threshold": "at this rate the two samples agree, so the fit sample put the threshold off",
+    "drift": "held-out benign rows differ from fit benign rows: drift, leakage, duplicates or other preprocessing",
+    "look": "within tolerance, but the two samples differ: look before relying on it",
+}
+
+
+def _reading(policy: Policy, evidence: Evidence, judged: Judged, outcome: Outcome) -> str | None:
+    """Noise or drift: which of the four readings a finding has, by the test of the two samples at its rate."""
+    p_value, settings = p_value_at(evidence, judged.target.fpr), policy.settings(ExchangeabilitySettings)
+    if p_value is None or settings is None:
+        return None
+    differ = p_value <= float(settings.alpha)
+    if outcome == "pass":
+        return "look" if differ else None
+    if differ:
+        return "drift"
+    if judged.tally.threshold is None or judged.atom is not None:
+        return None
+    return "threshold" if judged.grade == "refuted" else "noise"
+
+
+def _message(judged: Judged, reason: str, fit_n: int) -> str:
+    counted = describe_count(judged.tally)
+    if judged.tally.threshold is None:
+        counted += "; no raw score reaches this anchor, so nothing is ever flagged there"
+    elif reason == "granularity" and judged.atom is not None:
+        atom = judged.atom
+        counted += (
+            f"; {atom.through - atom.below:,} of {fit_n:,} fit rows share one score here, so a threshold flags "
+            f"{atom.below:,} of them or {atom.through:,}, neither inside the tolerance"
+        )
+    elif judged.extrapolated:
+        counted += "; the threshold is extrapolated beyond the fit sample"
+    passes = None
+    if reason == "min-n":
+        independent = "independent " if judged.tally.is_clustered else ""
+        passes = f"no count passes on fewer than {judged.target.min_n:,} {independent}rows"
+    return f"{counted}; {describe_critical(judged.critical, passes)}"
+
+
+def _remedy(judged: Judged, reason: str) -> str | None:
+    """What would turn the finding green, and how often; None where it is."""
+    if reason in ("proven", "observed", "not-refuted"):
+        return None
+    if reason == "unreachable":
+        return UNREACHABLE
+    if reason == "granularity":
+        return FINER_SCORES
+    advice, found = judged.advice, judged.tally
+    if advice is None:
+        return f"fit on at least {judged.support:,} benign rows whose highest scores are not tied"
+    like = ", in groups like these" if found.is_clustered else ""
+    if advice.more is not None and advice.fresh:
+        rows = f"hold out {advice.more:,} benign rows that have judged no release yet{like}"
+        return f"{rows}: a sound release with this count {PROMISE}"
+    if advice.more is not None:
+        rows = f"hold out {advice.more - found.rows:,} more benign rows ({advice.more:,} in all){like}"
+        return f"{rows}: a sound release with this count {PROMISE}"
+    if advice.again is not None:
+        rows = f"fit on {advice.again:,} fresh benign rows like those to come and hold out as many others{like}"
+        return f"{rows}: a sound release {PROMISE}"
+    if not advice.computed:
+        return f"hold out more benign rows, or fit again: {NOT_COMPUTED}; `gate plan` looks further"
+    if judged.target.min_n > MOST_ROWS * found.independent_rows / found.rows:
+        return f"lower the min_n of {judged.target.min_n:,}: gate judges at most {MOST_ROWS:,} rows"
+    none = f"no number of rows up to {MOST_ROWS:,} lets a sound release pass 95 % of the time"
+    return f"widen max_relative_error or drop this target: {none}"
+
+
+# --- the check ----------------------------------------------------------------------------------------------
+
+
+def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Targets that passed and yet are dead or weak at these sizes; what did not pass has a finding with a remedy."""
+    judged = judge_targets(policy, evidence)
+    if judged:
+        rows = int(min(one.tally.independent_rows for one in judged))
+        passed = {one.target.check for one in judged if one.decide()[0] == "pass"}
+        yield from plan_warnings(policy, passed, evidence.fit.n, rows)
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    for i, target in enumerate(policy.targets):
+        yield Asked(target.check, target.required, "held-out rows", ("targets", i))
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Counts of other rows or at other thresholds than the record's."""
+    found, thresholds = evidence.of(Targets), evidence.calibrator.thresholds
+    if found is None:
+        return
+    if [anchor.fpr for anchor in found.anchors] != [*thresholds]:
+        yield "fpr.anchors must be those of the contract"
+    for anchor in found.anchors:
+        yield from tally_contradictions(
+            f"fpr at {anchor.fpr}",
+            anchor.tally,
+            thresholds.get(anchor.fpr),
+            evidence.holdout.n,
+            evidence.holdout.groups,
+        )
+    counts = [anchor.tally.flagged for anchor in found.anchors]
+    if counts != sorted(counts, reverse=True):
+        yield "fpr.anchors must flag no more at a rarer rate"
+
+
+def tally_contradictions(
+    where: str, found: Tally, threshold: float | None, rows: int, groups: int | None
+) -> Iterator[str]:
+    """A tally that is not one of these rows at this threshold."""
+    if found.rows != rows:
+        yield f"{where} is not counted on the {rows:,} rows of its sample"
+    if found.threshold != threshold:
+        yield f"{where} is counted at another threshold than the calibrator's"
+    if (found.effective is not None) != (groups is not None):
+        yield f"{where} must say what its rows are worth where they come in groups, only there"
+
+
+CHECK = Check(
+    key="fpr",
+    asks="whether the false-positive rate at each target is the one that the contract promises",
+    decides=(
+        "It counts the held-out benign rows that reach the target's threshold and bounds their rate exactly. The whole "
+        "interval inside the tolerance proves the target, the whole interval outside refutes it, anything else is open."
+    ),
+    causes=(
+        "too few held-out rows (hold out more), a threshold put off by too few fit rows (fit on more), drift between "
+        "the samples, mislabelled malicious rows among the benign ones, or tied scores"
+    ),
+    evidence=Targets,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    warnings=warnings,
+    reasons={
+        "proven": "proven",
+        "observed": "observed inside, not proven",
+        "not-refuted": "not refuted",
+        "too-many": "too many false positives",
+        "too-few": "too few false positives",
+        "min-n": "too few rows",
+        "open": "neither proven nor refuted",
+        "outside": "observed outside, not proven",
+        "extrapolated": "beyond the fit sample, not proven",
+        "unreachable": "no raw score reaches it",
+        "granularity": "tied scores allow no such rate",
+    },
+)

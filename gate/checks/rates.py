@@ -1,0 +1,82 @@
+"""One rule for every rate: how a count is graded against a band, and the sentences that say so."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+from gate.checks.check import JudgedRate, inside
+from gate.errors import plural
+from gate.statistics.binomial import Band, CriticalCounts, Range
+from gate.statistics.tally import Tally
+from gate.stored import Grade
+
+PROMISE = "then passes 95 % of the time"
+NOT_COMPUTED = "how many would do was not computed"
+UNREACHABLE = (
+    "more held-out rows cannot help: too many benign rows share the highest scores; "
+    "give the detector finer scores or drop this target"
+)
+
+
+def grade_count(k: int, critical: CriticalCounts) -> Grade:
+    """What a count proves by itself, whatever the rule."""
+    if inside(critical.proven, k):
+        return "proven"
+    if critical.refuted_at_or_below is not None and k <= critical.refuted_at_or_below:
+        return "refuted"
+    if critical.refuted_at_or_above is not None and k >= critical.refuted_at_or_above:
+        return "refuted"
+    return "open"
+
+
+def judged_rate(
+    target: Decimal | None,
+    score: Decimal,
+    found: Tally,
+    band: Band,
+    *,
+    min_n: int | None = None,
+    accepts: Range | None = None,
+    predicted: Range | None = None,
+    drift_p_value: float | None = None,
+) -> JudgedRate:
+    """The numbers that a finding on a rate shows."""
+    alpha = float(band.alpha)
+    return JudgedRate(
+        target=target,
+        score=score,
+        tally=found,
+        interval=found.interval(alpha),
+        plain_interval=found.plain_interval(alpha) if found.is_clustered else None,
+        tolerance=(float(max(band.low, Fraction(0))), float(min(band.high, Fraction(1)))),
+        min_n=min_n,
+        accepts=accepts,
+        predicted=predicted,
+        drift_p_value=drift_p_value,
+    )
+
+
+def describe_count(found: Tally, what: str = "false positive", rows: str = "benign row") -> str:
+    """`140 false positives in 139,315 benign rows`, and what they are worth where they come in groups."""
+    counted = f"{plural(found.flagged, what)} in {plural(found.rows, rows)}"
+    if found.is_clustered:
+        counted += f", in groups worth {int(found.independent_rows):,} independent ones"
+    return counted
+
+
+def describe_critical(critical: CriticalCounts, passes: str | None = None) -> str:
+    """`126 to 148 prove it, 84 or fewer or 201 or more refute it`; `passes` where no count does for another reason."""
+    proven = "no count proves it"
+    if passes is not None:
+        proven = passes
+    elif critical.proven:
+        low, high = critical.proven
+        proven = f"{low:,} to {high:,} prove it" if low < high else f"only {low:,} proves it"
+    limits = []
+    if critical.refuted_at_or_below is not None:
+        few = critical.refuted_at_or_below
+        limits.append(f"{few:,} or fewer" if few else "none at all")
+    if critical.refuted_at_or_above is not None:
+        limits.append(f"{critical.refuted_at_or_above:,} or more")
+    return f"{proven}, {' or '.join(limits)} refute it" if limits else f"{proven}, no count refutes it"

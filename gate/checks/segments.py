@@ -1,0 +1,384 @@
+"""Segments: the targets judged again in every part of the held-out rows, corrected for how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.fpr import Targets
+from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE, describe_count, judged_rate
+from gate.checks.reuse import alpha_of
+from gate.contract import Floats
+from gate.errors import plural
+from gate.names import CheckName
+from gate.planning import Budget, advise_at_rate, band_of
+from gate.policy import Count as PolicyCount
+from gate.policy import Flag, Frozen, Label, Policy, Target, Tolerance
+from gate.policy import Rate as PolicyRate
+from gate.statistics.binomial import TIE, Band
+from gate.statistics.clusters import Effective, effective_rows, korn_graubard
+from gate.statistics.tally import Tally
+from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
+
+if TYPE_CHECKING:
+    from gate.scores import Scores
+
+NAME = CheckName("segments")
+MOST_SHOWN = 50  # findings; the record counts the others
+# Where the policy names a column of segments and asks nothing of it: the largest ones, at the highest rates.
+MOST_UNASKED, MOST_RATES = 100, 10
+STEPS = 100  # of the search for the rows that one segment needs
+
+
+class SegmentsSettings(Frozen):
+    """The targets judged again in every segment (`data.segment`), corrected for how many there are."""
+
+    column: ClassVar[str] = "segment"
+
+    targets: tuple[PolicyRate, ...] = Field(description="which anchors", json_schema_extra={"minItems": 1})
+    min_n: PolicyCount = Field(description="the fewest held-out rows of a segment on which a pass is believed")
+    max_relative_error: Tolerance = Field(description="how far a segment's rate may be off")
+    required: Flag = Field(default=False, description="true: a segment that does not pass blocks the release")
+    expect: tuple[Label, ...] = Field(default=(), description="segments that must be among the held-out rows")
+
+    @field_validator("min_n")
+    @classmethod
+    def _at_least_one(cls, value: int) -> int:
+        return Target._at_least_one(value)
+
+
+class InSegments(Section):
+    """One target's false positives in every segment, and the independent rows that each is worth to both bounds."""
+
+    fpr: ExactRate
+    threshold: float | None
+    flagged: tuple[Count, ...]
+    effective: tuple[tuple[Size, Size], ...] | None = None
+
+
+class Segments(Section):
+    """Every segment with its rows and counts, in one order; the findings name only the worst."""
+
+    column: str
+    names: tuple[str, ...]
+    rows: tuple[Count, ...]
+    targets: tuple[InSegments, ...]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        sizes = {len({*self.names}), len(self.names), len(self.rows), *(len(at.flagged) for at in self.targets)}
+        sizes |= {len(at.effective) for at in self.targets if at.effective is not None}
+        if len(sizes) != 1 or min(self.rows, default=0) < 1:
+            raise ValueError("must have a name, a size and a count for each segment")
+        for at in self.targets:
+            most = 0 if at.threshold is None else 1
+            worth = at.effective or ((1.0, 1.0),) * len(self.rows)
+            parts = zip(at.flagged, self.rows, worth, strict=True)
+            if not all(k <= most * n and 0 < min(rows) <= max(rows) <= n for k, n, rows in parts):
+                raise ValueError("must flag no more rows of a segment than there are, and be worth no more")
+        return self
+
+
+def at_segment(found: Segments, at: InSegments, place: int) -> Tally:
+    """One target in one segment."""
+    return Tally(
+        threshold=at.threshold,
+        flagged=at.flagged[place],
+        rows=found.rows[place],
+        effective=None if at.effective is None else at.effective[place],
+    )
+
+
+def targets_of(policy: Policy) -> list[Target]:
+    """What is asked of every segment, from the highest rate down; where nothing is, the policy's targets advise."""
+    settings = policy.settings(SegmentsSettings)
+    if settings is None:
+        rates = sorted((target.fpr for target in policy.targets), reverse=True)[:MOST_RATES]
+        targets = [t.model_copy(update={"required": False}) for t in policy.targets if t.fpr in rates]
+    else:
+        error, required = settings.max_relative_error, settings.required
+        targets = [
+            Target(fpr=fpr, min_n=settings.min_n, max_relative_error=error, required=required)
+            for fpr in settings.targets
+        ]
+    return sorted(targets, key=lambda target: -target.fpr)
+
+
+def measure(case: Case) -> Segments | None:
+    """Count every target's false positives in every segment; None where the rows have none."""
+    holdout, policy = case.holdout, case.policy
+    if holdout.segments is None or policy.data.segment is None:
+        return None
+    rates = [target.fpr for target in targets_of(policy)]
+    thresholds = [case.calibrator.thresholds[fpr] for fpr in rates]
+    scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
+    found = holdout.by_segment(scores)
+    reached = np.where(np.array([threshold is None for threshold in thresholds]), 0, found.reached)
+    worth = None if holdout.groups is None else _worth(holdout, scores, float(case.alpha))
+    kept = np.arange(len(found.parts))
+    if policy.settings(SegmentsSettings) is None and len(kept) > MOST_UNASKED:
+        kept = np.sort(np.argsort(-found.sizes, kind="stable")[:MOST_UNASKED])
+    return Segments(
+        column=policy.data.segment,
+        names=tuple(holdout.segment_names[part] for part in found.parts[kept]),
+        rows=tuple(int(n) for n in found.sizes[kept]),
+        targets=tuple(
+            InSegments(
+                fpr=fpr,
+                threshold=thresholds[i],
+                flagged=tuple(int(k) for k in reached[kept, i]),
+                effective=None if worth is None else tuple(worth[i][place] for place in kept),
+            )
+            for i, fpr in enumerate(rates)
+        ),
+    )
+
+
+def _worth(holdout: Scores, scores: Floats, alpha: float) -> list[list[tuple[float, float]]]:
+    """For each score what every segment is worth: at most what its own groups and those of all rows together allow."""
+    whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
+    segments = parts.parts // len(whole.sizes)
+    starts = [*np.flatnonzero(np.diff(segments, prepend=-1)), len(segments)]
+    found = []
+    for i in range(len(scores)):
+        shares = Effective(*(rows / len(holdout) for rows in effective_rows(whole.sizes, whole.reached[:, i], alpha)))
+        at = []
+        for start, stop in pairwise(starts):
+            sizes, n = parts.sizes[start:stop], float(parts.sizes[start:stop].sum())
+            own = korn_graubard(sizes, parts.reached[start:stop, i], alpha)
+            at.append((min(own, n * shares.low), min(own, n * shares.high)))
+        found.append(at)
+    return found
+
+
+# --- the judgement ------------------------------------------------------------------------------------------
+
+
+class Judged(NamedTuple):
+    """One target in one segment; `tail` is the chance of so extreme a count at the edge of the tolerance."""
+
+    name: CheckName
+    target: Target
+    band: Band
+    tally: Tally
+    tail: float
+    grade: Grade
+    outcome: Outcome
+    reason: str
+
+
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    """How many segments there are, the expected that are absent, and the worst of the others by themselves.
+
+    What a waiver covers comes last: a finding that is not shown blocks only where a shown one does.
+    """
+    found, settings = evidence.of(Segments), policy.settings(SegmentsSettings)
+    if found is None:
+        return
+    judged = _judge_all(policy, evidence, found)
+    tests = len(judged)
+    if settings is None:  # nobody asked: only what these rows can judge is shown
+        judged = [one for one in judged if one.reason != "min-n"]
+    covered = {waiver.check for waiver in policy.waivers if evidence.day <= waiver.expires}
+
+    def badness(one: Judged) -> tuple[bool, int, float, str]:
+        rank = ("fail", "inconclusive", "pass").index(one.outcome)
+        return one.outcome != "pass" and one.name in covered, rank, one.tail, str(one.name)
+
+    judged.sort(key=badness)
+    missing = [name for name in settings.expect if name not in {*found.names}] if settings else []
+    yield _summary(found, judged, tests, missing, asked=settings is not None)
+    for name in missing:
+        yield Finding(
+            check=CheckName("segment", segment=f"{found.column}={name}"),
+            outcome="fail",
+            required=settings is not None and settings.required,
+            reason="missing",
+            message="no held-out row belongs to this segment, which the policy expects",
+            remedy="hold out benign rows of this segment, or take it out of checks.segments.expect",
+        )
+    scores = {point.fpr: point.score for point in policy.contract}
+    for one in judged[:MOST_SHOWN]:
+        yield _of_segment(policy, evidence, one, scores[one.target.fpr], tests)
+
+
+def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judged]:
+    """Every target in every segment; a refutation holds among all of them at once, by Holm's procedure (Holm 1979)."""
+    alpha, targets = alpha_of(policy, evidence), {target.fpr: target for target in targets_of(policy)}
+    known = [(targets[at.fpr], at) for at in found.targets if at.fpr in targets]
+    counted = [(t, band_of(t, alpha), at_segment(found, at, i), i) for t, at in known for i in range(len(found.names))]
+    tails = [tally.refuting_tail(band) for _, band, tally, _ in counted]
+    refuted = holm(np.array(tails), float(alpha / 2))
+    judged = []
+    for (target, band, tally, place), tail, is_refuted in zip(counted, tails, refuted, strict=True):
+        grade: Grade = "refuted" if is_refuted else "proven" if _is_proven(band, tally) else "open"
+        extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
+        outcome, reason = _decide(policy.rule, target, band, tally, grade, extrapolated)
+        name = CheckName("fpr", target.fpr, segment=f"{found.column}={found.names[place]}")
+        judged.append(Judged(name, target, band, tally, tail, grade, outcome, reason))
+    return judged
+
+
+def holm(tails: Floats, limit: float) -> NDArray[np.bool_]:
+    """Which of many tests to reject so that a true one is rejected at most `limit` of the time (Holm 1979).
+
+    The i-th smallest of m tail probabilities must stay below limit / (m - i + 1), and so must all smaller ones.
+    """
+    m = len(tails)
+    order = np.argsort(tails, kind="stable")
+    below = tails[order] < limit * (1 - TIE) / (m - np.arange(m))
+    rejected = np.zeros(m, dtype=bool)
+    rejected[order[: m if below.all() else int(np.argmin(below))]] = True
+    return rejected
+
+
+def _is_proven(band: Band, tally: Tally) -> bool:
+    low, high = tally.worth
+    return band.proves_low(tally.rate * low, low) and band.proves_high(tally.rate * high, high)
+
+
+def _decide(
+    rule: str, target: Target, band: Band, tally: Tally, grade: Grade, extrapolated: bool
+) -> tuple[Outcome, str]:
+    if grade == "refuted":
+        if tally.threshold is None:
+            return "fail", "unreachable"
+        return "fail", "too-many" if tally.exact_rate > Fraction(target.fpr) else "too-few"
+    believed = "proven" if extrapolated else rule
+    if tally.threshold is None and band.low > 0 and believed != "not-refuted":
+        return "inconclusive", "unreachable"
+    if tally.independent_rows < target.min_n:
+        return "inconclusive", "min-n"
+    if grade == "proven":
+        return "pass", "proven"
+    if believed == "not-refuted" or (believed == "observed" and band.low <= tally.exact_rate <= band.high):
+        return "pass", rule
+    if extrapolated:
+        return "inconclusive", "extrapolated"
+    return "inconclusive", "open" if rule == "proven" else "outside"
+
+
+def _summary(found: Segments, judged: list[Judged], tests: int, missing: list[str], asked: bool) -> Finding:
+    outcomes = [one.outcome for one in judged]
+    counted = [f"{outcomes.count(outcome):,} {outcome}" for outcome in ("fail", "inconclusive", "pass")]
+    counted += [f"{tests - len(judged):,} with too few rows"] if tests > len(judged) else []
+    counted += [f"{plural(len(missing), 'expected segment')} absent"] if missing else []
+    message = f"{plural(len(found.names), 'segment')}, {plural(tests, 'test')}: {', '.join(counted)}"
+    if len(judged) > MOST_SHOWN:
+        message += f"; the worst {MOST_SHOWN} are shown"
+    message += "" if asked else "; for information, as the policy has no checks.segments"
+    worst: Outcome = "fail" if "fail" in outcomes or missing else "pass"
+    if worst == "pass" and "inconclusive" in outcomes:
+        worst = "inconclusive"
+    # What blocks is each by itself.
+    return Finding(check=NAME, outcome=worst, required=False, reason="counted", message=message)
+
+
+def _of_segment(policy: Policy, evidence: Evidence, one: Judged, score: Decimal, tests: int) -> Finding:
+    message = describe_count(one.tally)
+    if one.reason == "min-n":
+        message += f", {one.target.min_n:,} wanted"
+    if one.reason in ("too-many", "too-few"):
+        message += f"; disproved even as one of {plural(tests, 'test')}"
+    extrapolated = float(one.target.fpr) < evidence.calibrator.lowest_label
+    return Finding(
+        check=one.name,
+        outcome=one.outcome,
+        grade=one.grade,
+        required=one.target.required,
+        reason=one.reason,
+        message=message,
+        remedy=_remedy("proven" if extrapolated else policy.rule, one),
+        rate=judged_rate(one.target.fpr, score, one.tally, one.band, min_n=one.target.min_n),
+    )
+
+
+def _remedy(rule: str, one: Judged) -> str | None:
+    if one.outcome == "pass":
+        return None
+    if one.reason in ("too-many", "too-few"):
+        return "find out how benign rows of this segment differ: the calibrator fits them together with the others"
+    if one.reason == "unreachable":
+        return UNREACHABLE
+    k, n, worth = one.tally.flagged, one.tally.rows, one.tally.independent_rows / one.tally.rows
+    advice = advise_at_rate(rule, one.band, k, n, Budget(STEPS), min_n=one.target.min_n, worth=worth)
+    if not advice.computed:
+        return f"hold out more benign rows of this segment: {NOT_COMPUTED}"
+    if advice.more is None:
+        return "find out how benign rows of this segment differ: at the rate observed no number of rows would pass"
+    more = f"hold out {advice.more - n:,} more benign rows of this segment ({advice.more:,} in all)"
+    return f"{more}: at the rate observed, it {PROMISE}"
+
+
+# --- the check ----------------------------------------------------------------------------------------------
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    settings = policy.settings(SegmentsSettings)
+    if settings is not None:
+        needs = f"held-out rows with a column {policy.data.segment!r}"
+        yield Asked(NAME, settings.required, needs, ("checks", "segments"))
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Segments that are not those of the held-out rows, or count otherwise than the targets."""
+    found, counted, thresholds = evidence.of(Segments), evidence.of(Targets), evidence.calibrator.thresholds
+    if found is None:
+        return
+    if found.column != policy.data.segment:
+        yield "segments are those of another column than the policy's"
+    if [at.fpr for at in found.targets] != [target.fpr for target in targets_of(policy)]:
+        yield "segments have other rates than the policy asks"
+    all_shown = policy.settings(SegmentsSettings) is not None or len(found.names) < MOST_UNASKED
+    rows = sum(found.rows)
+    if rows != evidence.holdout.n and (all_shown or rows > evidence.holdout.n):
+        yield "segments are not the held-out rows"
+    for at in found.targets:
+        whole = None if counted is None else counted.at(at.fpr)
+        flagged = sum(at.flagged)
+        if whole is not None and flagged != whole.flagged and (all_shown or flagged > whole.flagged):
+            yield f"segments count otherwise than {CheckName('fpr', at.fpr)}"
+        if at.threshold != thresholds.get(at.fpr):
+            yield f"segments at {at.fpr} are counted at another threshold than the calibrator's"
+        if (at.effective is not None) != (evidence.holdout.groups is not None):
+            yield "segments must say what their rows are worth where they come in groups, only there"
+
+
+CHECK = Check(
+    key="segments",
+    asks="whether the false-positive rate holds in every part of the rows: each language, product or tenant",
+    decides="Each segment is judged like a target. A refutation must hold as one of so many tests (Holm's procedure); "
+    "a proof needs no such correction.",
+    causes="benign rows of one segment that the detector treats differently, or too few rows of it to tell",
+    evidence=Segments,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    families=("segments", "segment"),
+    home=(("checks", "segments"), ("data", "segment")),
+    reasons={
+        "counted": "counted",
+        "missing": "absent",
+        "proven": "proven",
+        "observed": "observed inside, not proven",
+        "not-refuted": "not refuted",
+        "too-many": "too many false positives",
+        "too-few": "too few false positives",
+        "min-n": "too few rows",
+        "open": "neither proven nor refuted",
+        "outside": "observed outside, not proven",
+        "extrapolated": "beyond the fit sample, not proven",
+        "unreachable": "no raw score reaches it",
+    },
+    settings=SegmentsSettings,
+    unasked="null: segments are not judged by themselves",
+)

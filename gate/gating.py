@@ -1,0 +1,359 @@
+"""The job as Python calls, which the commands make too: from scores to a calibrator, a verdict, a release.
+
+Scores are given as a NumPy array, an Arrow array or table, anything that speaks the Arrow PyCapsule or the DataFrame
+interchange protocol (pandas, polars, DuckDB), or the name of a file, directory or pattern. A table's columns are found
+by the names in the policy's `data:`.
+
+>>> import numpy as np
+>>> import gate
+>>> rng = np.random.default_rng(0)
+>>> fit, holdout = rng.beta(0.5, 8, 200_000), rng.beta(0.5, 8, 200_000)
+>>> calibrator = gate.fit(fit)
+>>> calibrator.predict([0.5]).round(3).tolist()
+[0.495]
+>>> verdict = gate.evaluate(calibrator, holdout, fit=fit)
+>>> [(str(finding.check), finding.outcome) for finding in verdict.findings if finding.required]
+[('fpr@10%', 'pass'), ('fpr@1%', 'pass'), ('fpr@0.1%', 'pass'), ('overlap', 'pass'), ('duplicates', 'pass')]
+>>> release = gate.run(fit, holdout, release="v2.4.0")
+>>> release.outcome
+'pass'
+>>> sorted(release.files)
+['calibrator.joblib', 'calibrator.json', 'junit.xml', 'predicate.json', 'report.html', 'report.md', 'verdict.json']
+
+`release.write("releases/v2.4.0")` writes them with their manifest, as `gate run` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gate import ledger as ledgers
+from gate.calibration.calibrator import Calibrator
+from gate.calibration.fit import fit_sorted
+from gate.checks import default_policy, load_policy, measure
+from gate.checks.baseline import Comparison, Reference, compare_releases
+from gate.checks.change import compare
+from gate.checks.check import AnchorFacts, CalibratorFacts, Case, Evidence, count
+from gate.checks.curve import trace
+from gate.checks.detection import Detection
+from gate.checks.drop import Drops
+from gate.checks.fpr import Targets
+from gate.checks.overlap import refuse_identical
+from gate.checks.reuse import Use, Uses
+from gate.errors import GateError
+from gate.policy import Document, Policy
+from gate.record import Record, StoredRelease, as_reference, compose, read_calibrator, recorded_policy, stamp
+from gate.report.formats import rendered
+from gate.scores import Scores, columns_for, describe, find_copy, from_object, kind_of, reading_sample
+from gate.sources import SampleFacts, Split
+from gate.statistics.tally import Tally
+from gate.storage import write
+from gate.stored import Outcome
+from gate.verdict import Verdict, judge
+from gate.verification import read_judged
+
+NO_BASELINE = "none"  # in the place of a baseline's directory: this is the first release
+
+
+def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrator:
+    """The calibrator of one benign sample; `policy` gives the contract, the settings and the columns."""
+    document = _document(policy)
+    sample = from_object(benign, "fit", document.policy.data, document.policy.calibration.domain)
+    return fit_sorted(sample.ordered, document.policy.calibration, document.policy.anchors)
+
+
+def evaluate(
+    calibrator: Calibrator, holdout: Any, *, fit: Any = None, policy: str | Path | Document | None = None
+) -> Verdict:
+    """Judge a calibrator on held-out benign scores; with the sample it was fitted on, the two are compared too."""
+    document = _document(policy)
+    document.require_columns()
+    columns, domain = document.policy.data, document.policy.calibration.domain
+    case = Case(
+        document.policy,
+        calibrator,
+        from_object(holdout, "holdout", columns, domain),
+        None if fit is None else from_object(fit, "fit", columns, domain),
+    )
+    unseen = SampleFacts(sources=(), sha256="", n=calibrator.facts.n)
+    fitted = unseen if case.fit is None else describe(case.fit)
+    return judge(case.policy, gather(case, fitted, facts_of(calibrator), datetime.now(UTC).date()))
+
+
+def run(
+    fit: Any,
+    holdout: Any,
+    *,
+    release: str,
+    policy: str | Path | Document | None = None,
+    ledger: str | None = None,
+    created: datetime | None = None,
+    malicious: Any = None,
+    baseline: str | Path | None = None,
+) -> Release:
+    """Fit, evaluate and judge: all that `gate run` does before it writes.
+
+    `baseline` is the directory of the release that went before, or "none" where this is the first one.
+    """
+    document, created = _document(policy), created or datetime.now(UTC)
+    domain = document.policy.calibration.domain
+
+    def sample(data: Any, name: str) -> Scores:
+        return from_object(data, name, columns_for(name, document.policy), domain, kind_of(name))
+
+    return gate_release(
+        Job(document, release, created, judging_day(created), ledger),
+        sample(fit, "fit"),
+        sample(holdout, "holdout"),
+        malicious=None if malicious is None else sample(malicious, "malicious"),
+        reference=None if baseline in (None, NO_BASELINE) else as_reference(read_judged(str(baseline))),
+        first_release=baseline == NO_BASELINE,
+    )
+
+
+Reader = Callable[[str, tuple[str, ...], Policy], Scores]
+
+
+def read_sample(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
+    """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
+    with reading_sample(name, paths, policy) as scores:
+        return scores()
+
+
+def read_reference(
+    directory: str,
+    document: Document,
+    holdout: tuple[str, ...],
+    malicious: tuple[str, ...],
+    reader: Reader = read_sample,
+) -> Reference:
+    """An earlier release, with its scores of the same rows where there are any: in its own domain, joined by id."""
+    baseline = as_reference(read_judged(directory))
+    columns = document.policy.data
+    if (holdout or malicious) and columns.id is None:
+        raise GateError("--baseline-holdout, --baseline-malicious: must be joined by id; set data.id or --id-column")
+    policy = baseline.policy.model_copy(update={"data": columns.model_copy(update={"group": None})})
+    return baseline.with_scores(
+        reader("baseline-holdout", holdout, policy) if holdout else None,
+        reader("baseline-malicious", malicious, policy) if malicious else None,
+    )
+
+
+def judging_day(created: datetime) -> date:
+    """The day by which waivers and ages are judged: `created` may lie in the past, which must not revive any."""
+    return max(created.date(), datetime.now(UTC).date())
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release that was judged: its calibrator, its record and every file that belongs to it."""
+
+    record: Record
+    calibrator: Calibrator
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.record.outcome
+
+    @property
+    def used_ledger(self) -> bool:
+        return self.record.of(Uses) is not None
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        """What the directory holds, by file name; its manifest is made in writing. A check has no calibrator."""
+        fitted = {}
+        if self.record.kind == "run":
+            fitted = {
+                "calibrator.joblib": self.calibrator.artifact,
+                "calibrator.json": self.calibrator.to_json().encode(),
+            }
+        return fitted | rendered(self.record)
+
+    def write(self, directory: str | Path, force: bool = False, replaces: str | None = None) -> None:
+        """Write the release directory, whole or not at all.
+
+        `replaces` is what `release.refuse_existing` found there before the work began.
+        """
+        write(directory, self.files, force, replaces)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One judgement to be made: by which policy, under what name, when.
+
+    Waivers and ages are judged by `day`. Of a judgement that the ledger has `counted` already it only tells which use
+    it was.
+    """
+
+    document: Document
+    release: str
+    created: datetime
+    day: date
+    ledger: str | None = None
+    counted: bool = False
+
+
+def gate_release(
+    job: Job,
+    fit: Scores,
+    holdout: Scores,
+    *,
+    split: Split | None = None,
+    malicious: Scores | None = None,
+    reference: Reference | None = None,
+    first_release: bool = False,
+) -> Release:
+    """The stages in order, from two samples to a judged release; only the ledger is written, where there is one."""
+    _require(job)
+    policy = job.document.policy
+    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    case = Case(policy, calibrator, holdout, fit, malicious, reference, first_release)
+    return _judged(job, case, describe(fit), facts_of(calibrator), split)
+
+
+def check_release(job: Job, stored: StoredRelease, holdout: Scores, *, malicious: Scores | None = None) -> Release:
+    """A calibrator fitted earlier, judged on new benign rows and held against its own release; nothing is fitted."""
+    _require(job)
+    policy, calibrator = job.document.policy, read_calibrator(stored)
+    for key, shipped, wanted in (
+        ("contract", calibrator.contract, policy.anchors),
+        ("calibration.domain", calibrator.settings.domain, policy.calibration.domain),
+    ):
+        if shipped != wanted:
+            raise GateError(
+                f"{job.document.path}: {key}: must be the one that {stored.path} was fitted to, got another; "
+                "check it with the policy it was released under"
+            )
+    case = Case(policy, calibrator, holdout, None, malicious, as_reference(stored))
+    return _judged(job, case, stored.record.fit, stored.record.calibrator, None)
+
+
+def _require(job: Job) -> None:
+    job.document.require_columns()
+    ledgers.require(job.document, job.ledger)
+
+
+def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, split: Split | None) -> Release:
+    for sample in (case.fit, case.holdout):
+        if case.malicious is not None and sample is not None:
+            _refuse_both_kinds(sample, case.malicious)
+    if case.fit is not None:
+        refuse_identical(case.fit, case.holdout)
+    case = replace(case, uses=_uses(job, case, fitted.sha256))  # late: what is refused before has shown nobody anything
+    evidence = gather(case, fit, fitted, job.day)
+    record = compose(
+        release=job.release,
+        created=job.created,
+        version=version("fpr-gate"),
+        document=job.document,
+        evidence=evidence,
+        verdict=judge(case.policy, evidence),
+        confidence=float(1 - case.alpha),
+        split=split,
+        curve=trace(case),
+    )
+    return Release(record, case.calibrator)
+
+
+def _uses(job: Job, case: Case, artifact: str) -> Uses | None:
+    """Count this judgement in the ledger, or tell which one it was."""
+    if job.ledger is None:
+        return None
+    question = ledgers.question_of(artifact, job.document.sha256, case.policy.data.model_dump())
+    found: list[Use | None] = []
+    for sample in (case.holdout, case.malicious):
+        if sample is None:
+            found.append(None)
+        elif job.counted:
+            found.append(ledgers.recall(job.ledger, ledgers.rows_of(sample), question))
+        else:
+            rows = ledgers.rows_of(sample)
+            found.append(ledgers.claim(job.ledger, rows, question, job.release, stamp(job.created)))
+    assert found[0] is not None
+    return Uses(ledger=job.ledger, holdout=found[0], malicious=found[1])
+
+
+@dataclass(frozen=True)
+class ComparedReleases:
+    """Two releases side by side, and the record of the newer one."""
+
+    record: Record
+    comparison: Comparison
+    drops: Drops | None
+
+
+def compare_stored(
+    old: str,
+    new: str,
+    columns: Mapping[str, str | tuple[str, ...] | None],
+    files: Mapping[str, tuple[str, ...]],
+    reader: Reader = read_sample,
+) -> ComparedReleases:
+    """What two release directories say of each other; with scores in `files`, on those rows."""
+    stored = read_judged(new)
+    document, calibrator = recorded_policy(stored).with_columns(columns), read_calibrator(stored)
+    policy, record = document.policy, stored.record
+    reference = read_reference(old, document, files["baseline-holdout"], files["baseline-malicious"], reader)
+    samples = {name: reader(name, files[name], policy) for name in ("holdout", "malicious") if files[name]}
+    counts: dict[str, Mapping[Decimal, Tally]] = {}
+    for name, part in (("holdout", record.of(Targets)), ("malicious", record.of(Detection))):
+        if name in samples:
+            tallies = count(samples[name], [*calibrator.thresholds.values()], policy.alpha())
+            counts[name] = dict(zip(calibrator.thresholds, tallies, strict=True))
+        elif part is not None:
+            counts[name] = {anchor.fpr: anchor.tally for anchor in part.anchors}
+    drops = None
+    if reference.malicious is not None and "malicious" in counts:
+        scores = (reference.malicious_scores, samples.get("malicious"))
+        changes = compare(policy.anchors.anchors, reference.malicious, counts["malicious"], policy.alpha(), *scores)
+        drops = Drops(anchors=tuple(changes))
+    comparison = compare_releases(reference, policy, counts.get("holdout", {}), samples.get("holdout"))
+    return ComparedReleases(record, comparison, drops)
+
+
+def gather(case: Case, fit: SampleFacts, calibrator: CalibratorFacts, day: date) -> Evidence:
+    """Everything that is measured of a case."""
+    malicious = None if case.malicious is None else describe(case.malicious)
+    return Evidence(case.kind, day, calibrator, fit, describe(case.holdout), malicious, measure(case))
+
+
+def facts_of(calibrator: Calibrator) -> CalibratorFacts:
+    """What the record says of a calibrator."""
+    return CalibratorFacts(
+        sha256=calibrator.sha256,
+        bytes=len(calibrator.artifact),
+        knots=len(calibrator.knots[0]),
+        plotting_position=calibrator.settings.plotting_position,
+        ties=calibrator.settings.ties,
+        distinct=calibrator.facts.distinct,
+        lowest_label=calibrator.facts.lowest_label,
+        anchors=tuple(
+            AnchorFacts(fpr=anchor.fpr, score=anchor.score, threshold=calibrator.thresholds[anchor.fpr])
+            for anchor in calibrator.contract.anchors
+        ),
+    )
+
+
+def _refuse_both_kinds(benign: Scores, malicious: Scores) -> None:
+    """Without labels every row of a file is of one kind, so that one file cannot be given as both."""
+    if malicious.labels is None:
+        copy = find_copy([piece.file for sample in (benign, malicious) for piece in sample.pieces])
+        if copy is not None:
+            raise GateError(
+                f"{copy[1]}: must hold malicious rows alone, got the same bytes as in {copy[0]}, which was given as "
+                "benign; name the column that tells them apart in data.label or --label-column"
+            )
+
+
+def _document(policy: str | Path | Document | None) -> Document:
+    if isinstance(policy, Document):
+        return policy
+    return default_policy() if policy is None else load_policy(policy)

@@ -1,0 +1,95 @@
+"""The names of checks: one type, read once, printed in percent, whatever form of a rate was written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+
+NUMBER = r"(?:0|[1-9][0-9_]*)?(?:\.[0-9]+|(?<=[0-9])\.)?(?:[eE][-+]?[0-9]{1,3})?%?"
+DETECTOR = r"[A-Za-z0-9._-]{1,64}"
+_NAME = re.compile(
+    rf"(?:(?P<detector>{DETECTOR}):)?(?P<kind>[a-z]+(?:-[a-z]+)*)"
+    rf"(?:@(?P<rate>{NUMBER})(?:\.\.(?P<to>{NUMBER}))?)?(?:/(?P<segment>.+))?",
+    re.DOTALL,
+)
+BY_SCORE = ("system",)  # kinds whose number is a calibrated score and no rate
+
+
+@dataclass(frozen=True)
+class CheckName:
+    """What a finding, a waiver and an annotation call a check.
+
+    kind       what it asks: fpr, tpr, tpr-drop, granularity, overlap, ...
+    rate, to   the rate at which it asks, or the ends of a range; of a system's check, the calibrated score
+    segment    the part of the rows that it is about, as `language=de`
+    detector   the one of several that it is about
+    """
+
+    kind: str
+    rate: Decimal | None = None
+    to: Decimal | None = None
+    segment: str | None = None
+    detector: str | None = None
+
+    def __str__(self) -> str:
+        detector = "" if self.detector is None else f"{self.detector}:"
+        shown = _plain if self.kind in BY_SCORE else in_percent
+        at = "" if self.rate is None else f"@{shown(self.rate)}"
+        to = "" if self.to is None else f"..{shown(self.to)}"
+        segment = "" if self.segment is None else f"/{self.segment}"
+        return f"{detector}{self.kind}{at}{to}{segment}"
+
+    @property
+    def family(self) -> str:
+        """The check that answers for the name: a target in a segment is asked by that of segments."""
+        if self.segment is not None:
+            return "segments"
+        return "ranges" if self.to is not None else self.kind
+
+
+def in_percent(rate: Decimal) -> str:
+    """`10%`, `0.01%`: as people write a rate in a name."""
+    return f"{_plain(rate * 100)}%"
+
+
+def _plain(number: Decimal) -> str:
+    return f"{number.normalize():f}"
+
+
+def parse_name(text: str) -> CheckName | None:
+    """The name that a text gives, in whatever form it writes its rate; None where it is none."""
+    found = _NAME.fullmatch(text)
+    if found is None:
+        return None
+    rate, to = _rate(found["rate"]), _rate(found["to"])
+    if any(number is not None and not 0 < number <= 1 for number in (rate, to)):
+        return None
+    return CheckName(found["kind"], rate, to, found["segment"], found["detector"])
+
+
+def _rate(text: str | None) -> Decimal | None:
+    if text is None:
+        return None
+    number = text.removesuffix("%").replace("_", "")
+    if not any(digit.isdigit() for digit in number):
+        return Decimal(-1)  # which no rate is
+    exact = Decimal(number)
+    if exact and not -40 < exact.adjusted() < 40:
+        return Decimal(-1)
+    return exact / 100 if text.endswith("%") else exact
+
+
+def _name(value: Any) -> Any:
+    if isinstance(value, CheckName):
+        return value
+    found = parse_name(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("must be the name of a check, such as fpr@0.1%")
+    return found
+
+
+Name = Annotated[CheckName, PlainValidator(_name), PlainSerializer(str), WithJsonSchema({"type": "string"})]

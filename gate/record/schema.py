@@ -1,0 +1,186 @@
+"""The public format of a record: what was decided, from what, and where it came from."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, SerializeAsAny
+
+from gate.checks import Parts
+from gate.checks.check import CalibratorFacts, Evidence, Finding
+from gate.checks.curve import Curve
+from gate.policy import Columns
+from gate.sources import PathText, SampleFacts, Split
+from gate.stored import Outcome, Rate, Section
+from gate.verdict import NotAsked, WaiverUse, judged_by_day
+from gate.words import escape_json
+
+if TYPE_CHECKING:
+    from gate.policy import Document
+    from gate.verdict import Verdict
+
+SCHEMA_VERSION = 1
+
+
+class Tool(Section):
+    """`libraries` are the versions on which the bytes of the calibrator and of the reports depend."""
+
+    name: str
+    version: str
+    libraries: dict[str, str]
+
+
+@cache
+def libraries() -> dict[str, str]:
+    """The versions on which the bytes of a release depend, besides gate's own."""
+    names = ("numpy", "scipy", "scikit-learn", "joblib", "matplotlib")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+
+
+class PolicyText(Section):
+    """`content` is the policy's text to the letter, so that `sha256` can be checked against it."""
+
+    name: str
+    rule: str
+    confidence: Rate
+    path: PathText
+    sha256: str
+    content: str
+
+
+def _known_columns(value: Any) -> Any:
+    return (
+        {key: name for key, name in value.items() if key in Columns.model_fields}
+        if isinstance(value, Mapping)
+        else value
+    )
+
+
+class Record(Section):
+    """Everything a report needs, without the data.
+
+    kind        `run` of a release that was fitted and judged, or `check` of one fitted earlier, whose `fit` and
+                `calibrator` are those of that release
+    judged_on   the day by which waivers and ages were judged, where the policy has any
+    confidence  of the intervals on held-out rows: the policy's, less what earlier uses of these rows have spent
+    data        the columns read, after the command line had its say
+    checks      what each check measured; the findings follow from it and the policy alone
+    """
+
+    schema_version: Literal[1]
+    kind: Literal["run", "check"]
+    tool: Tool
+    release: str
+    created: str
+    judged_on: date | None = None
+    outcome: Outcome
+    reason: str
+    confidence: Rate
+    policy: PolicyText
+    data: Annotated[Columns, BeforeValidator(_known_columns)]
+    fit: SampleFacts
+    holdout: SampleFacts
+    malicious: SampleFacts | None = None
+    split: Split | None = None
+    calibrator: CalibratorFacts
+    findings: tuple[Finding, ...]
+    not_asked: tuple[NotAsked, ...] = ()
+    waivers: tuple[WaiverUse, ...] = ()
+    warnings: tuple[str, ...] = ()
+    checks: SerializeAsAny[Parts]  # type: ignore[valid-type]
+    curve: Curve | None = None
+
+    def to_json(self) -> str:
+        return json_text(self.model_dump(mode="json"))
+
+    @property
+    def day(self) -> date:
+        return self.judged_on or _time(self.created).date()
+
+    @property
+    def evidence(self) -> Evidence:
+        """What was measured, to be judged again."""
+        return Evidence(
+            self.kind,
+            self.day,
+            self.calibrator,
+            self.fit,
+            self.holdout,
+            self.malicious,
+            self.checks,
+        )
+
+    def of(self, part: type[Any]) -> Any:
+        """What one check measured."""
+        return self.evidence.of(part)
+
+
+def json_text(content: dict[str, Any]) -> str:
+    """In a log, `##[error]` would be a command to the CI system."""
+    return escape_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def stamp(created: datetime) -> str:
+    return created.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def compose(
+    *,
+    release: str,
+    created: datetime,
+    version: str,
+    document: Document,
+    evidence: Evidence,
+    verdict: Verdict,
+    confidence: float,
+    split: Split | None = None,
+    curve: Curve | None = None,
+) -> Record:
+    """Put together what was decided and where it came from."""
+    policy = document.policy
+    return Record(
+        schema_version=SCHEMA_VERSION,
+        kind=evidence.kind,
+        tool=Tool(name="fpr-gate", version=version, libraries=libraries()),
+        release=release,
+        created=stamp(created),
+        judged_on=evidence.day if judged_by_day(policy) else None,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        confidence=confidence,
+        policy=PolicyText(
+            name=policy.name,
+            rule=policy.rule,
+            confidence=float(policy.confidence),
+            path=document.path,
+            sha256=document.sha256,
+            content=document.text,
+        ),
+        data=policy.data,
+        fit=evidence.fit,
+        holdout=evidence.holdout,
+        malicious=evidence.malicious,
+        split=split,
+        calibrator=evidence.calibrator,
+        findings=verdict.findings,
+        not_asked=verdict.not_asked,
+        waivers=verdict.waivers,
+        warnings=verdict.warnings,
+        checks=evidence.parts,
+        curve=curve,
+    )
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of `verdict.json`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Record.model_json_schema(mode="serialization")}

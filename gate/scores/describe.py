@@ -1,0 +1,43 @@
+"""A sample in the words of a record: its facts, without its rows."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+from gate.scores.sample import Scores
+from gate.sources import MAX_LISTED_FILES, FileRows, Files, SampleFacts, digest_files
+
+EPOCH = date(1970, 1, 1)
+DAY = 86_400_000_000  # in microseconds
+
+
+def describe(scores: Scores) -> SampleFacts:
+    """What the record says of any sample."""
+    files = tuple(FileRows(path=piece.file.name, rows=piece.rows) for piece in scores.pieces)
+    oldest, newest = (day.isoformat() for day in days) if (days := days_of(scores)) else (None, None)
+    return SampleFacts(
+        sources=scores.sources,
+        sha256=scores.sha256,
+        n=len(scores),
+        files=Files(count=len(files), sha256=digest_files(files), first=files[:MAX_LISTED_FILES]) if files else None,
+        labels=scores.labels,
+        unread_labels=scores.unread,
+        rows_sha256=scores.rows_sha256,
+        groups=None if scores.groups is None else len(scores.group_sizes),
+        oldest=oldest,
+        newest=newest,
+    )
+
+
+def days_of(scores: Scores) -> tuple[date, date] | None:
+    """The days of the oldest and of the newest row; None where rows have no times."""
+    if scores.timestamps is None:
+        return None
+    return _day(int(scores.timestamps.min())), _day(int(scores.timestamps.max()))
+
+
+def _day(microseconds: int) -> date:
+    try:
+        return EPOCH + timedelta(days=microseconds // DAY)
+    except OverflowError:
+        return date.max if microseconds > 0 else date.min

@@ -1,0 +1,129 @@
+"""What is said of a sample without its rows: where they came from, how many, what they were taken for, digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gate.stored import Count, Section
+
+MAX_LISTED_FILES = 100
+MAX_LABELS = 10
+
+
+def storable(path: str) -> str:
+    """A path as UTF-8 can hold it: file names are bytes, and may be no text at all."""
+    return path.encode(errors="backslashreplace").decode()
+
+
+PathText = Annotated[str, BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)]
+
+
+class Source(Section):
+    """One argument as it was given, with the rows that it held."""
+
+    path: PathText
+    rows: Count
+    benign: Count
+
+
+class FileRows(Section):
+    path: PathText
+    rows: Count
+
+
+class Files(Section):
+    """The files with rows: how many, the first of them, and the digest of all: a line of JSON, `[path, rows]`, each."""
+
+    count: Count
+    sha256: str
+    first: tuple[FileRows, ...] = Field(max_length=MAX_LISTED_FILES)
+
+
+class LabelCount(Section):
+    """One label of the label column."""
+
+    label: str
+    rows: Count
+    taken_for: Literal["benign", "malicious"]
+
+
+class Labels(Section):
+    """How many distinct labels there are, and the first of them: the benign ones, then those of most rows."""
+
+    distinct: Count
+    first: tuple[LabelCount, ...] = Field(max_length=MAX_LABELS)
+
+
+class Split(Section):
+    """How one sample was divided, exactly enough to do it again on the same rows in the same order.
+
+    `by` says what was kept: whole groups, each segment's share, the order of time; `cut` is the first time held out.
+    """
+
+    fraction: float
+    seed: int
+    by: str
+    cut: str | None = None
+
+
+class SampleFacts(Section):
+    """Where the rows of a sample came from, and what they were taken for.
+
+    sha256            of the scores with their counts
+    rows_sha256       of the sorted ids, where the policy names a column of them
+    groups            how many there are, where it names a column of them
+    oldest, newest    the days of the rows, where they have times
+    unread_labels     columns named like labels, where the policy names no label column
+    """
+
+    sources: tuple[Source, ...]
+    sha256: str
+    n: Count = Field(ge=2)
+    files: Files | None = None
+    labels: Labels | None = None
+    unread_labels: tuple[str, ...] = ()
+    rows_sha256: str | None = None
+    groups: Count | None = None
+    oldest: str | None = None
+    newest: str | None = None
+
+    @property
+    def benign(self) -> int:
+        """The benign rows that were read, repeated ones among them."""
+        return sum(source.benign for source in self.sources)
+
+    @property
+    def rows(self) -> int:
+        return sum(source.rows for source in self.sources)
+
+    def contradictions(self, labelled: bool) -> Iterator[str]:
+        """Files and labels that are not those of the rows; `labelled` where there is a column of labels."""
+        files, labels = self.files, self.labels
+        if files is not None:
+            held = sum(file.rows for file in files.first)
+            whole = files.count == len(files.first) and held == self.rows and digest_files(files.first) == files.sha256
+            partly = files.count > len(files.first) == MAX_LISTED_FILES and held < self.rows
+            if not (whole or partly):
+                yield "files are not those of its rows"
+        if (labels is not None) != labelled:
+            yield "labels must be counted where there is a column of them"
+        if labelled and self.unread_labels:
+            yield "unread_labels must be empty beside a label column"
+        if labels is None:
+            return
+        counted = sum(label.rows for label in labels.first)
+        marked = sum(label.rows for label in labels.first if label.taken_for == "benign")
+        whole = labels.distinct == len(labels.first) and counted == self.rows
+        partly = labels.distinct > len(labels.first) == MAX_LABELS and counted < self.rows
+        if not (whole or partly) or (marked != self.benign and not partly):
+            yield "labels are not those of its rows"
+
+
+def digest_files(files: Iterable[FileRows]) -> str:
+    lines = (json.dumps([file.path, file.rows], ensure_ascii=False) + "\n" for file in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
