@@ -161,6 +161,7 @@ class JudgedRate(Section):
     tolerance        the rates that the policy accepts
     accepts          the counts that pass on these rows; null where none does
     predicted        the counts that 95 % of sound releases show
+    ships            the chance that a release which is so many times over its target passes on as many rows
     drift_p_value    how likely so uneven a division of all rows at this rate is, if the samples are alike
     """
 
@@ -174,6 +175,7 @@ class JudgedRate(Section):
     accepts: tuple[Count, Count] | None = None
     predicted: tuple[Count, Count] | None = None
     drift_p_value: Rate | None = None
+    ships: tuple[tuple[float, Rate], ...] = ()
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -23,6 +23,7 @@ from gate.checks.reuse import alpha_of
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of
 from gate.planning import warnings as plan_warnings
 from gate.planning.advice import MOST_ROWS
+from gate.planning.law import Law
 from gate.policy import Policy, Target
 from gate.statistics.binomial import Band, CriticalCounts, Range, beta_binomial
 from gate.statistics.tally import Tally
@@ -94,6 +95,13 @@ class Judged:
         law = beta_binomial(self.tally.rows, rank, self.fit_n - rank + 1) if rank >= 1 else None
         return None if law is None else law.quantiles(0.05)
 
+    @property
+    def ships(self) -> tuple[tuple[float, float], ...]:
+        """The chance that a release 1 + 2r, 2 and 5 times over its target passes on as many rows."""
+        law = Law(self.policy, self.target)
+        chances = law.teeth(int(self.tally.independent_rows), self.fit_n)
+        return tuple((float(one.multiple), min(max(one.passes, 0.0), 1.0)) for one in chances)
+
     def _advice(self, budget: Budget) -> Advice | None:
         found, k, n = self.tally, self.tally.flagged, self.tally.rows
         worth = found.independent_rows / n
@@ -154,6 +162,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
                 accepts=judged.accepts,
                 predicted=judged.predicted,
                 drift_p_value=p_value_at(evidence, judged.target.fpr),
+                ships=judged.ships,
             ),
         )
 

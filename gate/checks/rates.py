@@ -40,6 +40,7 @@ def judged_rate(
     accepts: Range | None = None,
     predicted: Range | None = None,
     drift_p_value: float | None = None,
+    ships: tuple[tuple[float, float], ...] = (),
 ) -> JudgedRate:
     """The numbers that a finding on a rate shows."""
     alpha = float(band.alpha)
@@ -54,6 +55,7 @@ def judged_rate(
         accepts=accepts,
         predicted=predicted,
         drift_p_value=drift_p_value,
+        ships=ships,
     )
 
 

@@ -39,16 +39,14 @@ def put(text: str, output: str, format_: str) -> None:
 
 
 def render(record: Record, format_: str, to_terminal: bool = False) -> str:
-    if format_ == "json":
-        return record.to_json()
-    if format_ == "text":
-        from gate.report import terminal
+    from gate.report.formats import named
 
-        to_terminal = to_terminal and is_terminal()
-        return terminal.render(record, width=width() if to_terminal else 80, color=to_terminal and color_wanted())
-    from gate.report import html, junit, markdown
+    if format_ != "text":
+        return named(format_).render(record)
+    from gate.report import terminal
 
-    return {"html": html.render, "md": markdown.render, "junit": junit.render}[format_](record)
+    to_terminal = to_terminal and is_terminal()
+    return terminal.render(record, width=width() if to_terminal else 80, color=to_terminal and color_wanted())
 
 
 def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> str:
@@ -56,15 +54,13 @@ def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> 
 
     from gate.report import markdown, terminal
     from gate.report.changes import describe_changes
-    from gate.report.rows import THIN_SPACE
 
     if format_ == "json":
         parts = {"baseline": found.comparison, "drop": found.drops}
         content = {key: None if part is None else part.model_dump(mode="json") for key, part in parts.items()}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    separator = THIN_SPACE if format_ == "md" else ","
     alpha = 1 - found.record.policy.confidence
-    changed = describe_changes(found.comparison, found.drops, "run", alpha, separator)
+    changed = describe_changes(found.comparison, found.drops, "run", alpha)
     assert changed is not None
     if format_ == "md":
         return markdown.render_changes(changed, found.record)

@@ -10,17 +10,20 @@ from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import pinned_policy, read_scores, require_both
 from gate.cli.options import bounded, columns_of_files, files, given
 from gate.cli.outputs import put, render, render_changes, render_history
-from gate.cli.streams import log, show, working
+from gate.cli.streams import log, show, width, working
 from gate.errors import GateError, visible
 
 
 @click.command()
 @click.argument("directory", type=given, metavar="RELEASE_DIR")
 @click.option(
-    "--format", "format_", type=click.Choice(["text", "md", "html", "junit", "json"]), default="text", show_default=True
+    "--format",
+    "format_",
+    type=click.Choice(["text", "short", "md", "html", "junit", "predicate", "json"]),
+    help="[default: by the ending of FILE, else text]",
 )
 @click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Write here instead of to stdout.")
-def report(directory: str, format_: str, output: str) -> None:
+def report(directory: str, format_: str | None, output: str) -> None:
     """Render a record again, in any format, without the data.
 
     \b
@@ -29,7 +32,9 @@ def report(directory: str, format_: str, output: str) -> None:
       gate report releases/v2.4.0 --format md -o release-notes.md
     """
     from gate.record import read_record
+    from gate.report.formats import by_ending
 
+    format_ = format_ or by_ending(output) or "text"
     put(render(read_record(directory), format_, to_terminal=output == "-"), output, format_)
 
 
@@ -183,6 +188,25 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
         text = render_history(collected, format_, to_terminal=output == "-")
     put(text, output, format_)
     return NO_JUDGEMENT if collected.unread else 0
+
+
+@click.command()
+@click.argument("check", type=given, metavar="CHECK")
+@click.argument("directory", type=given, metavar="[RELEASE_DIR]", required=False)
+def explain(check: str, directory: str | None) -> None:
+    """What a check asks, how it decides, and what to do when it is red.
+
+    With a release directory, also what that release shows.
+
+    \b
+    Example:
+      gate explain overlap
+      gate explain fpr@0.1% releases/v2.4.0
+    """
+    from gate.record import read_record
+    from gate.report.explain import render as render_explanation
+
+    show(render_explanation(check, None if directory is None else read_record(directory), width()))
 
 
 @click.command()

@@ -13,7 +13,8 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.errors import plural
 from gate.record import Record
-from gate.report.rows import beside, clean, grouped, in_order, p_value, percent, regrouped, standing
+from gate.report.numbers import bounds, clean, exact, grouped, p_value, percent, share
+from gate.report.rows import in_order, weight
 from gate.statistics.tally import Tally
 
 
@@ -29,7 +30,7 @@ class DetectionRow:
     minimum: str = ""
     outcome: str = ""
     because: str = ""
-    standing: str = ""
+    weight: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Changes:
     stale: bool
 
 
-def detection_rows(record: Record, separator: str = ",") -> list[DetectionRow]:
+def detection_rows(record: Record) -> list[DetectionRow]:
     """Every anchor that malicious rows were counted at, those that block the release first."""
     found: Detection | None = record.of(Detection)
     if found is None:
@@ -82,14 +83,15 @@ def detection_rows(record: Record, separator: str = ",") -> list[DetectionRow]:
         finding = judged.get(anchor.fpr)
         rate = None if finding is None else finding.rate
         minimum = None if rate is None else rate.tolerance[0]
+        edges = None if minimum is None else (minimum, 1.0)
         interval = anchor.tally.interval(1 - record.policy.confidence) if rate is None else rate.interval
         rows.append(
             DetectionRow(
                 target=percent(anchor.fpr),
                 score=f"{scores[anchor.fpr]:g}",
-                counted=_counted(anchor.tally, separator),
-                observed=_share(anchor.tally, minimum),
-                interval=_interval(interval, minimum),
+                counted=_counted(anchor.tally),
+                observed=share(anchor.tally.flagged, anchor.tally.rows, edges),
+                interval=bounds(interval, edges),
                 **_judgement(finding, minimum),
             )
         )
@@ -100,24 +102,22 @@ def _judgement(finding: Finding | None, minimum: float | None) -> dict[str, str]
     if finding is None or minimum is None:
         return {}
     return {
-        "minimum": percent(_exact(minimum)),
+        "minimum": percent(exact(minimum)),
         "outcome": finding.outcome,
         "because": reasons().get(finding.reason, clean(finding.reason)),
-        "standing": standing(finding),
+        "weight": weight(finding),
     }
 
 
-def changes(record: Record, separator: str = ",") -> Changes | None:
+def changes(record: Record) -> Changes | None:
     """What a record says has changed since another release, as strings."""
     found, drops = record.of(Comparison), record.of(Drops)
     if found is None or found.reference is None:
         return None
-    return describe_changes(found, drops, record.kind, 1 - record.policy.confidence, separator)
+    return describe_changes(found, drops, record.kind, 1 - record.policy.confidence)
 
 
-def describe_changes(
-    found: Comparison, drops: Drops | None, kind: str, alpha: float, separator: str = ","
-) -> Changes | None:
+def describe_changes(found: Comparison, drops: Drops | None, kind: str, alpha: float) -> Changes | None:
     """A comparison as strings."""
     old = found.reference
     if old is None:
@@ -129,44 +129,44 @@ def describe_changes(
         outcome=old.outcome,
         is_reference=old.outcome == "pass",
         since="the release" if kind == "check" else clean(old.release),
-        rows=[_row(change, alpha, separator) for change in found.anchors],
-        detection=[_detection_row(change, alpha, separator) for change in (drops.anchors if drops else ())],
-        policy=[regrouped(clean(change), separator) for change in found.policy_changes],
+        rows=[_row(change, alpha) for change in found.anchors],
+        detection=[_detection_row(change, alpha) for change in (drops.anchors if drops else ())],
+        policy=[clean(change) for change in found.policy_changes],
         policy_same=not found.policy_changes,
         paired=any(change.flipped is not None for change in found.anchors),
         stale=stale,
     )
 
 
-def _row(change: Change, alpha: float, separator: str) -> ChangeRow:
-    row = _detection_row(change, alpha, separator)
+def _row(change: Change, alpha: float) -> ChangeRow:
+    row = _detection_row(change, alpha)
     stale = change.stale
     return replace(
         row,
         thresholds=_thresholds(change.old.threshold, change.new.threshold),
-        stale="" if stale is None else f"{_share(stale)} ({_times(stale, change.fpr)})",
-        stale_counted="" if stale is None else _counted(stale, separator),
+        stale="" if stale is None else f"{share(stale.flagged, stale.rows)} ({_times(stale, change.fpr)})",
+        stale_counted="" if stale is None else _counted(stale),
     )
 
 
-def _detection_row(change: Change, alpha: float, separator: str) -> ChangeRow:
+def _detection_row(change: Change, alpha: float) -> ChangeRow:
     return ChangeRow(
         target=percent(change.fpr),
         thresholds=("", ""),
-        old=_share(change.old),
-        new=_share(change.new),
-        old_counted=_counted(change.old, separator),
-        new_counted=_counted(change.new, separator),
+        old=share(change.old.flagged, change.old.rows),
+        new=share(change.new.flagged, change.new.rows),
+        old_counted=_counted(change.old),
+        new_counted=_counted(change.new),
         difference=_difference(float(change.difference), change.interval(alpha)),
         p="not tested" if change.p_value is None else p_value(change.p_value),
         stale="",
         stale_counted="",
-        **_flips(change.flipped, change.new.rows, separator),
+        **_flips(change.flipped, change.new.rows),
     )
 
 
-def _counted(found: Tally, separator: str) -> str:
-    return f"{grouped(found.flagged, separator)} / {grouped(found.rows, separator)}"
+def _counted(found: Tally) -> str:
+    return f"{grouped(found.flagged)} / {grouped(found.rows)}"
 
 
 def _thresholds(old: float | None, new: float | None) -> tuple[str, str]:
@@ -178,19 +178,6 @@ def _thresholds(old: float | None, new: float | None) -> tuple[str, str]:
     return repr(old), repr(new)
 
 
-def _share(found: Tally, edge: float | None = None) -> str:
-    rate = Decimal(found.flagged) / Decimal(found.rows)
-    edges = [] if edge is None else [_exact(edge)]
-    return percent(beside(rate, edges, 3, ROUND_HALF_EVEN))
-
-
-def _interval(interval: tuple[float, float], edge: float | None) -> str:
-    edges = [] if edge is None else [_exact(edge)]
-    low = beside(_exact(interval[0]), edges, 3, ROUND_FLOOR)
-    high = beside(_exact(interval[1]), edges, 3, ROUND_CEILING)
-    return f"{percent(low).removesuffix(' %')} to {percent(high)}"
-
-
 def _difference(difference: float, interval: tuple[float, float]) -> str:
     shown = f"{_points(difference, ROUND_HALF_EVEN)} points"
     return f"{shown} ({_points(interval[0], ROUND_FLOOR)} to {_points(interval[1], ROUND_CEILING)})"
@@ -198,7 +185,7 @@ def _difference(difference: float, interval: tuple[float, float]) -> str:
 
 def _points(share: float, rounding: str) -> str:
     """A difference of rates in percentage points, signed."""
-    points = Context(prec=2, rounding=rounding).create_decimal(_exact(share) * 100)
+    points = Context(prec=2, rounding=rounding).create_decimal(exact(share) * 100)
     return f"{points:+f}".replace("-", "−") if points else "0"
 
 
@@ -208,16 +195,12 @@ def _times(found: Tally, fpr: Decimal) -> str:
     return f"{ratio.normalize():f} × the target"
 
 
-def _flips(flipped: Flipped | None, rows: int, separator: str) -> dict[str, str]:
+def _flips(flipped: Flipped | None, rows: int) -> dict[str, str]:
     if flipped is None:
         return {}
     share = percent(Context(prec=3).create_decimal(Decimal(flipped.new_only + flipped.old_only) / rows))
     return {
-        "gained": grouped(flipped.new_only, separator),
-        "lost": grouped(flipped.old_only, separator),
-        "flipped": f"{share} of {regrouped(plural(rows, 'row'), separator)}",
+        "gained": grouped(flipped.new_only),
+        "lost": grouped(flipped.old_only),
+        "flipped": f"{share} of {plural(rows, 'row')}",
     }
-
-
-def _exact(number: float) -> Decimal:
-    return Decimal(repr(number))

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 from xml.etree import ElementTree
 
 from gate.checks.curve import Curve
+from gate.checks.detection import Detection
+from gate.checks.drop import Drops
 from gate.record import Record
 from gate.report.drawing import defaults, matplotlib
-from gate.report.rows import bare_percent, fpr_findings, shown_targets, spaced
+from gate.report.numbers import bare_percent, grouped
+from gate.report.rows import shown_targets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,14 +100,15 @@ class ForestDisplay(Display):
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        found = fpr_findings(shown_targets(record)[:MAX_ROWS])
+        found = shown_targets(record)[:MAX_ROWS]
+        counts = [f"{grouped(f.rate.tally.flagged)} of {grouped(f.rate.tally.rows)}" for f in found]
         return cls(
             [f.target_fpr for f in found],
-            [f.observed_fpr for f in found],
-            [f.interval for f in found],
-            [f.tolerance for f in found],
+            [f.rate.tally.rate for f in found],
+            [f.rate.interval for f in found],
+            [f.rate.tolerance for f in found],
             [f.outcome for f in found],
-            [f"{bare_percent(f.target_fpr)}\n{spaced(f.false_positives)} of {spaced(f.benign)}" for f in found],
+            [f"{bare_percent(f.target_fpr)}\n{count}" for f, count in zip(found, counts, strict=True)],
         )
 
     def _size(self) -> tuple[float, float]:
@@ -170,16 +174,16 @@ class _CurveDisplay(Display):
     @classmethod
     def from_record(cls, record: Record) -> Self:
         curve = _curve(record)
-        found = fpr_findings(shown_targets(record))
+        found = shown_targets(record)
         return cls(
             [p.score for p in curve.points],
             [float(p.fpr) for p in curve.points],
             [p.tally.rate for p in curve.points],
             [p.tally.interval(1 - record.confidence) for p in curve.points],
             curve.floor,
-            [f.score for f in found],
+            [float(f.rate.score) for f in found],
             [f.target_fpr for f in found],
-            [f.tolerance for f in found],
+            [f.rate.tolerance for f in found],
         )
 
     def _mark_floor(self, ax: Axes) -> None:
@@ -274,12 +278,12 @@ class MappingDisplay(Display):
     @classmethod
     def from_record(cls, record: Record) -> Self:
         points = [p for p in _curve(record).points if p.tally.threshold is not None]
-        found = [f for f in fpr_findings(shown_targets(record)) if f.threshold is not None]
+        found = [f for f in shown_targets(record) if f.rate.tally.threshold is not None]
         return cls(
             [p.tally.threshold for p in points if p.tally.threshold is not None],
             [p.score for p in points],
-            [f.threshold for f in found if f.threshold is not None],
-            [f.score for f in found],
+            [f.rate.tally.threshold for f in found if f.rate.tally.threshold is not None],
+            [float(f.rate.score) for f in found],
             [bare_percent(f.target_fpr) for f in found],
         )
 
@@ -301,47 +305,72 @@ class MappingDisplay(Display):
         _grid(ax)
 
 
-class RocDisplay(Display):
-    """Detection rate of malicious rows against promised FPR on a log axis, with the targets marked."""
+class DetectionDisplay(Display):
+    """Detection rate of malicious rows against promised FPR, with interval, minimum and baseline at the anchors."""
 
-    height = 3.3
+    height = 3.4
 
-    def __init__(self, fpr: Floats, tpr: Floats, target_fpr: Floats):
+    def __init__(
+        self,
+        fpr: Floats,
+        tpr: Floats,
+        anchor_fpr: Floats,
+        anchor_tpr: Floats,
+        interval: Bounds,
+        minimum: Sequence[tuple[float, float]] = (),
+        baseline: Sequence[tuple[float, float]] = (),
+    ) -> None:
         self.fpr = fpr
         self.tpr = tpr
-        self.target_fpr = target_fpr
+        self.anchor_fpr = anchor_fpr
+        self.anchor_tpr = anchor_tpr
+        self.interval = interval
+        self.minimum = minimum
+        self.baseline = baseline
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        if record.malicious is None:
+        found, drops = record.of(Detection), record.of(Drops)
+        if record.malicious is None or found is None:
             raise ValueError("the record has no malicious rows")
         points = [p for p in _curve(record).points if p.detected is not None]
+        minima = [f.rate for f in record.findings if f.check.kind == "tpr" and f.rate is not None]
         return cls(
             [float(p.fpr) for p in points],
             [(p.detected or 0) / record.malicious.n for p in points],
-            [f.target_fpr for f in fpr_findings(shown_targets(record))],
+            [float(at.fpr) for at in found.anchors],
+            [at.tally.rate for at in found.anchors],
+            [at.tally.interval(1 - record.policy.confidence) for at in found.anchors],
+            [(float(rate.target), rate.tolerance[0]) for rate in minima if rate.target is not None],
+            [(float(change.fpr), change.old.rate) for change in (drops.anchors if drops else ())],
         )
 
     def _draw(self, ax: Axes) -> None:
-        import numpy as np
-
-        order = sorted(zip(self.fpr, self.tpr, strict=True)) or [(1.0, 1.0)]
-        xs, ys = [x for x, _ in order], [y for _, y in order]
-        bottom = 10.0 ** math.floor(math.log10(max(min([*xs, 0.1]), 1e-10)))
+        rarest = min([*self.anchor_fpr, 0.1])
+        bottom = 10.0 ** math.floor(math.log10(rarest) - 0.5)
+        order = sorted((x, y) for x, y in zip(self.fpr, self.tpr, strict=True) if x >= bottom) or [(1.0, 1.0)]
         ax.set_xscale("log")
-        ax.set_xlim(bottom, 1)
-        ax.set_ylim(0, 1.03)
-        ax.plot(xs, ys, color=COLORS["mark"], lw=1.7)
-        at = [float(np.interp(math.log10(t), [math.log10(x) for x in xs], ys)) for t in self.target_fpr]
-        ax.plot(self.target_fpr, at, "o", color=COLORS["ink"], ms=5, mew=0)
+        ax.set_xlim(bottom, 1.2)
+        ax.set_ylim(-0.02, 1.03)
+        ax.plot([x for x, _ in order], [y for _, y in order], color=COLORS["mark"], lw=1.7, label="detected")
+        for x, (low, high) in zip(self.anchor_fpr, self.interval, strict=True):
+            ax.plot([x, x], [low, high], color=COLORS["ink"], lw=1.6, solid_capstyle="butt")
+        ax.plot(self.anchor_fpr, self.anchor_tpr, "o", color=COLORS["ink"], ms=5, mew=0, label="at an anchor")
+        if self.baseline:
+            xs, ys = [x for x, _ in self.baseline], [y for _, y in self.baseline]
+            ax.plot(xs, ys, "s", mfc="none", mec=COLORS["soft"], ms=5.5, label="baseline")
+        if self.minimum:
+            xs, ys = [x for x, _ in self.minimum], [y for _, y in self.minimum]
+            ax.plot(xs, ys, "_", color=COLORS["fail"], ms=16, mew=2, label="minimum")
         decades = [10.0**-i for i in range(round(-math.log10(bottom)), -1, -1)]
-        shown = decades[:: 2 if len(decades) > 6 else 1]
+        shown = decades[:: -(-len(decades) // 5)]
         ax.set_xticks(shown, [bare_percent(float(f"{d:.0e}")) for d in shown])
         ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         ax.minorticks_off()
         ax.set_xlabel("promised false-positive rate")
         ax.set_ylabel("malicious rows detected")
         _grid(ax)
+        ax.legend(loc="lower right")
 
 
 class HistoryDisplay(Display):

@@ -16,7 +16,8 @@ from gate.names import CheckName
 from gate.policy import Document, Location
 from gate.record import Record
 from gate.report import markdown
-from gate.report.rows import clean, in_order
+from gate.report.numbers import clean
+from gate.report.rows import in_order
 from gate.report.templates import shortened
 
 MAX_SUMMARY_BYTES = 900 * 1024

@@ -6,32 +6,22 @@ import io
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from gate.checks.check import Finding
 from gate.errors import plural
 from gate.history import Detected, Flagged, History, Reading, Release
 from gate.names import CheckName
 from gate.report import figures
 from gate.report.html import FigurePart
 from gate.report.markdown import escape, verbatim
+from gate.report.numbers import bare_percent, bounds, clean, grouped, percent, share
 from gate.report.page import Limit, fitting
-from gate.report.rows import (
-    THIN_SPACE,
-    FprFinding,
-    bare_percent,
-    beside,
-    bounds,
-    clean,
-    fpr_findings,
-    grouped,
-    numbered_rows,
-    percent,
-    regrouped,
-)
+from gate.report.rows import RatedFinding, Row, rate_row, rated
 from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, STYLES, console_on, inert, text_of
 
@@ -49,7 +39,7 @@ class Cell:
     """One anchor in one release, ready to print; `tolerance` is empty where it is that of the latest release."""
 
     outcome: str
-    standing: str
+    weight: str
     observed: str
     counted: str
     interval: str
@@ -103,13 +93,17 @@ def columns(history: History) -> list[Column]:
     for check in history.checks[:MOST_ANCHORS]:
         readings = [(r.name, r.readings[check]) for r in history.releases if check in r.readings]
         latest = readings[-1][1].fpr
-        row = numbered_rows([latest])[0]
+        row = _row(latest)
         first = next((name for name, reading in readings if reading.origin), "")
         found.append(Column(check, row.target, row.score, row.tolerance, latest.required, clean(first)))
     return found
 
 
-def lines(history: History, shown: list[Column], most: int, separator: str) -> list[Line]:
+def _row(finding: Finding) -> Row:
+    return rate_row(rated([finding])[0])
+
+
+def lines(history: History, shown: list[Column], most: int) -> list[Line]:
     """The latest releases, in the order in which they were made."""
     start = max(0, len(history.releases) - most)
     return [
@@ -119,10 +113,10 @@ def lines(history: History, shown: list[Column], most: int, separator: str) -> l
             created=clean(release.created)[:16].replace("T", " "),
             kind=release.kind,
             outcome=release.outcome,
-            fit=grouped(release.fit_n, separator),
-            holdout=grouped(release.holdout_n, separator),
+            fit=grouped(release.fit_n),
+            holdout=grouped(release.holdout_n),
             notes=_notes(release),
-            cells=[_cell(release.readings.get(column.check), column, separator) for column in shown],
+            cells=[_cell(release.readings.get(column.check), column) for column in shown],
         )
         for number, release in enumerate(history.releases[start:], start=start + 1)
     ]
@@ -148,14 +142,14 @@ def _notes(release: Release) -> list[str]:
     return notes
 
 
-def _cell(reading: Reading | None, column: Column, separator: str) -> Cell | None:
+def _cell(reading: Reading | None, column: Column) -> Cell | None:
     if reading is None:
         return None
-    row = numbered_rows([reading.fpr], separator)[0]
-    tpr, counted, interval = _detected(reading.tpr, separator)
+    row = _row(reading.fpr)
+    tpr, counted, interval = _detected(reading.tpr)
     return Cell(
         outcome=row.outcome,
-        standing=row.standing,
+        weight=row.weight,
         observed=row.observed,
         counted=row.counted,
         interval=row.interval,
@@ -169,18 +163,13 @@ def _cell(reading: Reading | None, column: Column, separator: str) -> Cell | Non
     )
 
 
-def _detected(found: Detected | None, separator: str) -> tuple[str, str, str]:
+def _detected(found: Detected | None) -> tuple[str, str, str]:
     """The detection rate, its counts and its interval."""
     if found is None:
         return "", "", ""
-    least = found.minimum or 0.0
-    rate = Decimal(found.tally.flagged) / found.tally.rows
-    low, high = bounds(found.interval, (least, least))
-    return (
-        percent(beside(rate, [Decimal(repr(least))], 3, ROUND_HALF_EVEN)),
-        f"{grouped(found.tally.flagged, separator)} / {grouped(found.tally.rows, separator)}",
-        f"{low.removesuffix(' %')} to {high}",
-    )
+    edges, tally = None if found.minimum is None else (found.minimum, 1.0), found.tally
+    counted = f"{grouped(tally.flagged)} / {grouped(tally.rows)}"
+    return share(tally.flagged, tally.rows, edges), counted, bounds(found.interval, edges)
 
 
 def _flagged(flagged: Flagged) -> str:
@@ -216,7 +205,7 @@ def summary(history: History) -> str:
 def display(history: History, check: CheckName) -> figures.HistoryDisplay:
     """One anchor over the releases that were judged there, the latest of them."""
     judged = [
-        (_drawn_name(number, release.name), reading, fpr_findings([reading.fpr])[0])
+        (_drawn_name(number, release.name), reading, rated([reading.fpr])[0])
         for number, release in enumerate(history.releases, start=1)
         if (reading := release.readings.get(check))
     ]
@@ -224,11 +213,11 @@ def display(history: History, check: CheckName) -> figures.HistoryDisplay:
     return figures.HistoryDisplay(
         drawn[-1][2].target_fpr,
         [name for name, _, _ in drawn],
-        [found.observed_fpr for _, _, found in drawn],
-        [found.interval for _, _, found in drawn],
-        [found.tolerance for _, _, found in drawn],
+        [found.rate.tally.rate for _, _, found in drawn],
+        [found.rate.interval for _, _, found in drawn],
+        [found.rate.tolerance for _, _, found in drawn],
         [found.outcome for _, _, found in drawn],
-        [found.threshold for _, _, found in drawn],
+        [found.rate.tally.threshold for _, _, found in drawn],
         [_kept_rates(reading, found) for _, reading, found in drawn],
         next((reading.threshold for _, reading, _ in judged if reading.origin), None),
     )
@@ -239,10 +228,10 @@ def _drawn_name(number: int, name: str) -> str:
     return name if len(name) <= DRAWN_NAME and name.isascii() and name.isprintable() else f"no. {number}"
 
 
-def _kept_rates(reading: Reading, found: FprFinding) -> tuple[float, float] | None:
+def _kept_rates(reading: Reading, found: RatedFinding) -> tuple[float, float] | None:
     """What the first threshold flags; in the release that it comes from, what was observed."""
     if reading.origin:
-        return found.observed_fpr, found.observed_fpr
+        return found.rate.tally.rate, found.rate.tally.rate
     return _rates(reading.kept) if reading.kept else None
 
 
@@ -254,11 +243,11 @@ def _rates(flagged: Flagged) -> tuple[float, float]:
 def in_words(history: History, column: Column) -> str:
     """What the figure of an anchor shows, for those who do not see it."""
     judged = [release.readings[column.check] for release in history.releases if column.check in release.readings]
-    numbers = [found for reading in judged for found in fpr_findings([reading.fpr])]
-    ratios = [f"{found.observed_fpr / found.target_fpr:.3g}" for found in numbers]
+    numbers = [found for reading in judged for found in rated([reading.fpr])]
+    ratios = [f"{found.rate.tally.rate / found.target_fpr:.3g}" for found in numbers]
     observed = f"between {min(ratios, key=float)} and {max(ratios, key=float)} times the target"
     sentences = [f"{plural(len(numbers), 'release')} judged at {column.target}. The observed rate was {observed}."]
-    thresholds = [f"{found.threshold:.4g}" for found in numbers if found.threshold is not None]
+    thresholds = [f"{t:.4g}" for found in numbers if (t := found.rate.tally.threshold) is not None]
     if thresholds:
         low, high = min(thresholds, key=float), max(thresholds, key=float)
         sentences.append(f"The raw threshold was between {low} and {high}, and is {thresholds[-1]} in the latest.")
@@ -292,8 +281,9 @@ def render_html(history: History) -> str:
         FigurePart(
             f"anchor-{i}",
             figures.to_svg(display(history, column.check), f"anchor-{i}", _title(column), in_words(history, column)),
-            f"{column.target}: calibrated score {column.score}, tolerance {column.tolerance}"
-            + ("" if column.required else " (advisory)"),
+            f"{column.target} over releases",
+            f"Calibrated score {column.score}, tolerance {column.tolerance}"
+            + (". " if column.required else " (advisory). "),
         )
         for i, column in enumerate(shown)
     ]
@@ -317,14 +307,14 @@ def render_markdown(history: History) -> str:
 
 def _parts(history: History, shown: list[Column], limit: Limit, format_: str) -> dict[str, Any]:
     """What the templates fill in. Names ending in `_more` say how many entries were left out."""
-    made = lines(history, shown, min(limit.entries, MOST[format_]), THIN_SPACE)
+    made = lines(history, shown, min(limit.entries, MOST[format_]))
     cells = [cell for line in made for cell in line.cells if cell]
     return {
-        "counted": regrouped(counted(history), THIN_SPACE),
+        "counted": counted(history),
         "total": len(history.releases),
         "latest": history.releases[-1],
-        "reason": regrouped(clean(history.releases[-1].reason), THIN_SPACE),
-        "summary": regrouped(summary(history), THIN_SPACE),
+        "reason": clean(history.releases[-1].reason),
+        "summary": summary(history),
         "columns": shown,
         "columns_more": len(history.checks) - len(shown),
         "lines": made,
@@ -391,7 +381,7 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
     buffer = io.StringIO()
     console, tables = (console_on(buffer, columns_wide, color) for columns_wide in (width, WIDEST))
     shown = columns(history)
-    made, latest = lines(history, shown, MOST["text"], ","), history.releases[-1]
+    made, latest = lines(history, shown, MOST["text"]), history.releases[-1]
     console.print(Text(f"{summary(history)}."))
     console.print(
         Text.assemble(
@@ -455,7 +445,7 @@ def _anchor_table(made: list[Line], i: int) -> Table:
     table.add_column("outcome", no_wrap=True)
     for j, (line, cell) in enumerate(measured):
         numbers = [cell.counted, cell.interval, *(cells[j] for cells in present.values())]
-        waived = " (waived)" if cell.standing == "waived" else ""
+        waived = " (waived)" if cell.weight == "waived" else ""
         outcome = Text.assemble((cell.outcome, STYLES[cell.outcome]), waived)
         table.add_row(line.shown_name, *(number.replace(" to ", "–") for number in numbers), outcome)
     return table

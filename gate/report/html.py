@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gate.checks.detection import Detection
 from gate.record import Record
+from gate.report.numbers import bare_percent, clean, share
 from gate.report.page import Limit, fitting, parts
-from gate.report.rows import THIN_SPACE, Row, bare_percent, clean, rows, spaced
+from gate.report.rows import Row, target_rows
 from gate.report.templates import template
+from gate.words import listed
 
 MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
 class FigurePart:
-    """A figure as the page shows it."""
+    """A figure as the page shows it, under a title that states what it finds."""
 
     name: str
     svg: str
+    title: str
     caption: str
 
 
@@ -28,68 +32,81 @@ def render(record: Record) -> str:
 
 def _render(record: Record, figures: list[FigurePart], limit: Limit) -> str:
     page = template("report.html", clean, clean, limit.characters)
-    return page.render(parts(record, limit), figures=figures)
+    return page.render(parts(record, limit), first=figures[0] if figures else None, figures=figures[1:])
 
 
 def draw(record: Record) -> list[FigurePart]:
-    """The figures that the record has numbers for."""
+    """The figures that the record has numbers for, the one that shows the verdict first."""
     from gate.report import figures
 
-    targets, curve, drawn = rows(record, THIN_SPACE), record.curve, []
+    targets, curve, drawn = target_rows(record), record.curve, []
 
     def add(display: type[figures.Display], name: str, title: str, described: str, caption: str) -> None:
         svg = figures.to_svg(display.from_record(record), name, title, described)
-        drawn.append(FigurePart(name, svg, caption))
+        drawn.append(FigurePart(name, svg, title, caption))
 
     if targets:
         add(
             figures.ForestDisplay,
             "forest",
-            "Observed rate and interval at each target against its tolerance",
+            _forest_title(targets),
             " ".join(_in_words(row) for row in targets[: figures.MAX_ROWS]),
-            "Each target by itself: the observed rate and its interval as multiples of the target. The shaded band is "
-            "what the policy tolerates; a whole interval inside it is proven, outside it refuted.",
+            "The observed rate and its interval at each target, as multiples of it. The shaded band is what the policy "
+            "tolerates.",
         )
     if curve and len(curve.points) > 1:
-        floor = (
-            f"The fit sample supports rates down to {bare_percent(float(f'{record.calibrator.lowest_label:.3g}'))} "
-            f"(calibrated score {curve.floor:.3f})"
-        )
+        lowest = bare_percent(float(f"{record.calibrator.lowest_label:.3g}"))
         add(
             figures.ContractDisplay,
             "contract",
-            "Promised and measured false-positive rate against calibrated score",
-            f"{len(curve.points)} points on {spaced(record.holdout.n)} held-out benign rows. {floor}; rarer rates are "
-            f"extrapolated.",
-            f"The whole contract: what each calibrated score promises (dashed), what the held-out rows show, and the "
-            f"interval at each point. {floor}; in the hatched part the curve is extrapolated.",
+            f"The fit sample supports rates down to {lowest}",
+            f"{len(curve.points)} points on {record.holdout.n:,} held-out benign rows; rarer rates are extrapolated.",
+            "The whole contract: what each calibrated score promises (dashed), what the held-out rows show, and the "
+            "interval at each point by itself. In the hatched part the curve is extrapolated.",
         )
         add(
             figures.RelativeErrorDisplay,
             "error",
-            "Relative error of the measured rate across calibrated scores",
+            "Measured against promised: " + ", ".join(f"{row.error} at {row.target}" for row in targets[:4]),
             "At the targets: " + "; ".join(f"{row.target}: {row.error} ({row.outcome})" for row in targets) + ".",
-            "Measured over promised rate, less one: above zero there are too many false positives. The bars are the "
-            "tolerances at the targets. The line stops where the interval is wider than twice the promised rate; the "
-            "hatched part is extrapolated. Each point's interval holds by itself, not the whole band at once.",
+            "Above zero there are too many false positives. The bars are the tolerances at the targets. The line stops "
+            "where the interval is wider than twice the promised rate; the hatched part is extrapolated.",
         )
         add(
             figures.MappingDisplay,
             "mapping",
-            "Calibrated score against raw score, with the thresholds",
+            "Raw thresholds: " + ", ".join(f"{row.threshold} at {row.target}" for row in targets[:4]),
             "Raw thresholds: " + "; ".join(f"{row.target} at {row.threshold}" for row in targets) + ".",
             "How this release's raw scores become calibrated scores. The marks are the raw thresholds of the targets.",
         )
         if record.malicious is not None:
             add(
-                figures.RocDisplay,
-                "roc",
-                "Malicious rows detected against promised false-positive rate",
-                f"{len(curve.points)} points on {spaced(record.malicious.n)} malicious rows.",
-                f"What the detector catches at each promised rate, of {spaced(record.malicious.n)} malicious rows. "
-                "The marks are the targets.",
+                figures.DetectionDisplay,
+                "detection",
+                _detection_title(record),
+                f"{len(curve.points)} points on {record.malicious.n:,} malicious rows.",
+                "The share of malicious rows that reach each promised false-positive rate, with its interval at the "
+                "anchors, the policy's minimum where it sets one, and the baseline's share where there is one.",
             )
     return drawn
+
+
+def _forest_title(targets: list[Row]) -> str:
+    amiss = [row for row in targets if row.outcome != "pass"]
+    if not amiss:
+        return f"{'The target passes' if len(targets) == 1 else f'All {len(targets)} targets pass'}"
+    reasons = dict.fromkeys(row.because for row in amiss)
+    named = {reason: [row.target for row in amiss if row.because == reason] for reason in reasons}
+    return "; ".join(f"{listed(targets)}: {reason}" for reason, targets in named.items())
+
+
+def _detection_title(record: Record) -> str:
+    found: Detection | None = record.of(Detection)
+    said = [
+        f"{share(at.tally.flagged, at.tally.rows)} at {bare_percent(float(at.fpr))}"
+        for at in (found.anchors if found else ())[:3]
+    ]
+    return f"Detects {', '.join(said)}" if said else "What is detected"
 
 
 def _in_words(row: Row) -> str:

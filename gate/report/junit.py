@@ -5,7 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from gate.record import Record
-from gate.report.rows import clean, headline, in_order, standing
+from gate.report.numbers import clean
+from gate.report.rows import headline, in_order, plain_reason, weight
 
 
 def render(record: Record) -> str:
@@ -22,8 +23,8 @@ def render(record: Record) -> str:
             ElementTree.SubElement(case, kind, message=text, type=clean(finding.reason))
         else:
             note = ElementTree.SubElement(case, "system-out")
-            note.text = f"{finding.outcome} ({standing(finding)}): {text}"
-    ElementTree.SubElement(suite, "system-out").text = f"{headline(record)}. {clean(record.reason)}."
+            note.text = f"{finding.outcome} ({weight(finding)}): {text}"
+    ElementTree.SubElement(suite, "system-out").text = f"{headline(record)}. {clean(plain_reason(record))}."
     suite.set("tests", str(len(record.findings)))
     suite.set("failures", str(totals["failure"]))
     suite.set("errors", str(totals["error"]))

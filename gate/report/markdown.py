@@ -7,8 +7,8 @@ from typing import Any
 
 from gate.record import Record
 from gate.report.changes import Changes
+from gate.report.numbers import clean
 from gate.report.page import Limit, fitting, forest, parts
-from gate.report.rows import clean
 from gate.report.templates import template
 
 MAX_BYTES = 60_000

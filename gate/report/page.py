@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 from gate.checks.baseline import Comparison
@@ -15,22 +14,21 @@ from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
 from gate.record import Record
 from gate.report.changes import changes, detection_rows
+from gate.report.numbers import clean, exact, percent
 from gate.report.rows import (
-    THIN_SPACE,
+    Row,
     baseline_findings,
     by_remedy,
-    clean,
     detection_findings,
-    fpr_findings,
     headline,
     in_order,
     not_asked,
     other_rows,
-    percent,
-    regrouped,
-    rows,
+    passed_checks,
+    plain_reason,
     segment_rows,
     shown_targets,
+    target_rows,
 )
 
 MOST = {"segments": 50, "blocking": 12, "unsettled": 12}
@@ -59,41 +57,44 @@ def fitting(render: Callable[[Limit], str], size: int) -> str:
 
 def parts(record: Record, limit: Limit) -> dict[str, Any]:
     """What the templates fill in. Names ending in `_more` say how many entries were left out."""
-    targets, segments = rows(record, THIN_SPACE), segment_rows(record, THIN_SPACE)
-    others = other_rows(record, THIN_SPACE)
-    detection, baseline = detection_findings(record, THIN_SPACE), baseline_findings(record, THIN_SPACE)
+    targets, segments, others = target_rows(record), segment_rows(record), other_rows(record)
+    detection, baseline = detection_findings(record), baseline_findings(record)
     judged = in_order(targets + detection + others + baseline + segments)
-    changed = changes(record, THIN_SPACE)
+    cures = {row.remedy for row in judged if row.blocks}
+    changed = changes(record)
+    comparison: Comparison | None = record.of(Comparison)
+    counted: Segments | None = record.of(Segments)
     lists: dict[str, Any] = {
         "targets": targets,
+        "ranges": [row for row in others if row.kind == "fpr"],
         "segments": segments,
-        "others": others,
+        "others_open": [row for row in others if row.outcome != "pass" and row.kind != "fpr"],
+        "others_passed": [row for row in others if row.outcome == "pass" and row.kind != "fpr"],
         "blocking": [row for row in judged if row.blocks],
-        "unsettled": [row for row in judged if row.remedy and not row.blocks],
-        "settled": [row for row in targets if not row.remedy and not row.blocks],
-        "detection": detection_rows(record, THIN_SPACE),
+        "unsettled": [row for row in judged if row.remedy and not row.blocks and row.remedy not in cures],
+        "detection": detection_rows(record),
         "detection_checks": detection,
         "baseline_checks": baseline,
         "changed_rows": changed.rows if changed else [],
         "changed_detection": changed.detection if changed else [],
         "policy_changes": changed.policy if changed else [],
         "waivers": record.waivers,
-        "warnings": [regrouped(clean(warning), THIN_SPACE) for warning in record.warnings],
+        "warnings": [clean(warning) for warning in record.warnings],
         "fit_sources": record.fit.sources,
         "holdout_sources": record.holdout.sources,
         "malicious_sources": record.malicious.sources if record.malicious else (),
+        "shipped": shipped(record),
     }
-    confidence = Decimal(repr(record.confidence))
-    comparison: Comparison | None = record.of(Comparison)
-    counted: Segments | None = record.of(Segments)
     content: dict[str, Any] = {
         "record": record,
         "headline": headline(record),
         "changed": changed,
         "reference": None if comparison is None else comparison.reference,
-        "reason": regrouped(clean(record.reason), THIN_SPACE),
-        "confidence": percent(confidence),
-        "error": percent((1 - confidence) / 2),
+        "reason": plain_reason(record),
+        "next_step": next_step(record),
+        "assurance": assurance(record, targets),
+        "passed_names": passed_checks([row for row in others if row.kind != "fpr"]),
+        "confidence": percent(exact(record.confidence)),
         "not_asked": not_asked(record),
         "command": command(record, limit),
         "clustered": any(row.effective for row in targets),
@@ -109,6 +110,53 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         tests = len(counted.names) * len(counted.targets)
         content["segments_more"] = tests - len(content["segments"])
     return content
+
+
+def next_step(record: Record) -> str:
+    """What to do where nothing blocks."""
+    if record.outcome != "pass":
+        return "Nothing was measured that could be judged; look at the warnings."
+    if record.kind == "check":
+        return "Nothing: the contract holds on these rows. Check again on later ones."
+    return (
+        "Nothing blocks this release. Deploy it with its calibrator; `gate check` tells later whether the contract "
+        "still holds."
+    )
+
+
+def assurance(record: Record, targets: list[Row]) -> str:
+    """What every statement on the page assumes and how often it errs, said once."""
+    confidence = exact(record.confidence)
+    clustered = any(row.effective for row in targets)
+    interval = "of Clopper and Pearson, exact for independent rows"
+    if clustered:
+        interval = "of Clopper and Pearson, on the independent rows that groups are worth, which is an estimate"
+    said = f"Intervals are those {interval}, at {percent(confidence)} confidence: a release whose true rate lies "
+    said += f"outside the tolerance is called proven at most {percent((1 - confidence) / 2)} of the time."
+    if record.policy.rule != "proven":
+        said += f" The rule {clean(record.policy.rule)} also lets pass what is not proven."
+    return f"{said} All of it assumes benign rows like those to come, and the threshold as it is shipped."
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The chances that a bad release ships at one target: each in percent, with how many times over it is."""
+
+    target: str
+    chances: tuple[tuple[str, str], ...]
+
+
+def shipped(record: Record) -> list[Shipped]:
+    """What a pass means at each target: how often a release that is so many times over would pass as well."""
+    return [
+        Shipped(percent(found.target), tuple((_chance(chance), f"{times:g}") for times, chance in found.rate.ships))
+        for found in shown_targets(record)
+        if found.rate.ships
+    ]
+
+
+def _chance(chance: float) -> str:
+    return "below 0.01 %" if chance < 0.0001 else f"{100 * chance:.3g} %"
 
 
 def command(record: Record, limit: Limit) -> list[str]:
@@ -177,10 +225,11 @@ def forest(record: Record, entries: int) -> list[str]:
 
     A cell is drawn where the interval touches it, so that what lies inside the tolerance is drawn inside.
     """
-    found = fpr_findings(shown_targets(record)[:entries])
+    found = shown_targets(record)[:entries]
     if not found:
         return []
-    reach = [abs(math.log2(bound / f.target_fpr)) for f in found for bound in (*f.interval, *f.tolerance) if bound > 0]
+    edges = [(f.target_fpr, bound) for f in found for bound in (*f.rate.interval, *f.rate.tolerance)]
+    reach = [abs(math.log2(bound / fpr)) for fpr, bound in edges if bound > 0]
     doublings = min(max(1, math.ceil(max(reach))), 5)
     names = [percent(f.target) for f in found]
     width = max(map(len, names))
@@ -196,10 +245,10 @@ def forest(record: Record, entries: int) -> list[str]:
             return min(max(math.floor(share * CELLS), 0), CELLS - 1)
 
         bar = ["·"] * CELLS
-        _fill(bar, "░", cell(f.tolerance[0]), cell(f.tolerance[1]))
+        _fill(bar, "░", cell(f.rate.tolerance[0]), cell(f.rate.tolerance[1]))
         bar[half] = "│"
-        _fill(bar, "━", cell(f.interval[0]), cell(f.interval[1]))
-        bar[cell(f.observed_fpr)] = "●"
+        _fill(bar, "━", cell(f.rate.interval[0]), cell(f.rate.interval[1]))
+        bar[cell(f.rate.tally.rate)] = "●"
         lines.append(f"{name:>{width}}  {''.join(bar)}  {f.outcome}")
     return lines
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from gate.planning import Curve, Plan, TargetPlan, describe_weakness
 from gate.policy import Policy
 from gate.report.drawing import defaults, matplotlib
-from gate.report.rows import percent
+from gate.report.numbers import percent
 from gate.report.terminal import console_on, inert, text_of
 
 WIDEST = 200  # a table wider than the terminal wraps there: better than numbers cut short

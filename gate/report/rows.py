@@ -1,44 +1,112 @@
-"""The strings that every report shows: numbers that cannot contradict the verdict, names that cannot do harm."""
+"""The strings that every report shows of its findings, and which of them stand where."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from gate.checks import reasons
 from gate.checks.check import Finding, JudgedRate
-from gate.errors import visible
 from gate.record import Record
+from gate.report.numbers import (
+    FLOAT_DIGITS,
+    WIDE,
+    bare_percent,
+    beside,
+    between,
+    bounds,
+    clean,
+    exact,
+    grouped,
+    one_in,
+    p_value,
+    percent,
+    share,
+    signed_percent,
+)
 
 MOST_NOT_ASKED = 20
-FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
-THIN_SPACE = "\u202f"  # narrow, and no line breaks at it
-_WIDE = Context(prec=60)
-_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
-HEADLINES = {
-    "pass": "PASS: this release may ship",
-    "fail": "FAIL: this release must not ship",
-    "inconclusive": "INCONCLUSIVE: the data cannot tell whether this release may ship",
-}
-
-CHECK_HEADLINES = {
-    "pass": "PASS: the contract still holds",
-    "fail": "FAIL: the contract no longer holds",
-    "inconclusive": "INCONCLUSIVE: the data cannot tell whether the contract still holds",
+_VERDICTS = {
+    ("run", "pass"): "PASS: {release} may ship",
+    ("run", "fail"): "FAIL: {release} must not ship",
+    ("run", "inconclusive"): "INCONCLUSIVE: the data cannot tell whether {release} may ship",
+    ("check", "pass"): "PASS: {release} still keeps its contract",
+    ("check", "fail"): "FAIL: {release} no longer keeps its contract",
+    ("check", "inconclusive"): "INCONCLUSIVE: the data cannot tell whether {release} still keeps its contract",
 }
 
 
 def headline(record: Record) -> str:
-    """What the outcome means: of a release, whether it may ship; of a check, whether its contract still holds.
+    """The verdict in words, with the name of the release."""
+    return _VERDICTS[record.kind, record.outcome].format(release=clean(record.release))
 
-    A pass on benign rows alone says so: scores that flag no attack at all keep every promise on false positives.
+
+# --- one sentence in plain language -------------------------------------------------------------------------
+
+
+def plain_reason(record: Record, brief: bool = False) -> str:
+    """Why, in one sentence with numbers: of what blocks, else of the target that comes nearest to its limit.
+
+    A pass on benign rows alone says so: scores that flag no attack at all keep every promise on false positives. A
+    `brief` one leaves the numbers of a pass to the table beside it.
     """
-    shown = (CHECK_HEADLINES if record.kind == "check" else HEADLINES)[record.outcome]
-    return shown if record.outcome != "pass" or record.malicious else f"{shown}; detection was not judged"
+    blocking = [finding for finding in in_order(record.findings) if finding.blocks]
+    if blocking:
+        first, more = blocking[0], len(blocking) - 1
+        said = _describe_rate(first) if first.rate is not None else f"{first.message[:1].upper()}{first.message[1:]}"
+        return f"{said}; {more:,} more {'finding blocks' if more == 1 else 'findings block'} it" if more else said
+    unseen = "" if record.malicious else "; detection was not judged"
+    targets = [f for f in record.findings if f.required and f.rate is not None and f.check.family == "fpr"]
+    judged = [finding for finding in targets if not finding.waived]
+    if not judged or record.outcome != "pass":
+        return f"{record.reason[:1].upper()}{record.reason[1:]}"
+    nearest = max(judged, key=_nearness)
+    proven = all(finding.grade == "proven" for finding in judged)
+    count = "the required target" if len(judged) == 1 else f"all {len(judged)} required targets"
+    stands = f"{'Proven' if proven else 'Within tolerance'} at {count}"
+    return f"{stands}{unseen}" if brief else f"{stands}; nearest to its limit: {_flags(nearest)}{unseen}"
+
+
+def _nearness(finding: Finding) -> float:
+    """How much of the way from the target to an edge of its tolerance the interval goes."""
+    rate = finding.rate
+    assert rate is not None
+    assert rate.target is not None
+    target, (low, high), (least, most) = float(rate.target), rate.interval, rate.tolerance
+    above = (high - target) / (most - target) if most > target else 0.0
+    below = (target - low) / (target - least) if 0 < least < target else 0.0
+    return max(above, below)
+
+
+def _describe_rate(finding: Finding) -> str:
+    """`Flags 0.21 % of benign rows at the 0.1 % threshold; the policy allows 0.05 to 0.15 %`."""
+    rate = finding.rate
+    assert rate is not None
+    said = _flags(finding)
+    if finding.outcome == "fail":
+        return said[:1].upper() + said[1:]
+    interval = bounds(rate.interval, rate.tolerance)
+    return f"{said[:1].upper()}{said[1:]}, and these {rate.tally.rows:,} rows leave {interval} possible"
+
+
+def _flags(finding: Finding) -> str:
+    rate = finding.rate
+    assert rate is not None
+    malicious = finding.check.kind == "tpr"
+    observed = share(rate.tally.flagged, rate.tally.rows, rate.tolerance)
+    at = "" if rate.target is None else f" at the {percent(rate.target)} threshold"
+    where = f" of {clean(finding.check.segment)}" if finding.check.segment else ""
+    verb, kind = ("detects", "malicious") if malicious else ("flags", "benign")
+    least, most = rate.tolerance
+    if malicious:
+        allowed = f"asks for {bare_percent(least)}"
+    else:
+        allowed = f"allows {between(bare_percent(least), bare_percent(most))}"
+    return f"{verb} {observed} of {kind} rows{where}{at}; the policy {allowed}"
 
 
 def not_asked(record: Record) -> str:
@@ -51,63 +119,17 @@ def not_asked(record: Record) -> str:
     return "; ".join([*listed, f"and {more:,} more"] if more > 0 else listed)
 
 
-@dataclass(frozen=True)
-class FprFinding:
-    """A finding on a false-positive rate, with its numbers as floats for figures and as they are for tables."""
-
-    entry: Finding
-    rate: JudgedRate
-
-    @property
-    def outcome(self) -> str:
-        return self.entry.outcome
-
-    @property
-    def target(self) -> Decimal:
-        assert self.rate.target is not None
-        return self.rate.target
-
-    @property
-    def target_fpr(self) -> float:
-        return float(self.target)
-
-    @property
-    def score(self) -> float:
-        return float(self.rate.score)
-
-    @property
-    def threshold(self) -> float | None:
-        return self.rate.tally.threshold
-
-    @property
-    def false_positives(self) -> int:
-        return self.rate.tally.flagged
-
-    @property
-    def benign(self) -> int:
-        return self.rate.tally.rows
-
-    @property
-    def observed_fpr(self) -> float:
-        return self.rate.tally.rate
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        return self.rate.interval
-
-    @property
-    def tolerance(self) -> tuple[float, float]:
-        return self.rate.tolerance
+# --- findings as strings ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Row:
-    """One finding, ready to print; the cells from `target` on are empty where it is not about an FPR."""
+    """One finding, ready to print; the cells from `target` on are empty where it is not about a rate."""
 
     check: str
     kind: str
     outcome: str
-    standing: str
+    weight: str
     reason: str
     because: str
     message: str
@@ -134,12 +156,25 @@ class Row:
     plain_interval: str = ""
 
 
-# --- which findings stand where -----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class RatedFinding:
+    """A finding on a false-positive rate, with its numbers."""
 
+    finding: Finding
+    rate: JudgedRate
 
-def is_segment(finding: Finding) -> bool:
-    """`fpr@0.1%/language=de` is the target `fpr@0.1%` on a part of the rows."""
-    return finding.rate is not None and finding.check.family == "segments"
+    @property
+    def outcome(self) -> str:
+        return self.finding.outcome
+
+    @property
+    def target(self) -> Decimal:
+        assert self.rate.target is not None
+        return self.rate.target
+
+    @property
+    def target_fpr(self) -> float:
+        return float(self.target)
 
 
 _Found = TypeVar("_Found", Finding, Row)
@@ -150,101 +185,120 @@ def in_order(findings: Iterable[_Found]) -> list[_Found]:
     return sorted(findings, key=lambda f: (not f.blocks, f.blocks and f.outcome != "fail"))
 
 
-def fpr_findings(findings: Iterable[Finding]) -> list[FprFinding]:
-    """Those on a false-positive rate that have numbers."""
-    return [FprFinding(f, f.rate) for f in findings if f.rate is not None and f.check.kind == "fpr"]
+def rated(findings: Iterable[Finding]) -> list[RatedFinding]:
+    """Those on a false-positive rate at one target that have numbers."""
+    return [
+        RatedFinding(f, f.rate) for f in findings if f.rate is not None and f.check.kind == "fpr" and f.check.to is None
+    ]
 
 
-def shown_targets(record: Record) -> list[Finding]:
-    return [found.entry for found in fpr_findings(in_order(record.findings)) if not is_segment(found.entry)]
-
-
-def rows(record: Record, separator: str = ",") -> list[Row]:
+def shown_targets(record: Record) -> list[RatedFinding]:
     """The targets, in the order of the record but for those that block."""
-    return numbered_rows(shown_targets(record), separator)
+    return [found for found in rated(in_order(record.findings)) if found.finding.check.segment is None]
 
 
-def segment_rows(record: Record, separator: str = ",") -> list[Row]:
+def target_rows(record: Record) -> list[Row]:
+    return [rate_row(found) for found in shown_targets(record)]
+
+
+def segment_rows(record: Record) -> list[Row]:
     """The segments, in the order of the record, which is worst first, but for those that block."""
-    return numbered_rows(filter(is_segment, in_order(record.findings)), separator)
-
-
-def numbered_rows(findings: Iterable[Finding], separator: str = ",") -> list[Row]:
-    """Those of the findings that have the numbers of an FPR check."""
-    return [_fpr_row(found, separator) for found in fpr_findings(findings)]
-
-
-def other_rows(record: Record, separator: str = ",") -> list[Row]:
-    """Everything else that was checked: the data, mostly."""
-    numbered = {id(found.entry) for found in fpr_findings(record.findings)}
-    rest = [f for f in in_order(record.findings) if id(f) not in numbered and f.check.kind not in _APART]
-    return [Row(**_words(f, separator)) for f in rest]
+    found = rated(in_order(record.findings))
+    return [rate_row(one) for one in found if one.finding.check.segment is not None]
 
 
 _APART = ("tpr", "tpr-drop", "baseline")
 
 
-def detection_findings(record: Record, separator: str = ",") -> list[Row]:
+def other_rows(record: Record) -> list[Row]:
+    """Everything else that was checked: the data, mostly."""
+    numbered = {id(found.finding) for found in rated(record.findings)}
+    rest = [f for f in in_order(record.findings) if id(f) not in numbered and f.check.kind not in _APART]
+    return [word_row(finding) for finding in rest]
+
+
+def detection_findings(record: Record) -> list[Row]:
     """What is said of malicious rows, which has a place of its own: a detector can calibrate and detect nothing."""
-    return [Row(**_words(f, separator)) for f in in_order(record.findings) if f.check.kind in ("tpr", "tpr-drop")]
+    return [word_row(f) for f in in_order(record.findings) if f.check.kind in ("tpr", "tpr-drop")]
 
 
-def baseline_findings(record: Record, separator: str = ",") -> list[Row]:
+def baseline_findings(record: Record) -> list[Row]:
     """What is said of the release that this one is held against."""
-    return [Row(**_words(f, separator)) for f in record.findings if f.check.kind == "baseline"]
+    return [word_row(f) for f in record.findings if f.check.kind == "baseline"]
 
 
-def _words(finding: Finding, separator: str) -> dict[str, Any]:
+def weight(finding: Finding) -> str:
+    """Whether the finding counts: `required`, `waived` or `advisory`."""
+    return "waived" if finding.waived else "required" if finding.required else "advisory"
+
+
+def word_row(finding: Finding) -> Row:
+    return Row(**_words(finding))
+
+
+def _words(finding: Finding) -> dict[str, Any]:
     return {
         "check": clean(str(finding.check)),
         "kind": finding.check.kind,
         "segment": clean(finding.check.segment or ""),
         "outcome": finding.outcome,
-        "standing": standing(finding),
+        "weight": weight(finding),
         "reason": clean(finding.reason),
         "because": reasons().get(finding.reason, clean(finding.reason)),
-        "message": regrouped(clean(finding.message), separator),
-        "remedy": regrouped(clean(finding.remedy or ""), separator),
+        "message": clean(finding.message),
+        "remedy": clean(finding.remedy or ""),
         "blocks": finding.blocks,
     }
 
 
-def _fpr_row(found: FprFinding, separator: str) -> Row:
-    finding, rate = found.entry, found.rate
-    low, high = bounds(found.interval, found.tolerance)
-    edges = [_exact(edge) for edge in found.tolerance]
-    target, observed = found.target, _exact(found.observed_fpr)
-    least, most = (percent(edge) for edge in edges)
-    words = _words(finding, separator) | {
-        "target": percent(target),
-        "target_one_in": one_in(target, [target], ROUND_HALF_EVEN, separator),
-        "score": f"{found.score:g}",
-        "threshold": "none" if found.threshold is None else f"{found.threshold:.6g}",
-        "exact_threshold": "none" if found.threshold is None else f"{found.threshold:.{FLOAT_DIGITS}g}",
-        "counted": f"{grouped(found.false_positives, separator)} / {grouped(found.benign, separator)}",
-        "observed": percent(beside(observed, edges, 4, ROUND_HALF_EVEN)),
-        "observed_one_in": one_in(observed, edges, ROUND_HALF_EVEN, separator),
-        "error": _signed(_relative_error(found)),
-        "interval": f"{low.removesuffix(' %')} to {high}",
-        "interval_one_in": _interval_one_in(found, separator),
-        "tolerance": f"{least.removesuffix(' %')} to {most}",
-        "tolerance_one_in": _tolerance_one_in(edges, separator),
-        "accepts": "none" if rate.accepts is None else " to ".join(grouped(count, separator) for count in rate.accepts),
-        "predicted": ""
-        if rate.predicted is None
-        else " to ".join(grouped(count, separator) for count in rate.predicted),
+def rate_row(found: RatedFinding) -> Row:
+    rate, tally = found.rate, found.rate.tally
+    edges = [exact(edge) for edge in rate.tolerance]
+    observed = exact(tally.rate)
+    words = _words(found.finding) | {
+        "target": percent(found.target),
+        "target_one_in": one_in(found.target, [found.target]),
+        "score": f"{rate.score.normalize():f}",
+        "threshold": "none" if tally.threshold is None else f"{tally.threshold:.6g}",
+        "exact_threshold": "none" if tally.threshold is None else f"{tally.threshold:.{FLOAT_DIGITS}g}",
+        "counted": f"{grouped(tally.flagged)} / {grouped(tally.rows)}",
+        "observed": share(tally.flagged, tally.rows, rate.tolerance, 4),
+        "observed_one_in": one_in(observed, edges),
+        "error": signed_percent(_relative_error(found)),
+        "interval": bounds(rate.interval, rate.tolerance),
+        "interval_one_in": _interval_one_in(rate),
+        "tolerance": between(*(percent(edge) for edge in edges)),
+        "tolerance_one_in": _tolerance_one_in(edges),
+        "accepts": "none" if rate.accepts is None else " to ".join(map(grouped, rate.accepts)),
+        "predicted": "" if rate.predicted is None else " to ".join(map(grouped, rate.predicted)),
         "drift": "" if rate.drift_p_value is None else p_value(rate.drift_p_value),
     }
     if rate.plain_interval is not None:
-        low, high = bounds(rate.plain_interval, found.tolerance)
-        words["effective"] = grouped(int(rate.tally.independent_rows), separator)
-        words["plain_interval"] = f"{low.removesuffix(' %')} to {high}"
+        words["effective"] = grouped(int(tally.independent_rows))
+        words["plain_interval"] = bounds(rate.plain_interval, rate.tolerance)
     return Row(**words)
 
 
-def standing(finding: Finding) -> str:
-    """Whether the finding counts: `required`, `waived` or `advisory`."""
-    return "waived" if finding.waived else "required" if finding.required else "advisory"
+def _interval_one_in(rate: JudgedRate) -> str:
+    """A smaller rate is one in more: the lower bound is rounded up and the upper one down."""
+    edges = [exact(edge) for edge in rate.tolerance]
+    low = one_in(exact(rate.interval[0]), edges, ROUND_CEILING)
+    high = one_in(exact(rate.interval[1]), edges, ROUND_FLOOR)
+    return f"{low} to {high}" if low else f"at most {high}"
+
+
+def _tolerance_one_in(edges: list[Decimal]) -> str:
+    low, high = (one_in(edge, [edge]) for edge in edges)
+    return f"{low} to {high}" if low else f"at most {high}"
+
+
+def _relative_error(found: RatedFinding) -> Decimal:
+    """From the counts: the float of the record may lie on the wrong side of an edge that the rate is on."""
+    rate = Fraction(found.rate.tally.flagged, found.rate.tally.rows)
+    observed = WIDE.divide(Decimal(rate.numerator), Decimal(rate.denominator))
+    ratios = [WIDE.divide(number, found.target) for number in (observed, *map(exact, found.rate.tolerance))]
+    error, *edges = (Context(prec=40).create_decimal(ratio) - 1 for ratio in ratios)
+    return beside(error, edges, 3, "ROUND_HALF_EVEN")
 
 
 def passed_checks(findings: list[Row]) -> list[str]:
@@ -260,105 +314,3 @@ def by_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
     for row in findings:
         groups.setdefault((row.remedy, row.outcome), []).append(row)
     return [(remedy, helped) for (remedy, _), helped in groups.items()]
-
-
-# --- numbers ------------------------------------------------------------------------------------------------
-
-
-def bounds(interval: tuple[float, float], tolerance: tuple[float, float]) -> tuple[str, str]:
-    """The interval in percent, rounded outward, and still on its side of each edge of the tolerance."""
-    edges = [_exact(edge) for edge in tolerance]
-    low = beside(_exact(interval[0]), edges, 3, ROUND_FLOOR)
-    high = beside(_exact(interval[1]), edges, 3, ROUND_CEILING)
-    return percent(low), percent(high)
-
-
-def beside(value: Decimal, edges: list[Decimal], digits: int, rounding: str) -> Decimal:
-    """Rounded to at least so many digits, and to as many as it takes to stay below, on or above every edge."""
-    sides = [value.compare(edge) for edge in edges]
-    rounded = value
-    for precision in range(digits, FLOAT_DIGITS + 1):
-        rounded = Context(prec=precision, rounding=rounding).create_decimal(value)
-        if [rounded.compare(edge) for edge in edges] == sides:
-            break
-    return rounded
-
-
-def one_in(rate: Decimal, edges: list[Decimal], rounding: str, separator: str) -> str:
-    """A rate as `1 in 513`, on its side of every edge; `about` where no short number is; empty for a rate of zero."""
-    if rate <= 0:
-        return ""
-    sides = [rate.compare(edge) for edge in edges]
-    n = _WIDE.divide(Decimal(1), rate)
-    for precision in range(3, FLOAT_DIGITS + 1):
-        rounded = Context(prec=precision, rounding=rounding).create_decimal(n)
-        if [Decimal(1).compare(_WIDE.multiply(rounded, edge)) for edge in edges] == sides:
-            return f"1 in {_decimal_grouped(rounded, separator)}"
-    near = Context(prec=max(3, n.adjusted() + 1)).create_decimal(n)
-    return f"about 1 in {_decimal_grouped(near, separator)}"
-
-
-def _interval_one_in(found: FprFinding, separator: str) -> str:
-    """A smaller rate is one in more: the lower bound is rounded up and the upper one down."""
-    edges = [_exact(edge) for edge in found.tolerance]
-    low = one_in(_exact(found.interval[0]), edges, ROUND_CEILING, separator)
-    high = one_in(_exact(found.interval[1]), edges, ROUND_FLOOR, separator)
-    return f"{low} to {high}" if low else f"at most {high}"
-
-
-def _tolerance_one_in(edges: list[Decimal], separator: str) -> str:
-    low, high = (one_in(edge, [edge], ROUND_HALF_EVEN, separator) for edge in edges)
-    return f"{low} to {high}" if low else f"at most {high}"
-
-
-def _relative_error(found: FprFinding) -> Decimal:
-    """From the counts: the float of the record may lie on the wrong side of an edge that the rate is on."""
-    target = found.target
-    observed = _WIDE.divide(Decimal(found.false_positives), Decimal(max(found.benign, 1)))
-    ratios = [_WIDE.divide(rate, target) for rate in (observed, *map(_exact, found.tolerance))]
-    error, *edges = (Context(prec=40).create_decimal(ratio) - 1 for ratio in ratios)
-    return beside(error, edges, 3, ROUND_HALF_EVEN)
-
-
-def _signed(error: Decimal) -> str:
-    return f"{(error * 100).normalize():+f} %".replace("-", "−") if error else "0 %"
-
-
-def percent(rate: Decimal) -> str:
-    """A rate as `0.1005 %`, never in exponent notation."""
-    return f"{(rate * 100).normalize():f} %"
-
-
-def p_value(p: float) -> str:
-    return f"{p:.2g}" if p >= 0.0001 else "below 0.0001"
-
-
-def bare_percent(rate: float) -> str:
-    return percent(_exact(rate))
-
-
-def grouped(count: int, separator: str) -> str:
-    return f"{count:,}".replace(",", separator)
-
-
-def spaced(count: int) -> str:
-    return grouped(count, THIN_SPACE)
-
-
-def regrouped(text: str, separator: str) -> str:
-    """A sentence of the record with its `200,000` written as this report writes counts."""
-    return _GROUPS.sub(separator, text)
-
-
-def _decimal_grouped(number: Decimal, separator: str) -> str:
-    return f"{number.normalize():,f}".replace(",", separator)
-
-
-def _exact(number: float) -> Decimal:
-    """The number as the record writes it."""
-    return Decimal(repr(number))
-
-
-def clean(text: str) -> str:
-    """Text from outside as every report shows it."""
-    return visible(text, allowed=THIN_SPACE)

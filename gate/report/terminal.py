@@ -16,26 +16,29 @@ from gate.checks.segments import Segments
 from gate.errors import plural
 from gate.record import Record
 from gate.report.changes import Changes, DetectionRow, changes, detection_rows
+from gate.report.numbers import clean
+from gate.report.page import next_step
 from gate.report.rows import (
     Row,
     baseline_findings,
     by_remedy,
-    clean,
     detection_findings,
     headline,
     in_order,
     not_asked,
     other_rows,
     passed_checks,
-    rows,
+    plain_reason,
     segment_rows,
+    target_rows,
 )
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
-SEGMENTS, SEGMENTS_TOLD = 10, 3
+SEGMENTS, SEGMENTS_NAMED = 10, 3
 BLOCKING = 12
-TOLD = ("reused", "counted")  # reasons of passing checks that say more than their name
+SAYS_MORE = ("reused", "counted")  # reasons of passing checks that say more than their name
 NAME = 20
+SCREEN = 24  # lines; what is longer ends with the verdict once more
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 
 
@@ -81,63 +84,56 @@ def text_of(buffer: io.StringIO) -> str:
 
 
 def render(record: Record, width: int = 80, color: bool = False) -> str:
+    """The verdict and why, what blocks and what would help, the numbers; of a plain pass no more than eight lines."""
     buffer = io.StringIO()
     console = console_on(buffer, width, color)
     _print_verdict(console, record)
-    targets, segments = rows(record), segment_rows(record)
+    targets, segments = target_rows(record), segment_rows(record)
     others, apart = other_rows(record), [*detection_findings(record), *baseline_findings(record)]
-    told = [*targets, *apart, *others, *segments[:SEGMENTS_TOLD]]
-    blocking = [row for row in in_order(told) if row.blocks][:BLOCKING]
+    judged = [*targets, *apart, *others, *segments[:SEGMENTS_NAMED]]
+    blocking = [row for row in in_order(judged) if row.blocks][:BLOCKING]
     _print_remedies(console, blocking)
     more = sum(finding.blocks for finding in record.findings) - len(blocking)
     if more:
         console.print(Text(f"\nand {plural(more, 'more finding')} against this release, which verdict.json lists"))
-    console.print()
+    if blocking or segments:
+        console.print()
     _print_numbers(console, targets, "target", [row.target for row in targets])
-    if targets:
-        rates = ", ".join(f"{row.target} = {row.target_one_in}" for row in targets)
-        console.print(Text(rates, style="dim"))
     _print_segments(console, record, segments[:SEGMENTS])
     detection = detection_rows(record)
     if detection:
         console.print()
         _print_detection(console, detection)
-    _print_remedies(console, [row for row in told if row.remedy and not row.blocks])
+    _print_advice(console, [row for row in judged if row.remedy and not row.blocks], blocking)
     _print_settled(console, apart, others)
     if record.not_asked:
-        console.print()
         console.print(Text(f"not asked in a check: {inert(not_asked(record))}.", style="dim"))
     changed = changes(record)
     if changed is not None:
         console.print()
         _print_changes(console, changed)
     for warning in record.warnings:
-        console.print()
         console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
     for waiver in record.waivers:
+        said = f"{waiver.status} (until {waiver.expires}, {inert(waiver.owner)}: {inert(waiver.reason)})"
+        console.print(Text(f"waiver of {inert(str(waiver.check))}: {said}"))
+    if buffer.getvalue().count("\n") > SCREEN:
         console.print()
-        console.print(
-            Text(
-                f"waiver of {inert(str(waiver.check))}: {waiver.status} (until {waiver.expires}, "
-                f"{inert(waiver.owner)}: {inert(waiver.reason)})"
-            )
-        )
+        _print_verdict(console, record)
+        _print_what_to_do(console, record, blocking)
     return text_of(buffer)
 
 
 def _print_verdict(console: Console, record: Record) -> None:
-    console.print(Text(headline(record), style=STYLES[record.outcome]))
-    console.print(Text(f"{inert(record.reason)}."))
-    sizes = f"{record.fit.n:,} benign rows to fit, {record.holdout.n:,} held out"
-    if record.kind == "check":
-        sizes = f"nothing fitted, {record.holdout.n:,} benign rows checked"
-    console.print(
-        Text(
-            f"{'check of' if record.kind == 'check' else 'release'} {inert(record.release)}, "
-            f"policy {inert(record.policy.name)}, rule {inert(record.policy.rule)}, {sizes}",
-            style="dim",
-        )
-    )
+    console.print(Text(inert(headline(record)), style=STYLES[record.outcome]))
+    console.print(Text(f"{inert(plain_reason(record, brief=True))}."))
+
+
+def _print_what_to_do(console: Console, record: Record, blocking: list[Row]) -> None:
+    """As the last lines, where the first ones have left the screen."""
+    remedies = list(dict.fromkeys(row.remedy for row in blocking if row.remedy))
+    for remedy in remedies[:3] if blocking else [next_step(record).rstrip(".")]:
+        console.print(Text.assemble(("What to do: ", "bold"), f"{inert(remedy)}."))
 
 
 def _print_segments(console: Console, record: Record, shown: list[Row]) -> None:
@@ -156,23 +152,30 @@ def _print_remedies(console: Console, findings: list[Row]) -> None:
     for remedy, helped in by_remedy(findings):
         console.print()
         for row in helped:
-            aside = "" if row.blocks else f" ({row.standing})"
-            heading = f"{inert(row.check)}: {row.outcome}{aside}"
+            heading = f"{inert(row.check)}: {row.outcome}"
             console.print(Text.assemble((heading, STYLES[row.outcome]), f": {inert(row.message)}."))
         if remedy:
             console.print(Text.assemble(("What would help: ", "bold"), f"{inert(remedy)}."))
 
 
+def _print_advice(console: Console, findings: list[Row], blocking: list[Row]) -> None:
+    """Findings that do not block, one line for those that the same would settle."""
+    known = {row.remedy for row in blocking}
+    for remedy, helped in by_remedy(findings):
+        names = ", ".join(inert(row.check) for row in helped)
+        cure = "the same would help" if remedy in known else inert(remedy)
+        outcome = (helped[0].outcome, STYLES[helped[0].outcome])
+        console.print(Text.assemble(f"{names}: ", outcome, f" ({helped[0].weight}): {cure}."))
+
+
 def _print_settled(console: Console, apart: list[Row], others: list[Row]) -> None:
     """What needs no remedy: in a sentence where that says more than a name, the rest by name."""
     settled = [row for row in [*apart, *others] if not row.remedy and not row.blocks]
-    told = [row for row in settled if row in apart or row.outcome != "pass" or row.reason in TOLD]
-    for row in told:
-        console.print()
+    said = [row for row in settled if row in apart or row.outcome != "pass" or row.reason in SAYS_MORE]
+    for row in said:
         console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
-    names = [inert(name) for name in passed_checks(others) if name not in {row.check for row in told}]
+    names = [inert(name) for name in passed_checks(others) if name not in {row.check for row in said}]
     if names:
-        console.print()
         console.print(Text.assemble(("pass", STYLES["pass"]), f": {', '.join(names)}"))
 
 
@@ -278,5 +281,5 @@ def _segment(row: Row) -> str:
 
 def _outcome(row: Row) -> Text:
     """The reason's code says more than the grade would: too few rows can be proven and inconclusive at once."""
-    aside = inert(row.reason) if row.standing == "required" else row.standing
+    aside = inert(row.reason) if row.weight == "required" else row.weight
     return Text.assemble((row.outcome, STYLES[row.outcome]), f" ({aside})" if aside else "")

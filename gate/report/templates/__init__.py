@@ -7,7 +7,7 @@ from functools import cache
 
 import jinja2
 
-from gate.report.rows import clean, spaced
+from gate.report.numbers import clean, grouped
 
 
 @cache
@@ -30,7 +30,7 @@ def template(
     env.filters["safe_text"] = safe_text
     env.filters["sentence"] = lambda text: safe_text(f"{text[:1].upper()}{text[1:]}")
     env.filters["verbatim"] = lambda text: verbatim(shortened(clean(text), characters))
-    env.filters["count"] = spaced
+    env.filters["count"] = grouped
     return env.get_template(name)
 
 

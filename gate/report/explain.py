@@ -1,0 +1,68 @@
+"""What a check asks, how it decides, and what to do when it is red; of a release, with its own numbers."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from gate.checks import CHECKS, Check, owner
+from gate.checks.check import Finding
+from gate.errors import GateError
+from gate.names import CheckName, parse_name
+from gate.record import Record
+from gate.report.numbers import clean
+from gate.report.rows import in_order, weight
+
+
+def find(name: str) -> tuple[Check, CheckName | None]:
+    """The check that a name or a key means, and the name where it is that of one finding."""
+    for check in CHECKS:
+        if name in (check.key, *check.names):
+            return check, None
+    parsed = parse_name(name)
+    found = None if parsed is None else owner(parsed)
+    if found is None:
+        known = ", ".join(check.key for check in CHECKS)
+        raise GateError(f"CHECK: must name a check, got {name[:80]!r}; write one of {known}, or fpr@0.1% and its like")
+    return found, parsed
+
+
+def render(name: str, record: Record | None = None, width: int = 80) -> str:
+    """The explanation; with a record, what that release shows."""
+    check, wanted = find(name)
+    lines = [f"{name}: {check.asks}"]
+    lines += ["", "How it decides", *_wrapped(check.decides, width)]
+    lines += ["", "The usual causes", *_wrapped(check.causes, width)]
+    if check.settings is not None:
+        lines += ["", f"In the policy, under checks.{check.key}"]
+        for key, field in check.settings.model_fields.items():
+            default = "" if field.is_required() else f"  [default: {_shown(field.default)}]"
+            lines += _wrapped(f"{key}: {field.description or ''}{default}", width)
+    lines += ["", "Its reasons"]
+    lines += [f"  {code}: {words}" for code, words in check.reasons.items()]
+    if record is not None:
+        lines += ["", f"In {clean(record.release)}", *_of_release(check, wanted, record, width)]
+    return "\n".join(lines) + "\n"
+
+
+def _of_release(check: Check, wanted: CheckName | None, record: Record, width: int) -> Iterator[str]:
+    found = [f for f in in_order(record.findings) if _is_wanted(f, check, wanted)]
+    if not found:
+        yield from _wrapped("nothing was found: the policy does not ask for it, or there was nothing to measure", width)
+    for finding in found:
+        said = f"{clean(str(finding.check))}: {finding.outcome} ({check.reasons.get(finding.reason, finding.reason)}, "
+        yield from _wrapped(f"{said}{weight(finding)}): {clean(finding.message)}.", width)
+        if finding.remedy:
+            yield from _wrapped(f"What would help: {clean(finding.remedy)}.", width)
+
+
+def _is_wanted(finding: Finding, check: Check, wanted: CheckName | None) -> bool:
+    return finding.check == wanted if wanted is not None else finding.check.family in check.names
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width - 2, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else "none" if value in (None, ()) else str(value)

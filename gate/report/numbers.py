@@ -1,0 +1,86 @@
+"""Numbers and names as every report prints them: rounded so that they cannot contradict the verdict."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+
+from gate.errors import visible
+from gate.statistics.tally import Interval
+
+FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
+WIDE = Context(prec=60)
+
+
+def exact(number: float) -> Decimal:
+    """The number as the record writes it."""
+    return Decimal(repr(number))
+
+
+def clean(text: str) -> str:
+    """Text from outside as every report shows it."""
+    return visible(text)
+
+
+def percent(rate: Decimal) -> str:
+    """A rate as `0.1005 %`, never in exponent notation."""
+    return f"{(rate * 100).normalize():f} %"
+
+
+def bare_percent(rate: float) -> str:
+    return percent(exact(rate))
+
+
+def signed_percent(error: Decimal) -> str:
+    return f"{(error * 100).normalize():+f} %".replace("-", "−") if error else "0 %"
+
+
+def p_value(p: float) -> str:
+    return f"{p:.2g}" if p >= 0.0001 else "below 0.0001"
+
+
+def grouped(count: int) -> str:
+    return f"{count:,}"
+
+
+def between(low: str, high: str) -> str:
+    """Two rates in percent as `0.05 to 0.15 %`."""
+    return f"{low.removesuffix(' %')} to {high}"
+
+
+def bounds(interval: Interval, edges: Interval | None) -> str:
+    """An interval in percent, rounded outward, and still on its side of each edge."""
+    near = [] if edges is None else [exact(edge) for edge in edges]
+    low = beside(exact(interval[0]), near, 3, ROUND_FLOOR)
+    high = beside(exact(interval[1]), near, 3, ROUND_CEILING)
+    return between(percent(low), percent(high))
+
+
+def share(k: int, n: int, edges: Interval | None = None, digits: int = 3) -> str:
+    """k of n in percent, still on its side of each edge."""
+    near = [] if edges is None else [exact(edge) for edge in edges]
+    return percent(beside(WIDE.divide(Decimal(k), Decimal(max(n, 1))), near, digits, ROUND_HALF_EVEN))
+
+
+def beside(value: Decimal, edges: list[Decimal], digits: int, rounding: str) -> Decimal:
+    """Rounded to at least so many digits, and to as many as it takes to stay below, on or above every edge."""
+    sides = [value.compare(edge) for edge in edges]
+    rounded = value
+    for precision in range(digits, FLOAT_DIGITS + 1):
+        rounded = Context(prec=precision, rounding=rounding).create_decimal(value)
+        if [rounded.compare(edge) for edge in edges] == sides:
+            break
+    return rounded
+
+
+def one_in(rate: Decimal, edges: list[Decimal], rounding: str = ROUND_HALF_EVEN) -> str:
+    """A rate as `1 in 513`, on its side of every edge; `about` where no short number is; empty for a rate of zero."""
+    if rate <= 0:
+        return ""
+    sides = [rate.compare(edge) for edge in edges]
+    n = WIDE.divide(Decimal(1), rate)
+    for precision in range(3, FLOAT_DIGITS + 1):
+        rounded = Context(prec=precision, rounding=rounding).create_decimal(n)
+        if [Decimal(1).compare(WIDE.multiply(rounded, edge)) for edge in edges] == sides:
+            return f"1 in {rounded.normalize():,f}"
+    near = Context(prec=max(3, n.adjusted() + 1)).create_decimal(n)
+    return f"about 1 in {near.normalize():,f}"
