@@ -63,8 +63,11 @@ WITHIN = {
     "statistics": [
         "floats",
         "binomial",
+        "tails",
+        "sequential",
         "clusters",
         "permutation",
+        "ranges",
         "atoms",
         "proportions",
         "exchangeability",
