@@ -3,8 +3,8 @@
 from gate.policy.checks import Detection, DetectionTarget, Direction, Duplicates, Overlap
 from gate.policy.document import MAX_BYTES, Document, load, load_default, parse, schema
 from gate.policy.model import Calibration, Columns, Policy, Waiver
-from gate.policy.targets import Target, Tolerance
-from gate.policy.values import PLOTTING_POSITIONS, Location, fpr_check, rate
+from gate.policy.targets import Range, Span, Target, Tolerance
+from gate.policy.values import PLOTTING_POSITIONS, Location, fpr_check, percent, rate
 
 __all__ = [
     "MAX_BYTES",
@@ -19,6 +19,8 @@ __all__ = [
     "Location",
     "Overlap",
     "Policy",
+    "Range",
+    "Span",
     "Target",
     "Tolerance",
     "Waiver",
@@ -26,6 +28,7 @@ __all__ = [
     "load",
     "load_default",
     "parse",
+    "percent",
     "rate",
     "schema",
 ]

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from gate.policy.targets import Target, Tolerance
+from gate.policy.targets import Span, Target, Tolerance
 from gate.policy.values import Count, Flag, Frozen, Label, Rate
 
 
@@ -128,6 +128,7 @@ class Segments(Frozen):
     """The targets judged again in every segment (`data.segment`), corrected for how many there are."""
 
     targets: tuple[Rate, ...] = Field(description="which anchors", json_schema_extra={"minItems": 1})
+    ranges: tuple[Span, ...] = Field(default=(), description="which stretches of the contract, at every threshold")
     min_n: Count = Field(description="the fewest held-out rows of a segment on which a pass is believed")
     max_relative_error: Tolerance = Field(description="how far a segment's rate may be off")
     required: Flag = Field(default=False, description="true: a segment that does not pass blocks the release")

@@ -11,6 +11,10 @@ from pydantic_core import PydanticCustomError
 from gate.contract import FLAG_ALL, LOWEST, PAPER_ANCHORS
 from gate.policy.values import Location, exact_decimal
 
+MOST_RANGES = 10
+LEAST_OF_SEGMENTS = Decimal("0.25")  # 20 points a decade take 12 % of it
+NO_GROUPS = "must be clopper-pearson where data.group names a column: no bound for rows in groups holds at every look"
+
 
 def incoherences(policy: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
     """What only several keys together show. A value that cannot be read is passed over: its own error says so."""
@@ -36,6 +40,36 @@ def incoherences(policy: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
         yield ("checks", "segments", "targets"), "must list at least one target"
     rates = _rates([{"fpr": rate} for rate in listed] if isinstance(listed, list | tuple) else [], "fpr")
     yield from _bad_targets([("checks", "segments", "targets", i) for i in range(len(rates))], rates, fprs)
+    for at in (("ranges",), ("checks", "segments", "ranges")):
+        yield from _bad_ranges(at, _value_at(policy, at), fprs)
+    if _value_at(policy, ("checks", "segments", "ranges")):
+        at = ("checks", "segments", "max_relative_error")
+        error = _value_at(policy, at)
+        sides = error.values() if isinstance(error, Mapping) else [error]
+        if any(side is not None and side < LEAST_OF_SEGMENTS for side in _rates([{"r": s} for s in sides], "r")):
+            yield at, f"must be at least {LEAST_OF_SEGMENTS} where segments are judged along ranges"
+    if policy.get("interval") == "sequential" and _value_at(policy, ("data", "group")) is not None:
+        yield ("interval",), NO_GROUPS
+
+
+def _bad_ranges(at: Location, ranges: object, anchors: list[Decimal | None]) -> Iterator[tuple[Location, str]]:
+    """Ranges that do not fall, leave the contract, or stand there twice."""
+    starts, stops = _rates(ranges, "from"), _rates(ranges, "to")
+    if len(starts) > MOST_RANGES:
+        yield at, f"must list at most {MOST_RANGES} ranges"
+    known = [fpr for fpr in anchors if fpr is not None]
+    judged: set[tuple[Decimal, Decimal]] = set()
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        for key, end in (("from", start), ("to", stop)):
+            if end is not None and known and None not in anchors and not min(known) <= end <= max(known):
+                yield (*at, i, key), f"must lie inside the contract, from {max(known):f} to {min(known):f}"
+        if start is None or stop is None:
+            continue
+        if start <= stop:
+            yield (*at, i, "to"), "must be below the rate in `from`"
+        if (start, stop) in judged:
+            yield (*at, i, "from"), "must differ from every other range's, or its `to` must"
+        judged.add((start, stop))
 
 
 def _value_at(tree: Any, keys: Location) -> Any:

@@ -25,9 +25,9 @@ from gate.policy.checks import (
     Overlap,
     Segments,
 )
-from gate.policy.coherence import incoherences
+from gate.policy.coherence import NO_GROUPS, incoherences
 from gate.policy.model import Calibration, Columns, ContractPoint, Policy, Reuse, Waiver
-from gate.policy.targets import Target, Tolerance
+from gate.policy.targets import Range, Span, Target, Tolerance
 from gate.policy.values import Location
 from gate.policy.yaml_tree import Tree, key_name, shown
 
@@ -60,6 +60,11 @@ class Document:
 
     def require_columns(self) -> None:
         """Whether the checks asked for have the columns they need, from the policy or the command line."""
+        if self.policy.interval == "sequential" and self.policy.data.group is not None:
+            line = self.lines.get(("interval",), 1)
+            raise GateError(
+                f"{self.path}:{line}: interval: {NO_GROUPS}, got sequential with data.group {self.policy.data.group!r}"
+            )
         needs = (("freshness", "timestamp"), ("segments", "segment"))
         for check, column in needs:
             if getattr(self.policy.checks, check) is not None and getattr(self.policy.data, column) is None:
@@ -149,13 +154,14 @@ def _keys_at(location: Location) -> Iterator[str]:
     words = [step for step in location if isinstance(step, str)]
     place = ".".join(words[-2:])
     model = _MODELS.get(place, _MODELS[words[-1]]) if words else Policy
-    yield from model.model_fields
+    yield from (field.alias or name for name, field in model.model_fields.items())
 
 
 _MODELS: dict[str, type[BaseModel]] = {
     "calibration": Calibration,
     "contract": ContractPoint,
     "targets": Target,
+    "ranges": Range,
     "max_relative_error": Tolerance,
     "data": Columns,
     "checks": Checks,
@@ -169,6 +175,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "floor": Floor,
     "freshness": Freshness,
     "segments": Segments,
+    "segments.ranges": Span,
     "reuse": Reuse,
     "waivers": Waiver,
 }

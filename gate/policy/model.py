@@ -13,10 +13,21 @@ from pydantic_core import PydanticCustomError
 from gate.contract import PAPER_ANCHORS, Anchor, Contract
 from gate.policy.checks import Checks
 from gate.policy.coherence import incoherences
-from gate.policy.targets import Target
-from gate.policy.values import NUMBER, Count, Day, Frozen, Labels, Number, PlottingPosition, Rate, Text, exact_decimal
-
-ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
+from gate.policy.targets import Range, Target
+from gate.policy.values import (
+    NUMBER,
+    Count,
+    Day,
+    Frozen,
+    Labels,
+    Number,
+    PlottingPosition,
+    Rate,
+    Text,
+    distinguishable,
+    exact_decimal,
+    percent,
+)
 
 
 class ContractPoint(Frozen):
@@ -28,9 +39,7 @@ class ContractPoint(Frozen):
     @field_validator("fpr", "score")
     @classmethod
     def _distinguishable(cls, value: Decimal) -> Decimal:
-        if len(value.normalize().as_tuple().digits) > ANCHOR_DIGITS:
-            raise PydanticCustomError("anchor", f"must have at most {ANCHOR_DIGITS} significant digits")
-        return value
+        return distinguishable(value)
 
 
 class Calibration(Frozen):
@@ -115,6 +124,9 @@ class Waiver(Frozen):
         rate, slash, segment = rest.partition("/")
         if kind in ("fpr", "tpr", "tpr-drop") and at and (NUMBER.fullmatch(rate.removesuffix("%"))):
             return f"{kind}@{exact_decimal(rate).normalize():f}{slash}{segment}"
+        ends = rate.split("..")
+        if kind == "fpr" and len(ends) == 2 and all(NUMBER.fullmatch(end.removesuffix("%")) for end in ends):
+            return f"{kind}@{'..'.join(percent(exact_decimal(end)) for end in ends)}{slash}{segment}"
         return value
 
 
@@ -137,6 +149,9 @@ class Policy(Frozen):
         default=Decimal("0.95"),
         description="of every interval; a bad release is proven at most (1 - C) / 2 of the time",
     )
+    interval: Literal["clopper-pearson", "sequential"] = Field(
+        default="clopper-pearson", description="sequential: look as often as you like while rows come in"
+    )
     calibration: Calibration = Calibration()
     contract: tuple[ContractPoint, ...] = Field(
         default=tuple(ContractPoint(fpr=a.fpr, score=a.score) for a in PAPER_ANCHORS),
@@ -145,6 +160,9 @@ class Policy(Frozen):
     )
     targets: tuple[Target, ...] = Field(
         description="the anchors that are judged on held-out benign rows", json_schema_extra={"minItems": 1}
+    )
+    ranges: tuple[Range, ...] = Field(
+        default=(), description="the stretches of the contract that are judged at every threshold"
     )
     data: Columns = Columns()
     checks: Checks = Checks()
@@ -160,7 +178,7 @@ class Policy(Frozen):
 
     @model_validator(mode="after")
     def _coherent(self) -> Policy:
-        for _, must in incoherences(self.model_dump()):
+        for _, must in incoherences(self.model_dump(by_alias=True)):
             raise PydanticCustomError("coherence", "{must}", {"must": must})
         return self
 

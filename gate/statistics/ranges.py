@@ -35,6 +35,23 @@ SEGMENT_POINTS = 20  # a decade, where a range is judged in every segment
 MOST_SEGMENTS = 1000
 DIGITS = 12  # of a point's rate: as many as tell anchors of the contract apart
 
+# The level of single intervals at which those of a whole range cover 95 % of the time, by its decades: exact boundary
+# crossing (`tests/benchmarks/ranges.py`) with up to 1,000 rows beyond its lowest rate, fewer rows need less; from four
+# decades on by the crossings of the process that it tends to (Ornstein and Uhlenbeck).
+BAND_LEVELS = (
+    (0.1, 0.021),
+    (0.25, 0.013),
+    (0.5, 0.0080),
+    (1.0, 0.0045),
+    (1.5, 0.0029),
+    (2.0, 0.0021),
+    (3.0, 0.0014),
+    (4.0, 0.0010),
+    (5.0, 0.00077),
+    (6.0, 0.00062),
+    (10.0, 0.00035),
+)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -47,13 +64,19 @@ class Grid:
     def fprs(self) -> Floats:
         return np.array([float(point.fpr) for point in self.points])
 
+    @property
+    def band_level(self) -> float:
+        """The level of the intervals to draw: all of the range at once are right 95 % of the time."""
+        decades = _decades(self.points[0].fpr, self.points[-1].fpr)
+        return next(level for span, level in BAND_LEVELS if decades <= span + 1e-9)
+
 
 def grid(
     contract: Contract, start: Decimal, stop: Decimal, above: Fraction, below: Fraction, a_decade: int | None = None
 ) -> Grid:
     """The points from one rate down to another, its ends and the contract's anchors between them included.
 
-    Two points differ by the factor 1 + r/50 at most, r being the smaller tolerance; `a_decade` asks for so many of them.
+    Two points differ by the factor 1 + r/50 at most, r being the smaller tolerance; `a_decade` asks for so many.
     """
     refuting = _spaced(start, stop, math.ceil(REFUTING_POINTS * _decades(start, stop) - 1e-9))
     knots = sorted({*refuting, *(a.fpr for a in contract.anchors if stop <= a.fpr <= start)}, reverse=True)
@@ -217,7 +240,7 @@ class Corridor:
         return above, below
 
     def refuting_tails(self, counts: ArrayLike, low_n: ArrayLike, high_n: ArrayLike, n: ArrayLike) -> Floats:
-        """Of each refuting point the chance of so extreme a count at the nearer edge, times how many points there are."""
+        """Of each refuting point the chance of so extreme a count at the nearer edge, times the number of points."""
         at = list(self.grid.refuting)
         k, n = np.asarray(counts, dtype=np.float64)[..., at], np.asarray(n, dtype=np.float64)
         low_n, high_n = (_at(rows, at) for rows in (low_n, high_n))
@@ -234,6 +257,10 @@ class Corridor:
         tail = float(self.alpha / 2) if tail is None else tail
         low = self.tails.lower(k * (rows.low / n), rows.low, p, tail)
         return Sides(low, self.tails.upper(k * (rows.high / n), rows.high, p, tail))
+
+    def band(self, counts: ArrayLike, n: int, worth: Sides | None = None) -> Sides:
+        """The bounds to draw, which hold at every threshold of the range at once 95 % of the time."""
+        return self.bounds(counts, n, worth, self.grid.band_level / 2)
 
     def judge(self, counts: ArrayLike, n: int, worth: Sides | None = None, refuted: bool | None = None) -> Judged:
         """What the counts of n rows say; `refuted` is what a procedure over many ranges found, where there is one."""
