@@ -27,6 +27,8 @@ from gate.statistics.tails import FixedTails, Ints
 DRAWS = 4000
 PIECE = 1000  # draws at a time
 SEED = 0
+MOST_POINTS = 1500  # of the grid that are simulated
+MOST_NEAR = 600  # of those that may decide: neighbours nearer than this hardly differ
 FAR = 6.5  # deviations from every edge; beyond it a point never decides
 WINDOW = (0.9, 0.95, 1.0, 1.05, 1.1, 1.15)  # sizes around the one looked for, in which its chance is smoothed
 NORMAL = NormalDist()
@@ -42,7 +44,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class DecadeTeeth:
-    """The chance, at most, that a release ships which is `multiple` times too high in one decade and right elsewhere."""
+    """The chance, at most, that a release ships whose rates are `multiple` times too high in one decade alone."""
 
     start: float
     stop: float
@@ -109,11 +111,17 @@ class RangeLaw:
         self.position = named(policy.calibration.plotting_position)
 
     @cached_property
+    def points(self) -> Ints:
+        """The points of the grid that are simulated: evenly taken where it has more than are worth the time."""
+        size = len(self.corridor.grid.points)
+        return np.union1d(np.arange(size - 1, -1, -math.ceil(size / MOST_POINTS)), [0, *self.corridor.grid.refuting])
+
+    @cached_property
     def _rates(self) -> list[Fraction]:
-        return [Fraction(point.fpr) for point in self.corridor.grid.points]
+        return [Fraction(self.corridor.grid.points[i].fpr) for i in self.points.tolist()]
 
     def ranks(self, n_fit: int) -> Floats:
-        """The fractional rank of every point's threshold in the fit sample."""
+        """The fractional rank of each point's threshold in the fit sample."""
         return np.array([float(fractional_rank(self.position, p, n_fit)) for p in self._rates])
 
     def rule_at(self, n_fit: int) -> str:
@@ -123,7 +131,7 @@ class RangeLaw:
 
     def sound(self, n: int, n_fit: int, draws: int = DRAWS) -> tuple[Estimate, Estimate]:
         """The chances of a release whose calibrator was fitted on n_fit exchangeable rows: it passes, it is refuted."""
-        critical = self.corridor.critical(n)
+        critical = self.corridor.critical(n, self.points)
         region, kept = critical.passing(self.rule_at(n_fit)), critical.unrefuted
         ranks = self.ranks(n_fit)
         near = _near(ranks, n, n_fit, region, kept)
@@ -141,9 +149,9 @@ class RangeLaw:
 
         It ships only if every point passes, and so at most as often as the point that passes least often.
         """
-        region = self.corridor.critical(n).passing(self.rule_at(n_fit))
+        region = self.corridor.critical(n, self.points).passing(self.rule_at(n_fit))
         multiple = 1 + 2 * Fraction(self.judged.max_relative_error.above)
-        fprs = self.corridor.grid.fprs
+        fprs = self.corridor.grid.fprs[self.points]
         found = []
         for start, stop in _decades(fprs):
             rates = off_in_one_decade(fprs, start, stop, float(multiple))
@@ -198,7 +206,7 @@ class RangeLaw:
 
     def _live(self, n: int, n_fit: int, draws: int) -> Estimate:
         """The chance to pass, whatever the policy's minimum of rows."""
-        region = self.corridor.critical(n).passing(self.rule_at(n_fit))
+        region = self.corridor.critical(n, self.points).passing(self.rule_at(n_fit))
         if np.any(region.low > region.high):
             return Estimate(0.0, 0.0)
         ranks = self.ranks(n_fit)
@@ -259,8 +267,8 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8) -> st
 
 def round_up(rows: float) -> int:
     """Rows to three digits, upwards: a simulation knows no more of them."""
-    unit = 10 ** max(math.floor(math.log10(max(rows, 1))) - 2, 0)
-    return math.ceil(rows / unit) * unit
+    unit: int = 10 ** max(math.floor(math.log10(max(rows, 1))) - 2, 0)
+    return int(math.ceil(rows / unit) * unit)
 
 
 # --- the simulation -----------------------------------------------------------------------------------------
@@ -287,7 +295,7 @@ def draw_counts(rng: np.random.Generator, rates: Floats, n: int) -> Ints:
 
 
 def off_in_one_decade(fprs: Floats, start: float, stop: float, multiple: float) -> Floats:
-    """Rates that are `multiple` times the promised ones from start to stop, and else as near to them as they can fall."""
+    """Rates `multiple` times the promised ones from start to stop, and elsewhere as near to them as they can be."""
     inside = (fprs <= start * (1 + 1e-9)) & (fprs >= stop * (1 - 1e-9))
     wanted = np.minimum(np.where(inside, fprs * multiple, fprs), 1.0)
     return np.maximum.accumulate(wanted[::-1])[::-1]
@@ -310,7 +318,8 @@ def _near(ranks: Floats, n: int, n_fit: int, *regions: Counts) -> Ints:
     for region in regions:
         near |= (region.high < n) & (region.high < mean + FAR * spread)
         near |= (region.low > 0) & (region.low > mean - FAR * spread)
-    return np.flatnonzero(near)
+    found = np.flatnonzero(near)
+    return found[::-1][:: math.ceil(len(found) / MOST_NEAR)][::-1]
 
 
 def _within(counts: Ints, region: Counts, points: Ints) -> Ints:

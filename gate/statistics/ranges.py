@@ -284,28 +284,35 @@ class Corridor:
             tail=float(tails.min()),
         )
 
-    def critical(self, n: int) -> CriticalRange:
-        """Invert the tails at every point, so that judging n independent rows is comparing integers."""
-        p, level, points = self.grid.fprs, float(self.alpha / 2), len(self.grid.points)
-        low, high = self.reach
+    def critical(self, n: int, points: Ints | None = None) -> CriticalRange:
+        """Invert the tails at every point, so that judging n independent rows is comparing integers.
+
+        With `points`, at these alone; all that may refute must be among them.
+        """
+        points = np.arange(len(self.grid.points)) if points is None else points
+        p, level = self.grid.fprs[points], float(self.alpha / 2)
+        low, high = self.reach.low[points], self.reach.high[points]
         few, many = self.tails.few, self.tails.many
         at_most = np.where(
             high >= 1, n, last_counts(lambda k: few(k, n, _possible(high), p) <= level * (1 + TIE), n, _possible(high))
         )
         too_few = last_counts(lambda k: many(k, n, _possible(low), p) > level * (1 + TIE), n, _possible(low))
-        at = list(self.grid.refuting)
-        own_low, own_high, strict = self.edges.low[at], self.edges.high[at], level / len(at) * (1 - TIE)
-        unrefuted = Counts(np.zeros(points, dtype=np.int64), np.full(points, n))
+        at = np.searchsorted(points, self.grid.refuting)
+        own_low, own_high = (edges[points][at] for edges in self.edges)
+        strict = level / len(at) * (1 - TIE)
+        unrefuted = Counts(np.zeros(len(p), dtype=np.int64), np.full(len(p), n))
         below = last_counts(lambda k: few(k, n, _possible(own_low), p[at]) < strict, n, _possible(own_low))
         unrefuted.low[at] = np.where(own_low <= 0, 0, below + 1)
         above = last_counts(lambda k: many(k, n, _possible(own_high), p[at]) >= strict, n, _possible(own_high))
         unrefuted.high[at] = np.where(own_high >= 1, n, above)
-        return CriticalRange(Counts(np.where(low <= 0, 0, too_few + 1), at_most), self._observed(n), unrefuted)
+        return CriticalRange(Counts(np.where(low <= 0, 0, too_few + 1), at_most), self._observed(n, points), unrefuted)
 
-    def _observed(self, n: int) -> Counts:
+    def _observed(self, n: int, points: Ints | None = None) -> Counts:
         """The counts whose rate lies in the tolerance, exactly."""
-        lowest = [max(math.ceil(n * p * (1 - self.below)), 0) for p in self._exact]
-        highest = [min(math.floor(n * p * (1 + self.above)), n) for p in self._exact]
+        rates = self._exact if points is None else [self._exact[i] for i in points.tolist()]
+        least, most = n * (1 - self.below), n * (1 + self.above)
+        lowest = [max(math.ceil(p * least), 0) for p in rates]
+        highest = [min(math.floor(p * most), n) for p in rates]
         return Counts(np.array(lowest, dtype=np.int64), np.array(highest, dtype=np.int64))
 
     def _nearest(self, bounds: Sides) -> Nearest:
