@@ -60,7 +60,7 @@ class Judged:
     def __init__(self, policy: Policy, evidence: Evidence, target: Target, found: Tally, budget: Budget) -> None:
         self.policy, self.target, self.tally = policy, target, found
         self.fit_n = evidence.fit.n
-        self.band: Band = band_of(target, alpha_of(policy, evidence))
+        self.band: Band = band_of(target, alpha_of(policy, evidence), policy.interval)
         self.critical: CriticalCounts = found.critical(self.band)
         self.extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
         self.atom: Atom | None = unattainable_atom(policy, evidence, target)

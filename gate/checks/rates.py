@@ -48,7 +48,7 @@ def judged_rate(
         target=target,
         score=score,
         tally=found,
-        interval=found.interval(alpha),
+        interval=found.bounds(band),
         plain_interval=found.plain_interval(alpha) if found.is_clustered else None,
         tolerance=(float(max(band.low, Fraction(0))), float(min(band.high, Fraction(1)))),
         min_n=min_n,

@@ -21,7 +21,7 @@ from gate.errors import plural
 from gate.names import CheckName
 from gate.planning import Budget, advise_at_rate, band_of
 from gate.policy import Count as PolicyCount
-from gate.policy import Flag, Frozen, Label, Policy, Target, Tolerance
+from gate.policy import Flag, Frozen, Label, Policy, Span, Target, Tolerance
 from gate.policy import Rate as PolicyRate
 from gate.statistics.binomial import TIE, Band
 from gate.statistics.clusters import Effective, effective_rows, korn_graubard
@@ -46,6 +46,7 @@ class SegmentsSettings(Frozen):
     targets: tuple[PolicyRate, ...] = Field(description="which anchors", json_schema_extra={"minItems": 1})
     min_n: PolicyCount = Field(description="the fewest held-out rows of a segment on which a pass is believed")
     max_relative_error: Tolerance = Field(description="how far a segment's rate may be off")
+    ranges: tuple[Span, ...] = Field(default=(), description="which stretches of the contract, at every threshold")
     required: Flag = Field(default=False, description="true: a segment that does not pass blocks the release")
     expect: tuple[Label, ...] = Field(default=(), description="segments that must be among the held-out rows")
 
@@ -214,7 +215,8 @@ def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judg
     """Every target in every segment; a refutation holds among all of them at once, by Holm's procedure (Holm 1979)."""
     alpha, targets = alpha_of(policy, evidence), {target.fpr: target for target in targets_of(policy)}
     known = [(targets[at.fpr], at) for at in found.targets if at.fpr in targets]
-    counted = [(t, band_of(t, alpha), at_segment(found, at, i), i) for t, at in known for i in range(len(found.names))]
+    bands = {t.fpr: band_of(t, alpha, policy.interval) for t, _ in known}
+    counted = [(t, bands[t.fpr], at_segment(found, at, i), i) for t, at in known for i in range(len(found.names))]
     tails = [tally.refuting_tail(band) for _, band, tally, _ in counted]
     refuted = holm(np.array(tails), float(alpha / 2))
     judged = []

@@ -25,6 +25,7 @@ from gate.statistics.binomial import (
     lower_tail,
     upper_tail,
 )
+from gate.statistics.sequential import SequentialBand
 
 LARGEST = 10**13  # rows; a plan beyond this is no plan
 POWER = 0.95
@@ -117,10 +118,10 @@ def fewest(enough: Callable[[int], bool], start: int, most: int) -> int | None:
     return first(enough, low, high)
 
 
-def band_of(target: Target, alpha: Fraction) -> Band:
+def band_of(target: Target, alpha: Fraction, interval: str = "clopper-pearson") -> Band:
     """The target's tolerance in exact numbers, with intervals that miss at most `alpha` of the time."""
-    error = target.max_relative_error
-    return Band.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
+    error, kind = target.max_relative_error, SequentialBand if interval == "sequential" else Band
+    return kind.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
 
 
 class Law:
@@ -136,7 +137,7 @@ class Law:
         error = target.max_relative_error
         self.excess = Fraction(error.above)
         self.narrowest = min(self.excess, Fraction(error.below), Fraction(1))
-        self.band = band_of(target, policy.alpha())
+        self.band = band_of(target, policy.alpha(), policy.interval)
 
     # --- at given sizes
 

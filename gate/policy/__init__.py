@@ -2,7 +2,7 @@
 
 from gate.policy.document import MAX_BYTES, Document, load, load_default, parse, schema
 from gate.policy.model import Calibration, Columns, Policy, Waiver, with_checks
-from gate.policy.targets import Target, Tolerance
+from gate.policy.targets import Range, Span, Target, Tolerance
 from gate.policy.values import PLOTTING_POSITIONS, Count, Flag, Frozen, Label, Location, Rate, rate
 
 __all__ = [
@@ -17,7 +17,9 @@ __all__ = [
     "Label",
     "Location",
     "Policy",
+    "Range",
     "Rate",
+    "Span",
     "Target",
     "Tolerance",
     "Waiver",

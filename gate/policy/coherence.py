@@ -12,6 +12,10 @@ from gate.contract import FLAG_ALL, LOWEST, PAPER_ANCHORS
 from gate.names import CheckName, in_percent, parse_name
 from gate.policy.values import Location, exact_decimal
 
+MOST_RANGES = 10
+LEAST_OF_SEGMENTS = Decimal("0.25")  # 20 points a decade take 12 % of it
+NO_GROUPS = "must be clopper-pearson where data.group names a column: no bound for rows in groups holds at every look"
+
 
 def incoherences(policy: Mapping[str, Any], families: frozenset[str] = frozenset()) -> Iterator[tuple[Location, str]]:
     """What only several keys together show. A value that cannot be read is passed over: its own error says so."""
@@ -31,6 +35,13 @@ def incoherences(policy: Mapping[str, Any], families: frozenset[str] = frozenset
     for key, settings in checks.items() if isinstance(checks, Mapping) else ():
         if isinstance(settings, Mapping):
             yield from _bad_lists(settings.get("targets"), ("checks", key, "targets"), fprs)
+            yield from _bad_ranges(("checks", key, "ranges"), settings.get("ranges"), fprs)
+            if settings.get("ranges"):
+                yield from _too_narrow(("checks", key, "max_relative_error"), settings.get("max_relative_error"))
+    yield from _bad_ranges(("ranges",), policy.get("ranges"), fprs)
+    data = policy.get("data")
+    if policy.get("interval") == "sequential" and isinstance(data, Mapping) and data.get("group") is not None:
+        yield ("interval",), NO_GROUPS
     waivers = policy.get("waivers")
     for i, waiver in enumerate(waivers if isinstance(waivers, list | tuple) else ()):
         name = waiver.get("check") if isinstance(waiver, Mapping) else None
@@ -48,6 +59,33 @@ def _bad_lists(listed: Any, at: Location, anchors: list[Decimal | None]) -> Iter
     rates = _rates([{"fpr": point} if alone else point for point, alone in zip(points, plain, strict=True)], "fpr")
     places = [(*at, i) if alone else (*at, i, "fpr") for i, alone in enumerate(plain)]
     yield from _bad_targets(places, rates, anchors)
+
+
+def _bad_ranges(at: Location, ranges: object, anchors: list[Decimal | None]) -> Iterator[tuple[Location, str]]:
+    """Ranges that do not fall, leave the contract, or stand there twice."""
+    starts, stops = _rates(ranges, "from"), _rates(ranges, "to")
+    if len(starts) > MOST_RANGES:
+        yield at, f"must list at most {MOST_RANGES} ranges"
+    known = [fpr for fpr in anchors if fpr is not None]
+    judged: set[tuple[Decimal, Decimal]] = set()
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        for key, end in (("from", start), ("to", stop)):
+            if end is not None and known and None not in anchors and not min(known) <= end <= max(known):
+                ends = f"from {in_percent(max(known))} to {in_percent(min(known))}"
+                yield (*at, i, key), f"must lie inside the contract, {ends}"
+        if start is None or stop is None:
+            continue
+        if start <= stop:
+            yield (*at, i, "to"), "must be below the rate in `from`"
+        if (start, stop) in judged:
+            yield (*at, i, "from"), "must differ from every other range's, or its `to` must"
+        judged.add((start, stop))
+
+
+def _too_narrow(at: Location, error: object) -> Iterator[tuple[Location, str]]:
+    sides = list(error.values()) if isinstance(error, Mapping) else [error]
+    if any(side is not None and side < LEAST_OF_SEGMENTS for side in _rates([{"r": side} for side in sides], "r")):
+        yield at, f"must be at least {LEAST_OF_SEGMENTS} where segments are judged along ranges"
 
 
 def _bad_targets(

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from gate.errors import GateError
-from gate.policy.coherence import incoherences
+from gate.policy.coherence import NO_GROUPS, incoherences
 from gate.policy.model import Columns, Policy
 from gate.policy.values import Location
 from gate.policy.yaml_tree import Tree, key_name, shown
@@ -46,6 +46,11 @@ class Document:
 
     def require_columns(self) -> None:
         """Whether the checks asked for have the columns they need, from the policy or the command line."""
+        if self.policy.interval == "sequential" and self.policy.data.group is not None:
+            line = self.lines.get(("interval",), 1)
+            raise GateError(
+                f"{self.path}:{line}: interval: {NO_GROUPS}, got sequential with data.group {self.policy.data.group!r}"
+            )
         for check, settings in vars(self.policy.checks).items():
             column = getattr(settings, "column", None)
             if column is not None and getattr(self.policy.data, column) is None:
@@ -129,7 +134,7 @@ def _nearest(model: type[BaseModel], location: Location) -> str:
     for step in location[:-1]:
         if isinstance(step, str):
             model = _model_in(model.model_fields[step].annotation)
-    keys = list(model.model_fields)
+    keys = [field.alias or name for name, field in model.model_fields.items()]
     close = difflib.get_close_matches(str(location[-1]), keys, n=1, cutoff=0.6)
     return f"; did you mean `{close[0]}`?" if close else f"; known here: {', '.join(keys)}"
 

@@ -23,10 +23,18 @@ from pydantic_core import PydanticCustomError
 from gate.contract import PAPER_ANCHORS, Anchor, Contract
 from gate.names import CheckName, parse_name
 from gate.policy.coherence import incoherences
-from gate.policy.targets import Target
-from gate.policy.values import Count, Day, Frozen, Labels, Number, PlottingPosition, Rate, Text
-
-ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
+from gate.policy.targets import Range, Target
+from gate.policy.values import (
+    Count,
+    Day,
+    Frozen,
+    Labels,
+    Number,
+    PlottingPosition,
+    Rate,
+    Text,
+    distinguishable,
+)
 
 
 class ContractPoint(Frozen):
@@ -38,9 +46,7 @@ class ContractPoint(Frozen):
     @field_validator("fpr", "score")
     @classmethod
     def _distinguishable(cls, value: Decimal) -> Decimal:
-        if len(value.normalize().as_tuple().digits) > ANCHOR_DIGITS:
-            raise PydanticCustomError("anchor", f"must have at most {ANCHOR_DIGITS} significant digits")
-        return value
+        return distinguishable(value)
 
 
 class Calibration(Frozen):
@@ -155,6 +161,9 @@ class Policy(Frozen):
         default=Decimal("0.95"),
         description="of every interval; a bad release is proven at most (1 - C) / 2 of the time",
     )
+    interval: Literal["clopper-pearson", "sequential"] = Field(
+        default="clopper-pearson", description="sequential: look as often as you like while rows come in"
+    )
     calibration: Calibration = Calibration()
     contract: tuple[ContractPoint, ...] = Field(
         default=tuple(ContractPoint(fpr=a.fpr, score=a.score) for a in PAPER_ANCHORS),
@@ -163,6 +172,9 @@ class Policy(Frozen):
     )
     targets: tuple[Target, ...] = Field(
         description="the anchors that are judged on held-out benign rows", json_schema_extra={"minItems": 1}
+    )
+    ranges: tuple[Range, ...] = Field(
+        default=(), description="the stretches of the contract that are judged at every threshold"
     )
     data: Columns = Columns()
     checks: Frozen = Frozen()
@@ -178,7 +190,7 @@ class Policy(Frozen):
 
     @model_validator(mode="after")
     def _coherent(self) -> Policy:
-        for _, must in incoherences(self.model_dump(), self.families):
+        for _, must in incoherences(self.model_dump(by_alias=True), self.families):
             raise PydanticCustomError("coherence", "{must}", {"must": must})
         return self
 

@@ -10,7 +10,7 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from gate.names import CheckName
-from gate.policy.values import RATE_SCHEMA, Count, Flag, Frozen, Rate
+from gate.policy.values import RATE_SCHEMA, Count, Flag, Frozen, Rate, distinguishable
 
 
 class Tolerance(Frozen):
@@ -60,3 +60,32 @@ class Target(Frozen):
         """The band of true rates that the policy accepts."""
         error = self.max_relative_error
         return max(self.fpr * (1 - error.below), Decimal(0)), min(self.fpr * (1 + error.above), Decimal(1))
+
+
+class Span(Frozen):
+    """A stretch of the contract, from one rate down to another."""
+
+    start: Rate = Field(alias="from", description="the highest rate, at or below the contract's first anchor")
+    stop: Rate = Field(alias="to", description="the lowest rate, at or above its last anchor")
+
+    @field_validator("start", "stop")
+    @classmethod
+    def _distinguishable(cls, value: Decimal) -> Decimal:
+        return distinguishable(value)
+
+    @property
+    def check(self) -> CheckName:
+        return CheckName("fpr", self.start, self.stop)
+
+
+class Range(Span):
+    """A stretch of the contract that the policy judges at every threshold."""
+
+    min_n: Count = Field(description="the fewest held-out benign rows on which a pass is believed")
+    max_relative_error: Tolerance = Field(description="how far the rate may be off at every threshold of the range")
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+    @field_validator("min_n")
+    @classmethod
+    def _at_least_one(cls, value: int) -> int:
+        return Target._at_least_one(value)

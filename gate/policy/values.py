@@ -102,6 +102,8 @@ def _plotting_position(value: object) -> str:
     raise PydanticCustomError("position", f"must be one of {names}, or {{np: 0.95}}")
 
 
+ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
+
 # No leading zeros: `010` is eight to YAML 1.1 and ten to YAML 1.2, so here it is text.
 NUMBER = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 RATE_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({NUMBER.pattern})%?$"}]}
@@ -142,6 +144,13 @@ def rate(text: str) -> Decimal | None:
         return exact_decimal(text)
     except PydanticCustomError:
         return None
+
+
+def distinguishable(value: Decimal) -> Decimal:
+    """A rate of the contract, or the end of a range of it."""
+    if len(value.normalize().as_tuple().digits) > ANCHOR_DIGITS:
+        raise PydanticCustomError("anchor", f"must have at most {ANCHOR_DIGITS} significant digits")
+    return value
 
 
 class Frozen(BaseModel):

@@ -143,29 +143,41 @@ class Band:
         half = float(self.alpha / 2)
         return float(self.low), float(self.high), half * (1 + TIE), half * (1 - TIE)
 
+    def few(self, k: float, n: float, edge: float) -> float:
+        """How rarely so few of n rows are flagged at this rate."""
+        return lower_tail(k, n, edge)
+
+    def many(self, k: float, n: float, edge: float) -> float:
+        """How rarely so many of n rows are."""
+        return upper_tail(k, n, edge)
+
+    def interval(self, k: float, n: float) -> tuple[float, float]:
+        """The bounds of the true rate that this band compares with its edges."""
+        return clopper_pearson(k, n, float(self.alpha))
+
     def proves_low(self, k: float, n: float) -> bool:
         edge, _, at_most, _ = self._limits
-        return self.low <= 0 or upper_tail(k, n, edge) <= at_most
+        return self.low <= 0 or self.many(k, n, edge) <= at_most
 
     def proves_high(self, k: float, n: float) -> bool:
         _, edge, at_most, _ = self._limits
-        return self.high >= 1 or lower_tail(k, n, edge) <= at_most
+        return self.high >= 1 or self.few(k, n, edge) <= at_most
 
     def refutes_low(self, k: float, n: float) -> bool:
         edge, _, _, less = self._limits
-        return self.low > 0 and lower_tail(k, n, edge) < less
+        return self.low > 0 and self.few(k, n, edge) < less
 
     def refutes_high(self, k: float, n: float) -> bool:
         _, edge, _, less = self._limits
-        return self.high < 1 and upper_tail(k, n, edge) < less
+        return self.high < 1 and self.many(k, n, edge) < less
 
     def tail_below(self, k: float, n: float) -> float:
         """The chance of a count as small at the lower edge; it refutes where it stays below alpha/2."""
-        return lower_tail(k, n, self._limits[0]) if self.low > 0 else 1.0
+        return self.few(k, n, self._limits[0]) if self.low > 0 else 1.0
 
     def tail_above(self, k: float, n: float) -> float:
         """The same of a count as large at the upper edge."""
-        return upper_tail(k, n, self._limits[1]) if self.high < 1 else 1.0
+        return self.many(k, n, self._limits[1]) if self.high < 1 else 1.0
 
     def admits_from_below(self, rule: str, k: int, n: int) -> bool:
         """Whether k is not too few for a rule to pass; once it is, it stays so as n grows."""

@@ -68,6 +68,11 @@ class Tally(Section):
         low, high = (clopper_pearson(self.flagged * rows / self.rows, rows, alpha) for rows in self.worth)
         return low[0], high[1]
 
+    def bounds(self, band: Band) -> Interval:
+        """The bounds that a band compares with its edges, each with the rows that it may count."""
+        low, high = (band.interval(self.flagged * rows / self.rows, rows) for rows in self.worth)
+        return low[0], high[1]
+
     def plain_interval(self, alpha: float) -> Interval:
         """The same as if all rows were independent."""
         return clopper_pearson(self.flagged, self.rows, alpha)

@@ -63,14 +63,17 @@ WITHIN = {
     "statistics": [
         "floats",
         "binomial",
+        "tails",
+        "sequential",
         "clusters",
         "permutation",
+        "ranges",
         "atoms",
         "proportions",
         "exchangeability",
         "__init__",
     ],
-    "planning": ["law", "advice", "plan", "__init__"],
+    "planning": ["law", "sequential", "ranges", "advice", "plan", "__init__"],
     "starter": ["init", "demo", "__init__"],
     "calibration": ["positions", "calibrator", "export", "fit", "__init__"],
 }
