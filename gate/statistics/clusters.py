@@ -19,7 +19,11 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.special import betainccinv, betaln, ndtr, ndtri, stdtrit
 
 from gate.contract import Floats
+from gate.ordered import Ints
 
+FINE, FINE_RATIO = 64, 1.02  # groups of up to so many rows by themselves, larger ones within 2 % together
+COARSE, COARSE_RATIO = 16, 1.08  # the same where more than MANY groups have flagged rows
+MANY = 1000
 NODES = 48  # of the integral over the rates of groups
 DROP = 0.5  # of the log-likelihood, up to which groups may be unlike one another
 LEAST, MOST = 1e-6, 0.999  # correlation of two rows of a group
@@ -38,22 +42,84 @@ class Effective(NamedTuple):
 def effective_rows(sizes: Floats, counts: Floats, alpha: float) -> Effective:
     """Of groups of these sizes, so many rows each are flagged: what they are worth to bounds that miss alpha/2 each.
 
-    The interval of Clopper and Pearson on so many rows, with the rate observed, has these bounds. Where nothing, or
-    all, is flagged nothing is seen of how groups differ: Kish's n^2 / sum of squared sizes. The rarer of flagged and
-    not flagged is what a large group may hide: where more than half is flagged, the sides change places.
+    For several counts of the same groups, `Groups` is asked.
     """
-    n, k = float(sizes.sum()), float(counts.sum())
-    if len(sizes) < 2:
-        return Effective(1.0, 1.0)
-    if sizes.max() <= 1:
-        return Effective(n, n)
-    if k <= 0 or k >= n:
-        kish = n**2 / float(np.sum(sizes**2))
-        return Effective(kish, kish)
-    if k > n / 2:
-        return Effective(*reversed(effective_rows(sizes, sizes - counts, alpha)))
-    bound = _upper_bound(sizes, counts, alpha / 2)
-    return Effective(korn_graubard(sizes, counts, alpha), _rows_with_bound(k / n, n, bound, alpha / 2))
+    return Groups(sizes).worth(counts, alpha)
+
+
+class Groups:
+    """The groups of one sample by their sizes, tabulated once for the counts of many thresholds."""
+
+    def __init__(self, sizes: Floats) -> None:
+        self.sizes = np.asarray(sizes, dtype=np.float64)
+        self.n, self.squares = float(self.sizes.sum()), float(np.sum(self.sizes**2))
+        self.largest = float(self.sizes.max(initial=0.0))
+        self._bins = _bins_of(self.sizes, FINE, FINE_RATIO)
+        self._of_bin = np.bincount(self._bins).astype(np.float64)
+        self._rows_of_bin = np.bincount(self._bins, self.sizes)
+
+    @property
+    def kish(self) -> float:
+        """The rows that groups are worth whose rows are all alike, as far as sizes tell (Kish 1965)."""
+        return self.n**2 / self.squares
+
+    def worth(self, counts: Floats, alpha: float) -> Effective:
+        """The rows of which the interval of Clopper and Pearson, with the rate observed, has the bounds of the groups.
+
+        Where nothing, or all, is flagged nothing is seen of how groups differ: Kish's n^2 / sum of squared sizes. The
+        rarer of flagged and not flagged is what a large group may hide: where more than half is flagged, the sides
+        change places.
+        """
+        n, k = self.n, float(counts.sum())
+        if len(self.sizes) < 2:
+            return Effective(1.0, 1.0)
+        if self.largest <= 1:
+            return Effective(n, n)
+        if k <= 0 or k >= n:
+            return Effective(self.kish, self.kish)
+        if k > n / 2:
+            return Effective(*reversed(self.worth(self.sizes - counts, alpha)))
+        bound = _upper_bound(self._tabulate(counts), n, k, alpha / 2)
+        return Effective(self.korn_graubard(counts, alpha), _rows_with_bound(k / n, n, bound, alpha / 2))
+
+    def korn_graubard(self, counts: Floats, alpha: float) -> float:
+        """Effective rows by the variance between groups; see `korn_graubard` below."""
+        hit = np.flatnonzero(counts)
+        k, m, rate = counts[hit], self.sizes[hit], float(counts.sum()) / self.n
+        squares = float(np.sum(k * k - 2 * rate * k * m)) + rate**2 * self.squares
+        return _by_variance(max(squares, 0.0), self.n, len(self.sizes), rate * (1 - rate), alpha)
+
+    def _tabulate(self, counts: Floats) -> _Counts:
+        """Groups with nothing flagged by size, the others by both counts: alike where they hardly differ.
+
+        So many groups as make coarse cells necessary tell the correlation of rows apart from these alone.
+        """
+        hit = np.flatnonzero(counts)
+        flagged, left = counts[hit], self.sizes[hit] - counts[hit]
+        bins = self._bins[hit]
+        silent = self._of_bin - np.bincount(bins, minlength=len(self._of_bin))
+        rows = self._rows_of_bin - np.bincount(bins, self.sizes[hit], minlength=len(self._of_bin))
+        some, any_ = silent > 0, self._of_bin > 0
+        cell = (COARSE, COARSE_RATIO) if len(hit) > MANY else (FINE, FINE_RATIO)
+        wide = _bins_of(left, *cell)
+        cells = _bins_of(flagged, *cell) * (int(wide.max(initial=0)) + 1) + wide
+        of_cell = np.bincount(cells)
+        found = np.flatnonzero(of_cell)
+        of_cell = of_cell[found]
+        means = [np.bincount(cells, part)[found] / of_cell for part in (flagged, left)]
+        return _Counts(
+            sizes=self._rows_of_bin[any_] / self._of_bin[any_],
+            of_size=self._of_bin[any_],
+            flagged=np.append(np.zeros(int(some.sum())), means[0]),
+            left=np.append(rows[some] / silent[some], means[1]),
+            of_cell=np.append(silent[some], of_cell),
+        )
+
+
+def _bins_of(values: Floats, exact: int, ratio: float) -> Ints:
+    """Whole numbers up to `exact` by themselves, those above it together where they are within a ratio."""
+    scaled = np.log(np.maximum(values, exact) / exact) / math.log(ratio)
+    return np.where(values <= exact, values, exact + 1 + scaled).astype(np.int64)
 
 
 def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | None = None) -> float:
@@ -69,7 +135,12 @@ def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | N
     spread = rate * (1 - rate) if spread is None else spread
     if spread <= 0:
         return n**2 / float(np.sum(sizes**2))
-    variance = groups / (groups - 1) * float(np.sum((counts - rate * sizes) ** 2)) / n**2
+    return _by_variance(float(np.sum((counts - rate * sizes) ** 2)), n, groups, spread, alpha)
+
+
+def _by_variance(squares: float, n: float, groups: int, spread: float, alpha: float) -> float:
+    """Of the sum of squared differences between the counts of groups and what their sizes let expect."""
+    variance = groups / (groups - 1) * squares / n**2
     few_groups = float(stdtrit(n - 1, alpha / 2) / stdtrit(groups - 1, alpha / 2)) ** 2
     return min(n, n / max(1.0, variance * n / spread) * few_groups)
 
@@ -78,23 +149,17 @@ def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | N
 
 
 class _Counts(NamedTuple):
-    """Groups by size, and by size and count: so many of each."""
+    """Groups by size, and by the rows flagged and left: so many of each."""
 
     sizes: Floats
     of_size: Floats
-    pair_sizes: Floats
-    pair_counts: Floats
-    of_pair: Floats
+    flagged: Floats
+    left: Floats
+    of_cell: Floats
 
 
-def _upper_bound(sizes: Floats, counts: Floats, tail: float) -> float:
+def _upper_bound(known: _Counts, n: float, k: float, tail: float) -> float:
     """The rate at which so few flagged rows have this chance, groups being as unlike as they may be at that rate."""
-    n, k = float(sizes.sum()), float(counts.sum())
-    longest = int(sizes.max()) + 1
-    pairs, of_pair = np.unique(sizes.astype(np.int64) * longest + counts.astype(np.int64), return_counts=True)
-    distinct, of_size = np.unique(sizes, return_counts=True)
-    columns = (distinct, of_size, pairs // longest, pairs % longest, of_pair)
-    known = _Counts(*(column.astype(np.float64) for column in columns))
     bound = float(betainccinv(k + 1, n - k, tail))
     for _ in range(12):  # the correlation hardly moves with the rate: a few steps settle both
         correlation = _largest_correlation(known, bound)
@@ -111,8 +176,8 @@ def _largest_correlation(known: _Counts, rate: float) -> float:
         correlations = np.exp(logs)
         strength = (1 - correlations) / correlations
         a, b = rate * strength, (1 - rate) * strength
-        terms = betaln(known.pair_counts[:, None] + a, (known.pair_sizes - known.pair_counts)[:, None] + b)
-        return np.asarray(np.sum((terms - betaln(a, b)).T * known.of_pair, axis=1))
+        terms = betaln(known.flagged[:, None] + a, known.left[:, None] + b)
+        return np.asarray(np.sum((terms - betaln(a, b)).T * known.of_cell, axis=1))
 
     logs = _CORRELATIONS
     values = likelihood(logs)
