@@ -4,8 +4,7 @@ A group's rows are flagged together more often than others are. How much more is
 flagged rows; what the others, among them perhaps the largest, would do is not seen, but their sizes are known. So the
 upper bound holds the count against its law given all sizes, with beta-binomial groups as unlike one another as the
 counts allow; the lower bound takes the variance between groups, which is large whenever a large group has been flagged.
-Both are approximate: `tests/README.md` has what simulations show. Sums are NumPy's own, not matrix products: threads
-of a BLAS library wait for one another on arrays as small as these.
+Both are approximate: `tests/README.md` has what simulations show.
 """
 
 from __future__ import annotations
@@ -15,16 +14,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
-from scipy.special import betainccinv, betaln, ndtr, ndtri, stdtrit
+from scipy.special import betainccinv, betaln, ndtri, stdtrit
 
 from gate.contract import Floats
-from gate.ordered import Ints
+from gate.statistics.grouped import Sizes, bins_of, tails
 
 FINE, FINE_RATIO = 64, 1.02  # groups of up to so many rows by themselves, larger ones within 2 % together
 COARSE, COARSE_RATIO = 16, 1.08  # the same where more than MANY groups have flagged rows
 MANY = 1000
-NODES = 48  # of the integral over the rates of groups
 DROP = 0.5  # of the log-likelihood, up to which groups may be unlike one another
 LEAST, MOST = 1e-6, 0.999  # correlation of two rows of a group
 _CORRELATIONS = np.log(
@@ -54,7 +51,7 @@ class Groups:
         self.sizes = np.asarray(sizes, dtype=np.float64)
         self.n, self.squares = float(self.sizes.sum()), float(np.sum(self.sizes**2))
         self.largest = float(self.sizes.max(initial=0.0))
-        self._bins = _bins_of(self.sizes, FINE, FINE_RATIO)
+        self._bins = bins_of(self.sizes, FINE, FINE_RATIO)
         self._of_bin = np.bincount(self._bins).astype(np.float64)
         self._rows_of_bin = np.bincount(self._bins, self.sizes)
 
@@ -101,25 +98,18 @@ class Groups:
         rows = self._rows_of_bin - np.bincount(bins, self.sizes[hit], minlength=len(self._of_bin))
         some, any_ = silent > 0, self._of_bin > 0
         cell = (COARSE, COARSE_RATIO) if len(hit) > MANY else (FINE, FINE_RATIO)
-        wide = _bins_of(left, *cell)
-        cells = _bins_of(flagged, *cell) * (int(wide.max(initial=0)) + 1) + wide
+        wide = bins_of(left, *cell)
+        cells = bins_of(flagged, *cell) * (int(wide.max(initial=0)) + 1) + wide
         of_cell = np.bincount(cells)
         found = np.flatnonzero(of_cell)
         of_cell = of_cell[found]
         means = [np.bincount(cells, part)[found] / of_cell for part in (flagged, left)]
         return _Counts(
-            sizes=self._rows_of_bin[any_] / self._of_bin[any_],
-            of_size=self._of_bin[any_],
+            sizes=Sizes(self._rows_of_bin[any_] / self._of_bin[any_], self._of_bin[any_]),
             flagged=np.append(np.zeros(int(some.sum())), means[0]),
             left=np.append(rows[some] / silent[some], means[1]),
             of_cell=np.append(silent[some], of_cell),
         )
-
-
-def _bins_of(values: Floats, exact: int, ratio: float) -> Ints:
-    """Whole numbers up to `exact` by themselves, those above it together where they are within a ratio."""
-    scaled = np.log(np.maximum(values, exact) / exact) / math.log(ratio)
-    return np.where(values <= exact, values, exact + 1 + scaled).astype(np.int64)
 
 
 def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | None = None) -> float:
@@ -151,8 +141,7 @@ def _by_variance(squares: float, n: float, groups: int, spread: float, alpha: fl
 class _Counts(NamedTuple):
     """Groups by size, and by the rows flagged and left: so many of each."""
 
-    sizes: Floats
-    of_size: Floats
+    sizes: Sizes
     flagged: Floats
     left: Floats
     of_cell: Floats
@@ -204,10 +193,13 @@ def _rate_with_tail(known: _Counts, k: float, correlation: float, tail: float) -
     wanted = float(ndtri(tail))
 
     def miss(log_rate: float) -> float:
-        chance = _lower_tail(known, k, math.exp(log_rate), correlation)
+        rate = math.exp(log_rate)
+        if k + 1 >= rate * n:
+            return -wanted
+        chance = float(tails(known.sizes, np.array([k + 1]), np.array([rate]), correlation).below[0])
         return float(ndtri(min(max(chance, 1e-300), 0.5))) - wanted
 
-    n = float(known.sizes @ known.of_size)
+    n = known.sizes.n
     low, high = math.log(k / n), math.log(min(2 * k / n + 3 / n, 1 - 1e-9))
     while miss(high) > 0:
         if high >= math.log(1 - 1e-9):
@@ -234,49 +226,6 @@ def _crossing(value: Callable[[float], float], low: float, high: float) -> float
             at_low = at_low / 2 if side < 0 else at_low
             side = -1
     return (low + high) / 2
-
-
-def _lower_tail(known: _Counts, k: float, rate: float, correlation: float) -> float:
-    """P(K <= k) for the sum of beta-binomial groups, by the saddlepoint (Lugannani and Rice 1980; Daniels 1987)."""
-    strength = (1 - correlation) / correlation
-    rates, weights = _beta_nodes(rate * strength, (1 - rate) * strength)
-    sizes, groups = known.sizes, known.of_size
-    at = k + 1
-    if at >= rate * float(sizes @ groups):
-        return 0.5
-    low, high, theta = -700.0, 0.0, math.log(at / (rate * float(sizes @ groups)))
-    for _ in range(100):
-        tilt = math.expm1(theta)
-        powers = np.exp(np.outer(sizes, np.log1p(rates * tilt))) * weights
-        flagged = rates * math.exp(theta) / (1 + rates * tilt)
-        total = powers.sum(axis=1)
-        once, twice = sizes * np.sum(powers * flagged, axis=1), np.sum(powers * flagged**2, axis=1)
-        mean = once / total
-        first = float(groups @ mean)
-        second = float(groups @ ((once + (sizes**2 - sizes) * twice) / total - mean**2))
-        if abs(first - at) <= 1e-9 * at:
-            break
-        low, high = (low, theta) if first > at else (theta, high)
-        step = theta - (first - at) / second if second > 0 else low
-        theta = step if low < step < high else (low + high) / 2
-    depth = 2 * (theta * at - float(groups @ np.log(total)))
-    if depth <= 1e-6:
-        return 0.5
-    root, spread = -math.sqrt(depth), -math.expm1(-theta) * math.sqrt(second)
-    density = math.exp(-depth / 2) / math.sqrt(2 * math.pi)
-    return min(max(float(ndtr(root)) - density * (1 / spread - 1 / root), 0.0), 0.5)
-
-
-def _beta_nodes(a: float, b: float) -> tuple[Floats, Floats]:
-    """Rates and weights that integrate polynomials over Beta(a, b): Gauss and Jacobi, by Golub and Welsch (1969)."""
-    i = np.arange(1.0, NODES)
-    total = a + b - 2
-    diagonal = np.append((a - b) / (a + b), (a - b) * total / ((2 * i + total) * (2 * i + total + 2)))
-    squares = 4 * i * (i + a - 1) * (i + b - 1) * (i + total) / ((2 * i + total) ** 2 * ((2 * i + total) ** 2 - 1))
-    squares[0] = 4 * a * b / ((a + b) ** 2 * (a + b + 1))
-    beside = np.sqrt(np.maximum(squares, 0.0))
-    roots, vectors = eigh_tridiagonal(diagonal, beside)
-    return np.clip((1 + roots) / 2, 0.0, 1.0), vectors[0] ** 2
 
 
 def _rows_with_bound(rate: float, n: float, bound: float, tail: float) -> float:

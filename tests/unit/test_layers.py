@@ -63,8 +63,10 @@ WITHIN = {
     "statistics": [
         "floats",
         "binomial",
+        "grouped",
         "clusters",
         "permutation",
+        "prediction",
         "atoms",
         "proportions",
         "exchangeability",
