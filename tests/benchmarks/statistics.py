@@ -21,7 +21,7 @@ from scipy.special import ndtr, ndtri
 from gate.contract import Floats
 from gate.ordered import in_order
 from gate.scores import count_by_part
-from gate.statistics import exchangeability, permutation, prediction
+from gate.statistics import drift, exchangeability, permutation, prediction
 from gate.statistics.binomial import beta_binomial, clopper_pearson
 from gate.statistics.clusters import effective_rows
 
@@ -193,6 +193,38 @@ def simulate_prediction(runs: int) -> Iterator[Row]:
             yield Row(f"{what} (by rows: {plain:.0%})", "at least 95 %", float(grouped), share_error(0.05, runs))
 
 
+# --- noise or drift -------------------------------------------------------------------------------------------
+
+
+def read_tails(
+    rng: np.random.Generator, runs: int, factor: float, rows: tuple[int, int], rate: float = 0.001
+) -> dict[str, float]:
+    """How often each reading is given of held-out rows that truly reach the threshold so many times as often."""
+    (fit_n, n), half = rows, Fraction(1, 2)
+    rank = max(int(rate * fit_n), 1)
+    said = {"noise": 0, "drift": 0, "cannot tell": 0}
+    for q in rng.beta(rank, fit_n - rank + 1, runs):
+        k = int(rng.binomial(n, min(factor * q, 1.0)))
+        ratio = drift.ratio_of(drift.Tail.independent(k, n), drift.Tail.independent(rank, fit_n), ALPHA)
+        p_value = exchangeability.compare_counts(k + rank, k, n, n + fit_n).p_value
+        said[drift.read_ratio(ratio, half, half, p_value, 0.001)] += 1
+    return {reading: count / runs for reading, count in said.items()}
+
+
+def simulate_drift(runs: int) -> Iterator[Row]:
+    rng = np.random.default_rng(23)
+    for rows in ((20_000, 50_000), (60_000, 140_000), (400_000, 400_000)):
+        of = f"{rows[0]:,} fit and {rows[1]:,} held-out rows at 0.1 %"
+        for factor in (1.5, 0.5):
+            said = read_tails(rng, runs, factor, rows)["noise"]
+            yield Row(f"noise, of a tail {factor} x as heavy, {of}", "at most 2.5 %", said, share_error(0.025, runs))
+        sound = read_tails(rng, runs, 1.0, rows)
+        yield Row(f"drift, of sound rows, {of}", "at most 0.1 %", sound["drift"], share_error(0.001, runs))
+        yield Row(
+            f"noise, of sound rows, {of}", "as often as can be", sound["noise"], share_error(sound["noise"], runs)
+        )
+
+
 # --- groups exchanged ---------------------------------------------------------------------------------------
 
 
@@ -233,6 +265,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Row]]] = {
     "groups": simulate_groups,
     "prediction": simulate_prediction,
     "exchange": simulate_exchange,
+    "drift": simulate_drift,
 }
 
 

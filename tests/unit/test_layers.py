@@ -40,7 +40,7 @@ WITHIN = {
         "exits",
         "__init__",
     ],
-    "checks": ["values", "shared", "overlap", "duplicates", "direction", "__init__"],
+    "checks": ["values", "readings", "shared", "overlap", "duplicates", "direction", "__init__"],
     "scores": [
         "wording",
         "budget",
@@ -69,6 +69,7 @@ WITHIN = {
         "prediction",
         "atoms",
         "proportions",
+        "drift",
         "exchangeability",
         "__init__",
     ],
