@@ -89,9 +89,10 @@ class Stratum(NamedTuple):
 def compare_scores(fit: Scores, holdout: Scores) -> Shared:
     """The scores that both samples have, near ones included: equal as float32, or a few floats apart."""
     if fit.groups is None or holdout.groups is None:
-        if fit.segments is not None and holdout.segments is not None:
-            return _compare_within_segments(fit, holdout)
-        return _compare("rows", fit.ordered, holdout.ordered)
+        found = _compare("rows", fit.ordered, holdout.ordered)
+        if fit.segments is None or holdout.segments is None or min(found.fewer, found.more) > LEVEL:
+            return found
+        return _compare_within_segments(fit, holdout)  # a split that keeps their shares divides otherwise
     return _compare("groups", _highest_of_groups(fit), _highest_of_groups(holdout))
 
 
@@ -349,7 +350,7 @@ def _compare_within_segments(fit: Scores, holdout: Scores) -> Shared:
     """The same where rows are of segments: each segment is divided by itself, in the share that it has.
 
     A split that keeps every segment's share leaves the tied rows of a small one on both sides far oftener than a
-    division of all rows would. Values of cells too small to say anything are taken as they fell.
+    division of all rows would. Rows of cells too small to say anything are taken as they fell.
     """
     from gate.scores import number_alike
 
@@ -371,15 +372,16 @@ def _compare_within_segments(fit: Scores, holdout: Scores) -> Shared:
     tied = np.flatnonzero(sizes[value] > 1)
     key, places = np.unique(value[tied] * len(rows) + cell[tied], return_inverse=True)
     of_cell, of_value, c = key % len(rows), key // len(rows), np.bincount(places)
-    whole = log_all_among(c, held_rows[of_cell], rows[of_cell])
-    none = log_all_among(c, rows[of_cell] - held_rows[of_cell], rows[of_cell])
+    fell, small = np.bincount(places, held[tied]), rows[of_cell] < LEAST_CELL
+    with np.errstate(divide="ignore"):
+        as_fell = np.log(fell == c), np.log(fell == 0)
+    whole = np.where(small, as_fell[0], log_all_among(c, held_rows[of_cell], rows[of_cell]))
+    none = np.where(small, as_fell[1], log_all_among(c, rows[of_cell] - held_rows[of_cell], rows[of_cell]))
     first = np.flatnonzero(np.diff(of_value, prepend=-1)) if len(of_value) else np.empty(0, dtype=np.int64)
     whole, none = (np.exp(np.add.reduceat(logs, first)) if len(first) else np.empty(0) for logs in (whole, none))
     numbered = of_value[first]
     on_both = np.clip(1 - whole - none, 0.0, 1.0)
     split = (held_of[numbered] > 0) & (held_of[numbered] < sizes[numbered])
-    small = np.minimum.reduceat(rows[of_cell], first) < LEAST_CELL if len(first) else split
-    on_both = np.where(small, split, on_both)
     n, fit_n = len(holdout), len(fit)
     rows_of = sizes[numbered]
     ties = _alike(rows_of, on_both, int(np.sum(sizes == 1)))
@@ -408,8 +410,13 @@ def _alike(sizes: Ints, on_both: Floats, single: int) -> Ties:
 
 
 def _strata_of(starts: Ints, total: int, least: int) -> Ints:
-    """The stratum of each value: neighbouring ones of about as many rows, and enough values, as elsewhere."""
+    """The stratum of each value: neighbouring ones of at least so many rows, and of enough values, as elsewhere."""
     rows = max(min(max(total // STRATA, LEAST_ROWS), MOST_ROWS), least)
-    by_rows = np.floor_divide(starts, rows)
-    by_values = np.floor_divide(np.arange(len(starts)), LEAST_VALUES)
-    return np.minimum(by_rows, by_values)
+    strata = np.zeros(len(starts), dtype=np.int64)
+    place = 0
+    while total - starts[place] >= 2 * rows:
+        place = max(place + LEAST_VALUES, int(np.searchsorted(starts, starts[place] + rows)))
+        if len(starts) - place < LEAST_VALUES or total - starts[place] < rows:
+            break
+        strata[place] = 1
+    return np.cumsum(strata)
