@@ -187,26 +187,37 @@ class _Sample:
 class Attainable(NamedTuple):
     """What an anchor can flag of the fit rows: at most `below` of them are allowed, and the next score has `through`.
 
-    merged   whether that score is several raw ones, which differ by less than the calibrator can tell apart
+    merged      whether that score is several raw ones, which differ by less than the calibrator can tell apart
+    apart       what could be flagged if it told all raw scores apart
+    saturated   whether that score is an end of the domain: what lies beyond was cut off, or rounded to it
     """
 
     below: int
     through: int
     merged: bool
+    apart: int
+    saturated: bool
 
 
 def attainable(scores: Ordered | Floats, calibrator: Calibrator) -> tuple[Attainable, ...]:
     """For each anchor the two counts of fit rows between which no threshold falls, as the fit sees the scores."""
-    sample = _Sample(in_order(scores), calibrator.pipeline[0], named(calibrator.settings.plotting_position))
+    ordered = in_order(scores)
+    sample = _Sample(ordered, calibrator.pipeline[0], named(calibrator.settings.plotting_position))
     sample.merge_near_ties()
     allowed = np.array([sample.allowance(anchor.fpr) for anchor in calibrator.contract.anchors])
     inside = allowed < sample.n
-    score = sample.at_rank(np.where(inside, allowed + 1, sample.n))
+    next_rank = np.where(inside, allowed + 1, sample.n)
+    score, raw = sample.at_rank(next_rank), ordered.at_rank(next_rank)
     below, through = sample.rank_above(score), sample.rank_at_or_above(score)
-    return tuple(
-        Attainable(int(low), int(high), bool(block >= 0)) if within else Attainable(sample.n, sample.n, False)
-        for within, low, high, block in zip(inside, below, through, sample._block(score), strict=True)
-    )
+    apart = ordered.at_or_above(np.nextafter(raw, np.inf))
+    merged = (sample._block(score) >= 0) | (apart > below)  # rescaling makes equal what differs, or nearly so
+    saturated = np.isin(raw, calibrator.settings.domain)
+    found = []
+    for i, within in enumerate(inside):
+        counts = (int(part[i]) if within else sample.n for part in (below, through, apart))
+        low, high, told_apart = counts
+        found.append(Attainable(low, high, bool(within and merged[i]), told_apart, bool(within and saturated[i])))
+    return tuple(found)
 
 
 def _rescale(scores: Floats, scaler: Any) -> Floats:

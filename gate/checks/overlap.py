@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ class Overlap(Section):
     rows                    those equal to a fit row in every column read, where there are other columns but no ids
     scores                  those with the score of a fit row, or nearly
     rows_in_shared_groups   those whose group has fit rows too; None without groups
+    divided                 whether gate divided one sample: then no row is on both sides
+    recurring               of samples one after the other, what the later fit rows share with the earlier ones
     """
 
     benign: Count
@@ -64,6 +67,8 @@ class Overlap(Section):
     scores: Shared
     shared_groups: Count | None
     rows_in_shared_groups: Count | None
+    divided: bool = False
+    recurring: Shared | None = None
 
 
 def refuse_identical(fit: Scores, holdout: Scores) -> None:
@@ -107,7 +112,25 @@ def measure(case: Case) -> Overlap | None:
         scores=compare_scores(fit, holdout),
         shared_groups=groups,
         rows_in_shared_groups=rows_in_groups,
+        divided=bool(fit.pieces) and fit.pieces is holdout.pieces,
+        recurring=_compare_in_time(fit, holdout),
     )
+
+
+def _compare_in_time(fit: Scores, holdout: Scores) -> Shared | None:
+    """Of fit rows that are all older than the held-out ones: what their own later rows share with the earlier ones.
+
+    Items that recur day by day are on both sides of any moment, and chance does not divide them: what it shares is
+    measured at another moment.
+    """
+    if fit.timestamps is None or holdout.timestamps is None or fit.timestamps.max() > holdout.timestamps.min():
+        return None
+    share = len(holdout) / (len(fit) + len(holdout))
+    place = min(max(round((1 - share) * len(fit)), 1), len(fit) - 1)
+    later = fit.timestamps >= np.partition(fit.timestamps, place)[place]
+    if not 0 < int(later.sum()) < len(fit):
+        return None
+    return compare_scores(fit.part(~later), fit.part(later))
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
@@ -120,23 +143,51 @@ def decide(settings: OverlapSettings, found: Overlap) -> Judgement:
     """More held-out rows than allowed that are fit rows fail.
 
     Scores that are shared beyond chance under ids of their own may be items that recur: only above half of the rows do
-    these fail too, and below that they advise.
+    these fail too, and below that they advise. What scores cannot tell advises too, and never blocks.
     """
     allowed = found.benign * settings.max_share
     scores = found.scores
     copied = scores.copied if scores.copied > scores.n * settings.max_share else 0
+    recurs = bool(copied) and _recurs(found)
+    copied = 0 if recurs or (found.divided and found.ids is None) else copied
     most = 2 * copied > scores.n
     in_groups = found.rows_in_shared_groups or 0
-    leaked = (found.ids or 0) > allowed or (found.rows is not None and found.rows.copied > allowed)
+    same_rows = found.rows.copied if found.rows is not None and not found.divided else 0
+    leaked = (found.ids or 0) > allowed or same_rows > allowed
     if leaked or (copied and found.ids is None):
         reason = "shared-rows"
     elif in_groups > allowed:
         reason = "shared-groups"
+    elif copied:
+        reason = "shared-scores"
+    elif recurs:
+        reason = "recurring"
     else:
-        reason = "shared-scores" if copied else "apart"
-    advises = reason == "shared-scores" and not most
+        reason = "apart" if _tells(found) else "cannot-tell"
+    advises = reason == "cannot-tell" or (reason == "shared-scores" and not most)
     outcome: Outcome = "inconclusive" if advises else "fail" if reason in _REMEDIES else "pass"
-    return Judgement(outcome, settings.required and not advises, reason, _message(found), _REMEDIES.get(reason))
+    message = _message(found) + _MORE.get(reason, "") + (_seen_from(found) if reason == "cannot-tell" else "")
+    return Judgement(outcome, settings.required and not advises, reason, message, _REMEDIES.get(reason))
+
+
+def _recurs(found: Overlap) -> bool:
+    """Whether later fit rows share scores with earlier ones at least half as often as held-out ones with fit rows."""
+    within, scores = found.recurring, found.scores
+    return within is not None and 2 * within.copied * scores.n >= scores.copied * within.n
+
+
+def _tells(found: Overlap) -> bool:
+    """Whether many copies would have been seen: by name, by all columns, by scores, or by how the rows were divided."""
+    by_name = found.ids is not None or found.shared_groups is not None
+    return by_name or found.divided or found.scores.tells or (found.rows is not None and found.rows.tells)
+
+
+def _seen_from(found: Overlap) -> str:
+    """From what share on copies would have been seen, by whatever sees them best."""
+    shares = [part.seen_from for part in (found.scores, found.rows) if part is not None and part.seen_from is not None]
+    if not shares:
+        return "; by these scores copies of fit rows cannot be told, not even if all held-out rows were copies"
+    return f"; by these scores copies of fit rows are told only from {math.ceil(100 * min(shares))} % of the rows on"
 
 
 def _message(found: Overlap) -> str:
@@ -145,7 +196,9 @@ def _message(found: Overlap) -> str:
         parts.append(f"{found.ids:,} of {found.benign:,} held-out rows have the id of a fit row")
     if found.rows is not None:
         parts.append(_counted(found.rows, "row", "equal a fit row in every column read"))
-    if not parts or found.scores.copied:
+    if found.divided and not parts:
+        parts.append("gate divided one sample: no row is on both sides")
+    elif not parts or (found.scores.copied and not found.divided):
         highest = "" if found.scores.unit == "rows" else "highest "
         parts.append(_counted(found.scores, f"{highest}score", f"are those of fit {found.scores.unit} too"))
     if found.shared_groups:
@@ -163,7 +216,11 @@ def _counted(shared: Shared, what: str, same: str) -> str:
     return f"{message}, no more than chance makes alike (about {shared.expected:,.0f})" if shared.shared else message
 
 
+_MORE = {
+    "recurring": "; scores recur inside the fit sample as well, from its earlier rows to its later ones",
+}
 _REMEDIES = {
+    "cannot-tell": "name what tells rows apart with data.id, or when they were seen with data.timestamp",
     "shared-rows": "hold out rows that the calibrator is not fitted on: these prove nothing about rows to come",
     "shared-scores": "find out whether these are the same items under new ids; if so, hold out other rows",
     "shared-groups": "keep all rows of a group on one side, as `gate run --benign --split` does",
@@ -289,6 +346,8 @@ CHECK = Check(
     contradictions=contradictions,
     reasons={
         "apart": "nothing shared",
+        "cannot-tell": "scores cannot tell",
+        "recurring": "items that recur",
         "shared-rows": "rows in both samples",
         "shared-scores": "scores in both samples",
         "shared-groups": "groups in both samples",

@@ -15,6 +15,7 @@ import numpy as np
 
 from gate.contract import Floats
 from gate.ordered import Entries, Ints, Ordered, sort
+from gate.statistics.binomial import log_all_among
 from gate.statistics.floats import from_ordinal, ordinal
 from gate.stored import Count, Rate, Section, Size
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gate.scores import Scores
 
 LEVEL = 1e-6  # sound samples share so many, or so few, scores at most so often
+SEEN = 0.25  # of the held-out rows copied: scores that do not show so many cannot tell
 STRATA = 256
 LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 18  # of each sample, looked at together
 LEAST_VALUES = 64  # in a stratum: fewer might all be copies, and then look like rows that only one side has
@@ -39,6 +41,7 @@ class Shared(Section):
     expected        how many a random division shares on average
     fewer, more     bounds of the chance that it shares so few, or so many
     repeats         how many rows repeat another of their own sample beyond what is tied by nature, about
+    seen_from       the share of held-out rows from which on copies of fit rows would be seen; None where none would
     """
 
     unit: Literal["rows", "groups"]
@@ -49,6 +52,12 @@ class Shared(Section):
     fewer: Rate
     more: Rate
     repeats: Size
+    seen_from: Rate | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether it would have been seen if many held-out rows were copies."""
+        return self.seen_from is not None and self.seen_from <= SEEN
 
     @property
     def copied(self) -> int:
@@ -80,7 +89,10 @@ class Stratum(NamedTuple):
 def compare_scores(fit: Scores, holdout: Scores) -> Shared:
     """The scores that both samples have, near ones included: equal as float32, or a few floats apart."""
     if fit.groups is None or holdout.groups is None:
-        return _compare("rows", fit.ordered, holdout.ordered)
+        found = _compare("rows", fit.ordered, holdout.ordered)
+        if fit.segments is None or holdout.segments is None or min(found.fewer, found.more) > LEVEL:
+            return found
+        return _compare_within_segments(fit, holdout)  # a split that keeps their shares divides otherwise
     return _compare("groups", _highest_of_groups(fit), _highest_of_groups(holdout))
 
 
@@ -195,27 +207,18 @@ def _values(parts: list[Entries], cells_of: Callable[[Any], Ints]) -> tuple[Ints
 def _assess(
     unit: Literal["rows", "groups"], shared: int, apart: int, strata: list[Stratum], n: int, fit_n: int
 ) -> Shared:
-    """Hold what is shared against a random division in every stratum.
-
-    Chernoff's bound: P(S <= s) <= exp(-t s) E exp(t S) for every t < 0, and P(S >= s) likewise for t > 0, with each
-    value divided by itself. That the number of held-out rows is fixed makes S vary less.
-    """
+    """Hold what is shared against a random division in every stratum."""
     divided = [stratum for stratum in strata if len(stratum.sizes) and 0 < stratum.n < stratum.total]
     parts = [_chances_of(stratum) for stratum in divided]
     sizes, values, on_both, loss = (np.concatenate([part[i] for part in parts] or [np.empty(0)]) for i in range(4))
+    tied = sum(int(stratum.sizes @ stratum.values) for stratum in strata)
+    ties = Ties(sizes, values, on_both, n + fit_n - tied)
     expected = math.fsum(values * on_both)
-    with np.errstate(divide="ignore"):
-        logs = np.log1p(-on_both), np.log(on_both)
-
-    def log_bound(t: float) -> float:
-        return -t * shared + float(values @ np.logaddexp(logs[0], logs[1] + t))
-
-    least = min(0.0, _least(log_bound, -1.0 if shared < expected else 1.0)) if expected > 0 else 0.0
-    chance = math.exp(least) if least > -690 else 0.0
-    q, single = n / (n + fit_n), n + fit_n - sum(int(stratum.sizes @ stratum.values) for stratum in strata)
-    lost = (math.fsum(values * loss) + single * 2 * q * (1 - q)) / (n + fit_n)
-    tied = sum(int((stratum.sizes - 1) @ stratum.values) for stratum in strata)
-    few_copies = min(max(expected - shared, 0.0) / lost, tied) if lost > 0 else 0.0
+    chance = _chance_of(shared, ties)
+    q = n / (n + fit_n)
+    lost = (math.fsum(values * loss) + ties.single * 2 * q * (1 - q)) / (n + fit_n)
+    doubled = sum(int((stratum.sizes - 1) @ stratum.values) for stratum in strata)
+    few_copies = min(max(expected - shared, 0.0) / lost, doubled) if lost > 0 else 0.0
     many_copies = apart - math.fsum(values * (sizes - 1) * (1 - on_both))
     return Shared(
         unit=unit,
@@ -226,7 +229,77 @@ def _assess(
         fewer=chance if shared < expected else 1.0,
         more=1.0 if shared < expected else chance,
         repeats=max(few_copies, many_copies),
+        seen_from=_seen_from(ties, n, fit_n),
     )
+
+
+class Ties(NamedTuple):
+    """Values that more than one row has: so many rows, so many such values, and the chance that one is on both sides.
+
+    `single` rows are like no other.
+    """
+
+    sizes: Floats
+    values: Floats
+    on_both: Floats
+    single: int
+
+
+def _chance_of(shared: float, ties: Ties) -> float:
+    """A bound of the chance that a random division shares as many values, or as few where it is below the mean.
+
+    Chernoff's bound: P(S <= s) <= exp(-t s) E exp(t S) for every t < 0, and P(S >= s) likewise for t > 0, with each
+    value divided by itself. That the number of held-out rows is fixed makes S vary less.
+    """
+    expected = math.fsum(ties.values * ties.on_both)
+    if expected <= 0:
+        return 1.0
+    with np.errstate(divide="ignore"):
+        logs = np.log1p(-ties.on_both), np.log(ties.on_both)
+
+    def log_bound(t: float) -> float:
+        return -t * shared + float(ties.values @ np.logaddexp(logs[0], logs[1] + t))
+
+    least = min(0.0, _least(log_bound, -1.0 if shared < expected else 1.0))
+    return math.exp(least) if least > -690 else 0.0
+
+
+def _seen_from(ties: Ties, n: int, fit_n: int) -> float | None:
+    """The share of held-out rows that, copied from fit rows by chance, leave more shared than LEVEL allows.
+
+    A copied value is on both sides: one that no other row has becomes a pair, one that is on both sides anyway shows
+    nothing. None where copies would not show even if all held-out rows were copies.
+    """
+    if min(n, fit_n) == 0:
+        return None
+    q = n / (n + fit_n)
+
+    def on_both(sizes: Floats) -> Floats:
+        return np.asarray(np.clip(1 - q**sizes - (1 - q) ** sizes, 0.0, 1.0))
+
+    def is_seen(share: float) -> bool:
+        sizes, values = np.append(ties.sizes, 1.0), np.append(ties.values, ties.single)
+        copies = share * n / fit_n * sizes * (1 - q)  # of each value, on average
+        copied = -np.expm1(-copies)
+        larger = sizes + copies / copied
+        parts = Ties(
+            np.append(larger, sizes),
+            np.append(values * copied, values * (1 - copied)),
+            np.append(on_both(larger), np.append(ties.on_both, 0.0)),
+            0,
+        )
+        spread = math.sqrt(math.fsum(parts.values * parts.on_both * (1 - parts.on_both)))
+        shared = math.fsum(values * copied) + math.fsum(values * (1 - copied) * parts.on_both[len(sizes) :])
+        shared -= 2 * spread  # so that chance hides few
+        return shared > math.fsum(parts.values * parts.on_both) and _chance_of(shared, parts) <= LEVEL
+
+    if not is_seen(1.0):
+        return None
+    low, high = math.log(0.5 / n), 0.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_seen(math.exp(middle)) else (middle, high)
+    return math.exp(high)
 
 
 def _chances_of(stratum: Stratum) -> tuple[Floats, Floats, Floats, Floats]:
@@ -266,3 +339,84 @@ def _least(value: Callable[[float], float], sign: float) -> float:
             y = low + golden * (high - low)
             at_y = value(sign * math.exp(y))
     return min(at_x, at_y)
+
+
+# --- within segments ----------------------------------------------------------------------------------------
+
+LEAST_CELL = 64  # rows of a segment in a stratum: of fewer, one value's division tells another's
+
+
+def _compare_within_segments(fit: Scores, holdout: Scores) -> Shared:
+    """The same where rows are of segments: each segment is divided by itself, in the share that it has.
+
+    A split that keeps every segment's share leaves the tied rows of a small one on both sides far oftener than a
+    division of all rows would. Rows of cells too small to say anything are taken as they fell.
+    """
+    from gate.scores import number_alike
+
+    numbers = number_alike([fit.segment_names, holdout.segment_names])
+    codes = np.concatenate([number[part.segments] for number, part in zip(numbers, (fit, holdout), strict=True)])
+    of_segment = np.bincount(codes), np.bincount(codes[len(fit) :], minlength=int(codes.max()) + 1)
+    one_sided = (of_segment[1] == 0) | (of_segment[1] == of_segment[0])  # no split kept their share: divided as one
+    codes = np.where(one_sided, len(one_sided), np.arange(len(one_sided)))[codes]
+    cells = near_cells(np.concatenate([fit.values, holdout.values]))
+    held = np.arange(len(cells)) >= len(fit)
+    order = np.argsort(cells, kind="stable")
+    starts = np.flatnonzero(np.diff(cells[order], prepend=cells[order[0]] - 1))
+    value = np.empty(len(cells), dtype=np.int64)
+    value[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(cells)))
+    least = 4 * LEAST_CELL * len(np.unique(codes))
+    cell = _strata_of(starts, len(cells), least)[value] * (int(codes.max()) + 1) + codes
+    rows, held_rows = np.bincount(cell), np.bincount(cell, held)
+    sizes, held_of = np.bincount(value), np.bincount(value, held)
+    tied = np.flatnonzero(sizes[value] > 1)
+    key, places = np.unique(value[tied] * len(rows) + cell[tied], return_inverse=True)
+    of_cell, of_value, c = key % len(rows), key // len(rows), np.bincount(places)
+    fell, small = np.bincount(places, held[tied]), rows[of_cell] < LEAST_CELL
+    with np.errstate(divide="ignore"):
+        as_fell = np.log(fell == c), np.log(fell == 0)
+    whole = np.where(small, as_fell[0], log_all_among(c, held_rows[of_cell], rows[of_cell]))
+    none = np.where(small, as_fell[1], log_all_among(c, rows[of_cell] - held_rows[of_cell], rows[of_cell]))
+    first = np.flatnonzero(np.diff(of_value, prepend=-1)) if len(of_value) else np.empty(0, dtype=np.int64)
+    whole, none = (np.exp(np.add.reduceat(logs, first)) if len(first) else np.empty(0) for logs in (whole, none))
+    numbered = of_value[first]
+    on_both = np.clip(1 - whole - none, 0.0, 1.0)
+    split = (held_of[numbered] > 0) & (held_of[numbered] < sizes[numbered])
+    n, fit_n = len(holdout), len(fit)
+    rows_of = sizes[numbered]
+    ties = _alike(rows_of, on_both, int(np.sum(sizes == 1)))
+    shared, expected = int(split.sum()), math.fsum(on_both)
+    chance = _chance_of(shared, ties)
+    apart = int((rows_of - 1)[~split].sum())
+    return Shared(
+        unit="rows",
+        n=n,
+        fit_n=fit_n,
+        shared=shared,
+        expected=expected,
+        fewer=chance if shared < expected else 1.0,
+        more=1.0 if shared < expected else chance,
+        repeats=max(apart - math.fsum((rows_of - 1) * (1 - on_both)), 0.0),
+        seen_from=_seen_from(ties, n, fit_n),
+    )
+
+
+def _alike(sizes: Ints, on_both: Floats, single: int) -> Ties:
+    """Values by size and chance, those together whose chances differ by less than 1e-5."""
+    _, places = np.unique(sizes * 100_001 + np.round(on_both * 100_000).astype(np.int64), return_inverse=True)
+    values = np.bincount(places).astype(np.float64)
+    means = (np.bincount(places, part) / values for part in (sizes, on_both))
+    return Ties(next(means), values, next(means), single)
+
+
+def _strata_of(starts: Ints, total: int, least: int) -> Ints:
+    """The stratum of each value: neighbouring ones of at least so many rows, and of enough values, as elsewhere."""
+    rows = max(min(max(total // STRATA, LEAST_ROWS), MOST_ROWS), least)
+    strata = np.zeros(len(starts), dtype=np.int64)
+    place = 0
+    while total - starts[place] >= 2 * rows:
+        place = max(place + LEAST_VALUES, int(np.searchsorted(starts, starts[place] + rows)))
+        if len(starts) - place < LEAST_VALUES or total - starts[place] < rows:
+            break
+        strata[place] = 1
+    return np.cumsum(strata)

@@ -1,7 +1,7 @@
 """Planning: how often the gate errs at given sample sizes, and which sizes would do. No data, no judgement."""
 
 from gate.planning.advice import Advice, advise, advise_at_rate
-from gate.planning.law import Budget, band_of
+from gate.planning.law import Budget, Teeth, band_of, ships
 from gate.planning.plan import (
     Curve,
     Plan,
@@ -19,6 +19,7 @@ __all__ = [
     "Curve",
     "Plan",
     "TargetPlan",
+    "Teeth",
     "advise",
     "advise_at_rate",
     "band_of",
@@ -26,5 +27,6 @@ __all__ = [
     "operating_characteristics",
     "plan",
     "plan_target",
+    "ships",
     "warnings",
 ]

@@ -124,6 +124,20 @@ def band_of(target: Target, alpha: Fraction, interval: str = "clopper-pearson") 
     return kind.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
 
 
+def ships(rule: str, band: Band, fpr: Fraction, excess: Fraction, n: int, min_n: int = 1) -> tuple[Teeth, ...]:
+    """What a pass means: how often a release ships whose true rate is 1 + 2r, 2 and 5 times its target.
+
+    By the rule that judges it (`proven` where the target is extrapolated), on n rows; of rows in groups, as many as
+    these are worth. The threshold is taken as it is.
+    """
+    counts = edges(band, rule, n, n) if n >= min_n else None
+    found = []
+    for multiple in (1 + 2 * excess, Fraction(2), Fraction(5)):
+        q = min(float(fpr * multiple), 1.0)
+        found.append(Teeth(multiple, upper_tail(counts[0], n, q) - upper_tail(counts[1] + 1, n, q) if counts else 0.0))
+    return tuple(found)
+
+
 class Law:
     """One target's pass region and the law of its held-out count."""
 
@@ -177,10 +191,7 @@ class Law:
 
     def teeth(self, n: int, n_fit: int) -> tuple[Teeth, ...]:
         """The chances that a release far over its target ships, at 1 + 2r times it first."""
-        return tuple(
-            Teeth(m, self.passes_at(n, n_fit, min(float(self.p * m), 1.0)))
-            for m in (1 + 2 * self.excess, Fraction(2), Fraction(5))
-        )
+        return ships(self.rule_at(n_fit), self.band, self.p, self.excess, n, self.min_n)
 
     def liveness(self, n: int, n_fit: int) -> float:
         """The chance that a sound release passes, by the beta law alone: what the planner searches with."""

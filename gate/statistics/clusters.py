@@ -4,8 +4,7 @@ A group's rows are flagged together more often than others are. How much more is
 flagged rows; what the others, among them perhaps the largest, would do is not seen, but their sizes are known. So the
 upper bound holds the count against its law given all sizes, with beta-binomial groups as unlike one another as the
 counts allow; the lower bound takes the variance between groups, which is large whenever a large group has been flagged.
-Both are approximate: `tests/README.md` has what simulations show. Sums are NumPy's own, not matrix products: threads
-of a BLAS library wait for one another on arrays as small as these.
+Both are approximate: `tests/README.md` has what simulations show.
 """
 
 from __future__ import annotations
@@ -15,12 +14,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
-from scipy.special import betainccinv, betaln, ndtr, ndtri, stdtrit
+from scipy.special import betainccinv, betaln, ndtri, stdtrit
 
 from gate.contract import Floats
+from gate.statistics.binomial import Band
+from gate.statistics.grouped import Sizes, bins_of, tails
 
-NODES = 48  # of the integral over the rates of groups
+FINE, FINE_RATIO = 64, 1.02  # groups of up to so many rows by themselves, larger ones within 2 % together
+COARSE, COARSE_RATIO = 16, 1.08  # the same where more than MANY groups have flagged rows
+MANY = 1000
 DROP = 0.5  # of the log-likelihood, up to which groups may be unlike one another
 LEAST, MOST = 1e-6, 0.999  # correlation of two rows of a group
 _CORRELATIONS = np.log(
@@ -38,22 +40,88 @@ class Effective(NamedTuple):
 def effective_rows(sizes: Floats, counts: Floats, alpha: float) -> Effective:
     """Of groups of these sizes, so many rows each are flagged: what they are worth to bounds that miss alpha/2 each.
 
-    The interval of Clopper and Pearson on so many rows, with the rate observed, has these bounds. Where nothing, or
-    all, is flagged nothing is seen of how groups differ: Kish's n^2 / sum of squared sizes. The rarer of flagged and
-    not flagged is what a large group may hide: where more than half is flagged, the sides change places.
+    For several counts of the same groups, `Groups` is asked.
     """
-    n, k = float(sizes.sum()), float(counts.sum())
-    if len(sizes) < 2:
-        return Effective(1.0, 1.0)
-    if sizes.max() <= 1:
-        return Effective(n, n)
-    if k <= 0 or k >= n:
-        kish = n**2 / float(np.sum(sizes**2))
-        return Effective(kish, kish)
-    if k > n / 2:
-        return Effective(*reversed(effective_rows(sizes, sizes - counts, alpha)))
-    bound = _upper_bound(sizes, counts, alpha / 2)
-    return Effective(korn_graubard(sizes, counts, alpha), _rows_with_bound(k / n, n, bound, alpha / 2))
+    return Groups(sizes).worth(counts, alpha)
+
+
+class Groups:
+    """The groups of one sample by their sizes, tabulated once for the counts of many thresholds."""
+
+    def __init__(self, sizes: Floats) -> None:
+        self.sizes = np.asarray(sizes, dtype=np.float64)
+        self.n, self.squares = float(self.sizes.sum()), float(np.sum(self.sizes**2))
+        self.largest = float(self.sizes.max(initial=0.0))
+        self._bins = bins_of(self.sizes, FINE, FINE_RATIO)
+        self._of_bin = np.bincount(self._bins).astype(np.float64)
+        self._rows_of_bin = np.bincount(self._bins, self.sizes)
+
+    @property
+    def kish(self) -> float:
+        """The rows that groups are worth whose rows are all alike, as far as sizes tell (Kish 1965)."""
+        return self.n**2 / self.squares
+
+    def worth(self, counts: Floats, alpha: float) -> Effective:
+        """The rows of which the interval of Clopper and Pearson, with the rate observed, has the bounds of the groups.
+
+        Where nothing, or all, is flagged nothing is seen of how groups differ: Kish's n^2 / sum of squared sizes. The
+        rarer of flagged and not flagged is what a large group may hide: where more than half is flagged, the sides
+        change places.
+        """
+        n, k = self.n, float(counts.sum())
+        if len(self.sizes) < 2:
+            return Effective(1.0, 1.0)
+        if self.largest <= 1:
+            return Effective(n, n)
+        if k <= 0 or k >= n:
+            return Effective(self.kish, self.kish)
+        if k > n / 2:
+            return Effective(*reversed(self.worth(self.sizes - counts, alpha)))
+        bound = _upper_bound(self._tabulate(counts), n, k, alpha / 2)
+        return Effective(self.korn_graubard(counts, alpha), _rows_with_bound(k / n, n, bound, alpha / 2))
+
+    def korn_graubard(self, counts: Floats, alpha: float) -> float:
+        """Effective rows by the variance between groups; see `korn_graubard` below."""
+        hit = np.flatnonzero(counts)
+        k, m, rate = counts[hit], self.sizes[hit], float(counts.sum()) / self.n
+        squares = float(np.sum(k * k - 2 * rate * k * m)) + rate**2 * self.squares
+        return _by_variance(max(squares, 0.0), self.n, len(self.sizes), rate * (1 - rate), alpha)
+
+    def is_too_skewed(self, k: float, worth: Effective, band: Band) -> bool:
+        """Whether nothing but unlike sizes keeps a count from being proven.
+
+        As independent rows these would prove it; by what they are worth they do not, and the largest group alone could
+        hide more flagged rows than the tolerance leaves: no count of such groups is a proof.
+        """
+        n = self.n
+        proven = band.proves_low(k * worth.low / n, worth.low) and band.proves_high(k * worth.high / n, worth.high)
+        spare = float(band.high) * n - k
+        return band.proves_low(k, n) and band.proves_high(k, n) and not proven and self.largest > spare
+
+    def _tabulate(self, counts: Floats) -> _Counts:
+        """Groups with nothing flagged by size, the others by both counts: alike where they hardly differ.
+
+        So many groups as make coarse cells necessary tell the correlation of rows apart from these alone.
+        """
+        hit = np.flatnonzero(counts)
+        flagged, left = counts[hit], self.sizes[hit] - counts[hit]
+        bins = self._bins[hit]
+        silent = self._of_bin - np.bincount(bins, minlength=len(self._of_bin))
+        rows = self._rows_of_bin - np.bincount(bins, self.sizes[hit], minlength=len(self._of_bin))
+        some, any_ = silent > 0, self._of_bin > 0
+        cell = (COARSE, COARSE_RATIO) if len(hit) > MANY else (FINE, FINE_RATIO)
+        wide = bins_of(left, *cell)
+        cells = bins_of(flagged, *cell) * (int(wide.max(initial=0)) + 1) + wide
+        of_cell = np.bincount(cells)
+        found = np.flatnonzero(of_cell)
+        of_cell = of_cell[found]
+        means = [np.bincount(cells, part)[found] / of_cell for part in (flagged, left)]
+        return _Counts(
+            sizes=Sizes(self._rows_of_bin[any_] / self._of_bin[any_], self._of_bin[any_]),
+            flagged=np.append(np.zeros(int(some.sum())), means[0]),
+            left=np.append(rows[some] / silent[some], means[1]),
+            of_cell=np.append(silent[some], of_cell),
+        )
 
 
 def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | None = None) -> float:
@@ -69,7 +137,12 @@ def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | N
     spread = rate * (1 - rate) if spread is None else spread
     if spread <= 0:
         return n**2 / float(np.sum(sizes**2))
-    variance = groups / (groups - 1) * float(np.sum((counts - rate * sizes) ** 2)) / n**2
+    return _by_variance(float(np.sum((counts - rate * sizes) ** 2)), n, groups, spread, alpha)
+
+
+def _by_variance(squares: float, n: float, groups: int, spread: float, alpha: float) -> float:
+    """Of the sum of squared differences between the counts of groups and what their sizes let expect."""
+    variance = groups / (groups - 1) * squares / n**2
     few_groups = float(stdtrit(n - 1, alpha / 2) / stdtrit(groups - 1, alpha / 2)) ** 2
     return min(n, n / max(1.0, variance * n / spread) * few_groups)
 
@@ -78,23 +151,16 @@ def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | N
 
 
 class _Counts(NamedTuple):
-    """Groups by size, and by size and count: so many of each."""
+    """Groups by size, and by the rows flagged and left: so many of each."""
 
-    sizes: Floats
-    of_size: Floats
-    pair_sizes: Floats
-    pair_counts: Floats
-    of_pair: Floats
+    sizes: Sizes
+    flagged: Floats
+    left: Floats
+    of_cell: Floats
 
 
-def _upper_bound(sizes: Floats, counts: Floats, tail: float) -> float:
+def _upper_bound(known: _Counts, n: float, k: float, tail: float) -> float:
     """The rate at which so few flagged rows have this chance, groups being as unlike as they may be at that rate."""
-    n, k = float(sizes.sum()), float(counts.sum())
-    longest = int(sizes.max()) + 1
-    pairs, of_pair = np.unique(sizes.astype(np.int64) * longest + counts.astype(np.int64), return_counts=True)
-    distinct, of_size = np.unique(sizes, return_counts=True)
-    columns = (distinct, of_size, pairs // longest, pairs % longest, of_pair)
-    known = _Counts(*(column.astype(np.float64) for column in columns))
     bound = float(betainccinv(k + 1, n - k, tail))
     for _ in range(12):  # the correlation hardly moves with the rate: a few steps settle both
         correlation = _largest_correlation(known, bound)
@@ -111,8 +177,8 @@ def _largest_correlation(known: _Counts, rate: float) -> float:
         correlations = np.exp(logs)
         strength = (1 - correlations) / correlations
         a, b = rate * strength, (1 - rate) * strength
-        terms = betaln(known.pair_counts[:, None] + a, (known.pair_sizes - known.pair_counts)[:, None] + b)
-        return np.asarray(np.sum((terms - betaln(a, b)).T * known.of_pair, axis=1))
+        terms = betaln(known.flagged[:, None] + a, known.left[:, None] + b)
+        return np.asarray(np.sum((terms - betaln(a, b)).T * known.of_cell, axis=1))
 
     logs = _CORRELATIONS
     values = likelihood(logs)
@@ -139,10 +205,13 @@ def _rate_with_tail(known: _Counts, k: float, correlation: float, tail: float) -
     wanted = float(ndtri(tail))
 
     def miss(log_rate: float) -> float:
-        chance = _lower_tail(known, k, math.exp(log_rate), correlation)
+        rate = math.exp(log_rate)
+        if k + 1 >= rate * n:
+            return -wanted
+        chance = float(tails(known.sizes, np.array([k + 1]), np.array([rate]), correlation).below[0])
         return float(ndtri(min(max(chance, 1e-300), 0.5))) - wanted
 
-    n = float(known.sizes @ known.of_size)
+    n = known.sizes.n
     low, high = math.log(k / n), math.log(min(2 * k / n + 3 / n, 1 - 1e-9))
     while miss(high) > 0:
         if high >= math.log(1 - 1e-9):
@@ -169,49 +238,6 @@ def _crossing(value: Callable[[float], float], low: float, high: float) -> float
             at_low = at_low / 2 if side < 0 else at_low
             side = -1
     return (low + high) / 2
-
-
-def _lower_tail(known: _Counts, k: float, rate: float, correlation: float) -> float:
-    """P(K <= k) for the sum of beta-binomial groups, by the saddlepoint (Lugannani and Rice 1980; Daniels 1987)."""
-    strength = (1 - correlation) / correlation
-    rates, weights = _beta_nodes(rate * strength, (1 - rate) * strength)
-    sizes, groups = known.sizes, known.of_size
-    at = k + 1
-    if at >= rate * float(sizes @ groups):
-        return 0.5
-    low, high, theta = -700.0, 0.0, math.log(at / (rate * float(sizes @ groups)))
-    for _ in range(100):
-        tilt = math.expm1(theta)
-        powers = np.exp(np.outer(sizes, np.log1p(rates * tilt))) * weights
-        flagged = rates * math.exp(theta) / (1 + rates * tilt)
-        total = powers.sum(axis=1)
-        once, twice = sizes * np.sum(powers * flagged, axis=1), np.sum(powers * flagged**2, axis=1)
-        mean = once / total
-        first = float(groups @ mean)
-        second = float(groups @ ((once + (sizes**2 - sizes) * twice) / total - mean**2))
-        if abs(first - at) <= 1e-9 * at:
-            break
-        low, high = (low, theta) if first > at else (theta, high)
-        step = theta - (first - at) / second if second > 0 else low
-        theta = step if low < step < high else (low + high) / 2
-    depth = 2 * (theta * at - float(groups @ np.log(total)))
-    if depth <= 1e-6:
-        return 0.5
-    root, spread = -math.sqrt(depth), -math.expm1(-theta) * math.sqrt(second)
-    density = math.exp(-depth / 2) / math.sqrt(2 * math.pi)
-    return min(max(float(ndtr(root)) - density * (1 / spread - 1 / root), 0.0), 0.5)
-
-
-def _beta_nodes(a: float, b: float) -> tuple[Floats, Floats]:
-    """Rates and weights that integrate polynomials over Beta(a, b): Gauss and Jacobi, by Golub and Welsch (1969)."""
-    i = np.arange(1.0, NODES)
-    total = a + b - 2
-    diagonal = np.append((a - b) / (a + b), (a - b) * total / ((2 * i + total) * (2 * i + total + 2)))
-    squares = 4 * i * (i + a - 1) * (i + b - 1) * (i + total) / ((2 * i + total) ** 2 * ((2 * i + total) ** 2 - 1))
-    squares[0] = 4 * a * b / ((a + b) ** 2 * (a + b + 1))
-    beside = np.sqrt(np.maximum(squares, 0.0))
-    roots, vectors = eigh_tridiagonal(diagonal, beside)
-    return np.clip((1 + roots) / 2, 0.0, 1.0), vectors[0] ** 2
 
 
 def _rows_with_bound(rate: float, n: float, bound: float, tail: float) -> float:

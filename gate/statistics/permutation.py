@@ -8,12 +8,14 @@ error between groups as statistic.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln
 
 from gate.contract import Floats
+from gate.ordered import Ints
 
 DRAWS = 9_999
 ENOUGH = 20  # differences as large as the one observed, after which no more are drawn (Besag and Clifford 1991)
@@ -58,9 +60,7 @@ def exchange(
     done = 0
     while done < draws and np.any(as_large < ENOUGH):
         size = min(PIECE, draws - done)
-        chosen = np.zeros((size, len(units)))
-        order = np.argpartition(rng.random((size, len(units))), len(held) - 1, axis=1)[:, : len(held)]
-        np.put_along_axis(chosen, order, 1.0, axis=1)
+        chosen = _drawn(rng, size, len(held), len(units))
         differences = _differences(chosen @ units, total, len(held), len(units))
         differences = np.column_stack([differences, differences.max(axis=1)])
         seen = as_large + np.cumsum(differences >= observed * (1 - 1e-9), axis=0)
@@ -71,6 +71,29 @@ def exchange(
     values = np.where(as_large >= ENOUGH, ENOUGH / np.maximum(at, 1), (1 + as_large) / (done + 1))
     least = math.exp(-min(ways, most))
     return Exchanged(float(values[-1]), tuple(values[:-1].tolist()), int(found.argmax()), least)
+
+
+def divide(held: int, fit: int, draws: int, seed: int = SEED, piece: int = PIECE) -> Iterator[Floats]:
+    """So many random divisions of units, a piece at a time: a row for each division, 1 for each unit held out."""
+    rng = np.random.default_rng(seed)
+    for done in range(0, draws, piece):
+        yield _drawn(rng, min(piece, draws - done), held, held + fit)
+
+
+def units_of(groups: int, others: int, seed: int = SEED) -> Ints:
+    """The unit that each group of a sample belongs to: itself, or with others at random where there are too many.
+
+    Counting units instead of groups makes the same table of bounded size; `others` are the groups of the other sample.
+    """
+    share = math.ceil((groups + others) / MOST_UNITS)
+    return np.random.default_rng([seed, groups]).permutation(groups) // share
+
+
+def _drawn(rng: np.random.Generator, size: int, held: int, units: int) -> Floats:
+    chosen = np.zeros((size, units))
+    order = np.argpartition(rng.random((size, units)), held - 1, axis=1)[:, :held]
+    np.put_along_axis(chosen, order, 1.0, axis=1)
+    return chosen
 
 
 def _units(sizes: Floats, counts: Floats, share: int, rng: np.random.Generator) -> Floats:

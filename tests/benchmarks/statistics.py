@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from gate.contract import Floats
 from gate.ordered import in_order
 from gate.scores import count_by_part
-from gate.statistics import exchangeability, permutation
-from gate.statistics.binomial import clopper_pearson
+from gate.statistics import drift, exchangeability, permutation, prediction
+from gate.statistics.binomial import beta_binomial, clopper_pearson
 from gate.statistics.clusters import effective_rows
 
 Ints = NDArray[np.int64]
@@ -134,6 +135,96 @@ def simulate_groups(runs: int) -> Iterator[Row]:
         yield Row(f"groups, {name}: proven at 1 x", "as many as can be", sound, share_error(sound, runs))
 
 
+# --- the counts that sound releases show ----------------------------------------------------------------------
+
+Sample = tuple[Floats, Ints]  # the score of each row, and the number of its group
+
+
+def _rows(rng: np.random.Generator, sizes: Ints, rho: float) -> Sample:
+    """Rows whose scores are alike within a group: sqrt(rho) z of the group + sqrt(1 - rho) of their own."""
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    own = rng.standard_normal(len(groups))
+    return math.sqrt(rho) * rng.standard_normal(len(sizes))[groups] + math.sqrt(1 - rho) * own, groups
+
+
+SCORES: dict[str, Callable[[np.random.Generator], Sample]] = {
+    "independent, 20 K": lambda rng: _rows(rng, np.ones(20_000, dtype=np.int64), 0.0),
+    "equal: 300 x 300, rho 0.2": lambda rng: _rows(rng, np.full(300, 300), 0.2),
+    "templates, 10 K groups": lambda rng: _rows(rng, _lognormal(rng, 1, 1, 10_000), 1.0),
+    "lognormal(3, 1.5), 2 K, rho 0.5": lambda rng: _rows(rng, _lognormal(rng, 3, 1.5, 2000), 0.5),
+    "Pareto 1.2, 3 K, rho 0.3": lambda rng: _rows(
+        rng, np.minimum(20_000, np.ceil(3 * (1 + rng.pareto(1.2, 3000)))).astype(np.int64), 0.3
+    ),
+    "lognormal(1, 2), 5 K, rho 0.5": lambda rng: _rows(rng, _lognormal(rng, 1, 2, 5000), 0.5),
+}
+
+
+RATES = (0.001, 0.01)
+
+
+def predict_groups(name: str, runs: int, divisions: int, seed: int = 11) -> tuple[Floats, Floats]:
+    """How often held-out counts lie in the range predicted for groups, and in that for rows, at each rate."""
+    rng = np.random.default_rng([seed, list(SCORES).index(name)])
+    grouped, plain = np.zeros(len(RATES)), np.zeros(len(RATES))
+    for _ in range(runs):
+        samples = SCORES[name](rng), SCORES[name](rng)
+        fit, held = (in_order(np.sort(values)) for values, _ in samples)
+        ranks = [rate * (fit.n + 0.365) + 0.3175 for rate in RATES]
+        at = exchangeability.pooled_scores(fit, held, prediction.looked_at(fit.n + held.n))
+        groups = [int(codes[-1]) + 1 for _, codes in samples]
+        units = permutation.units_of(groups[0], groups[1]), permutation.units_of(groups[1], groups[0])
+        counts = [
+            count_by_part(values, of[codes], at).reached for (values, codes), of in zip(samples, units, strict=True)
+        ]
+        for i, found in enumerate(prediction.predicted_counts(*counts, ranks, divisions=divisions)):
+            whole = math.floor(ranks[i])
+            below, above = fit.at_rank([whole + 1, whole])
+            k = int(held.at_or_above(below + (ranks[i] - whole) * (above - below)))
+            by_rows = beta_binomial(held.n, ranks[i], fit.n - ranks[i] + 1).quantiles(0.05)
+            grouped[i] += found[0] <= k <= found[1]
+            plain[i] += by_rows[0] <= k <= by_rows[1]
+    return grouped / runs, plain / runs
+
+
+def simulate_prediction(runs: int) -> Iterator[Row]:
+    for name in SCORES:
+        for rate, grouped, plain in zip(RATES, *predict_groups(name, runs, 399), strict=True):
+            what = f"held-out counts inside what is predicted, {name}, at {rate:.1%}"
+            yield Row(f"{what} (by rows: {plain:.0%})", "at least 95 %", float(grouped), share_error(0.05, runs))
+
+
+# --- noise or drift -------------------------------------------------------------------------------------------
+
+
+def read_tails(
+    rng: np.random.Generator, runs: int, factor: float, rows: tuple[int, int], rate: float = 0.001
+) -> dict[str, float]:
+    """How often each reading is given of held-out rows that truly reach the threshold so many times as often."""
+    (fit_n, n), half = rows, Fraction(1, 2)
+    rank = max(int(rate * fit_n), 1)
+    said = {"noise": 0, "drift": 0, "cannot tell": 0}
+    for q in rng.beta(rank, fit_n - rank + 1, runs):
+        k = int(rng.binomial(n, min(factor * q, 1.0)))
+        ratio = drift.ratio_of(drift.Tail.independent(k, n), drift.Tail.independent(rank, fit_n), ALPHA)
+        p_value = exchangeability.compare_counts(k + rank, k, n, n + fit_n).p_value
+        said[drift.read_ratio(ratio, half, half, p_value, 0.001)] += 1
+    return {reading: count / runs for reading, count in said.items()}
+
+
+def simulate_drift(runs: int) -> Iterator[Row]:
+    rng = np.random.default_rng(23)
+    for rows in ((20_000, 50_000), (60_000, 140_000), (400_000, 400_000)):
+        of = f"{rows[0]:,} fit and {rows[1]:,} held-out rows at 0.1 %"
+        for factor in (1.5, 0.5):
+            said = read_tails(rng, runs, factor, rows)["noise"]
+            yield Row(f"noise, of a tail {factor} x as heavy, {of}", "at most 2.5 %", said, share_error(0.025, runs))
+        sound = read_tails(rng, runs, 1.0, rows)
+        yield Row(f"drift, of sound rows, {of}", "at most 0.1 %", sound["drift"], share_error(0.001, runs))
+        yield Row(
+            f"noise, of sound rows, {of}", "as often as can be", sound["noise"], share_error(sound["noise"], runs)
+        )
+
+
 # --- groups exchanged ---------------------------------------------------------------------------------------
 
 
@@ -172,7 +263,9 @@ def simulate_exchange(runs: int) -> Iterator[Row]:
 
 SIMULATIONS: dict[str, Callable[[int], Iterator[Row]]] = {
     "groups": simulate_groups,
+    "prediction": simulate_prediction,
     "exchange": simulate_exchange,
+    "drift": simulate_drift,
 }
 
 

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.calibration.fit import attainable, fit
+from gate.calibration.fit import Attainable, attainable, fit
+from gate.calibration.positions import Filliben
+from gate.checks import readings
 from gate.contract import Anchor, Contract
 from gate.policy import Calibration
-from gate.statistics.atoms import is_unattainable
-from gate.statistics.binomial import Band
+from gate.statistics.atoms import is_unattainable, rows_to_reach, rows_to_settle, standing
+from gate.statistics.binomial import Band, lower_tail
 
 RATES = (Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
 CONTRACT = Contract(tuple(Anchor(rate, Decimal(f"0.{2 * i + 3}")) for i, rate in enumerate(RATES)))
@@ -69,3 +71,104 @@ def test_noise_is_not_called_impossibility(share: float, expected: tuple[float, 
 def test_only_excess_makes_every_rate_attainable() -> None:
     band = Band.around(Fraction(1, 100), Fraction(1, 2), Fraction(1), Fraction(1, 20))
     assert not is_unattainable(0, 5000, 10_000, Fraction(1, 100), band)
+
+
+# --- remedies, followed to the letter -----------------------------------------------------------------------
+
+
+def stand(found: Attainable, n: int, rate: Decimal) -> str:
+    return standing(found.below, found.through, found.apart, n, Fraction(rate), BAND[rate])
+
+
+def boosted(rng: np.random.Generator, trees: int, rows: int) -> np.ndarray:
+    """The sigmoids of so many trees of four leaves each: few of them make few scores."""
+    leaves = np.random.default_rng(trees).normal(size=(trees, 4))
+    return 1 / (1 + np.exp(-leaves[np.arange(trees), rng.integers(0, 4, (rows, trees))].sum(axis=1)))
+
+
+def test_logits_help_where_it_is_said_that_they_do() -> None:
+    """Sigmoids of logits around -60 have become one score; the logits, with a domain, let every target be flagged."""
+    logits = np.random.default_rng(1).normal(-60, 3, 20_000)
+    scores = np.sort(1 / (1 + np.exp(-logits)))
+    for rate, found in zip(RATES, attainable(scores, fit(scores, Calibration(), CONTRACT)), strict=True):
+        assert stand(found, len(scores), rate) == "resolution"
+        said = readings.granularity(
+            "resolution",
+            rate,
+            (found.below, found.through, found.apart),
+            len(scores),
+            above=Fraction(1, 2),
+            domain=(0, 1),
+        )
+        assert said.remedy == "give logits in the place of probabilities, with their range as calibration.domain"
+        assert "differ by less than a float can hold after rescaling" in said.message
+    apart = fit(logits, Calibration(domain=(-100.0, 100.0)), CONTRACT)
+    for rate, found in zip(RATES, attainable(np.sort(logits), apart), strict=True):
+        assert stand(found, len(logits), rate) == "fine"
+
+
+@pytest.mark.parametrize("trees", [2, 3, 4, 12])
+def test_of_a_boosted_detector_more_rows_help_or_it_is_said_that_none_do(trees: int) -> None:
+    """Four times as many rows leave unattainable what was called so, and fine what was."""
+    rng = np.random.default_rng(trees)
+    few, many = (np.sort(boosted(rng, trees, rows)) for rows in (20_000, 80_000))
+    pairs = [attainable(scores, fit(scores, Calibration(knots=500), CONTRACT)) for scores in (few, many)]
+    stands = [
+        [stand(found, len(scores), rate) for found, rate in zip(part, RATES, strict=True)]
+        for part, scores in zip(pairs, (few, many), strict=True)
+    ]
+    for before, after in zip(*stands, strict=True):
+        assert before == "borderline" or before == after
+    assert ("unattainable" in stands[0]) == (trees < 12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2000, 50_000), st.floats(0.6, 0.99), st.integers(0, 2**32 - 1))
+def test_as_many_rows_as_are_advised_reach_a_tied_score(n: int, share: float, seed: int) -> None:
+    """A score of that rate is within what the calibrator may flag 95 % of the time, and with fewer rows less often."""
+    rate = Fraction(1, 100)
+    through = int(share * n / 100)
+    rows = rows_to_reach(through, n, rate, Filliben().rank)
+    assert rows is not None
+    allowed = [int(Filliben().rank(rate, size)) for size in (rows, max(rows // 2, 1))]
+    assert lower_tail(allowed[0], rows, through / n) >= 0.95
+    drawn = np.random.default_rng(seed).binomial(rows, through / n, 400)
+    assert np.mean(drawn <= allowed[0]) >= 0.95 - 4 * (0.05 * 0.95 / 400) ** 0.5
+    assert rows == n or lower_tail(allowed[1], max(rows // 2, 1), through / n) < 0.97
+    assert rows_to_reach(n // 50, n, rate, Filliben().rank) is None, "a score above the target is never within it"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(100, 100_000), st.integers(0, 3))
+def test_as_many_rows_as_are_advised_settle_what_lies_above_a_tied_score(n: int, below: int) -> None:
+    """At the rate seen they prove that it is too little, which so many fewer do not."""
+    band = BAND[Decimal("0.001")]
+    rows = rows_to_settle(below, n, band)
+    if below >= n * band.low:
+        assert rows is None
+        return
+    assert rows is not None
+    assert band.refutes_low(below / n * rows, rows)
+    assert rows == n or not band.refutes_low(below / n * (rows - 1), rows - 1)
+
+
+def test_the_floor_of_a_tied_sample_is_not_its_size() -> None:
+    """Of 54,375 rows the top 80 are tied: it is these that hide 0.1 %, not too few rows."""
+    rng = np.random.default_rng(3)
+    scores = np.sort(np.append(rng.beta(1, 20, 54_295), np.full(80, 1.0)))
+    calibrator = fit(scores, Calibration(), CONTRACT)
+    rate, n = Decimal("0.001"), len(scores)
+    found = attainable(scores, calibrator)[2]
+    assert (found.below, found.through, found.saturated) == (0, 80, True)
+    assert stand(found, n, rate) == "unattainable"
+    tie = readings.granularity(
+        "unattainable", rate, (0, 80, 0), n, above=Fraction(1, 2), domain=(0, 1), saturated=found.saturated
+    )
+    said = readings.floor(rate, n, 80, calibrator.facts.lowest_label, 693, tie)
+    assert said.message.startswith(
+        "80 of 54,375 fit rows share the highest score, so that they show no rate below 0.14"
+    )
+    assert said.remedy is not None
+    assert said.remedy.startswith("more rows cannot help: give the detector finer scores (logits")
+    small = readings.floor(rate, 400, 1, 0.002, 693, None)
+    assert small.remedy == "fit on at least 693 benign rows"

@@ -1,0 +1,62 @@
+"""Noise or drift: how much oftener held-out rows reach a threshold than fit rows do. No judgement.
+
+That two samples are not told apart is no sign that they agree: a tail half as heavy again goes unseen where few rows
+reach it. So the ratio of the two rates is bounded, and only bounds that leave nothing that matters are noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from gate.statistics.clusters import Effective
+from gate.statistics.proportions import ratio_interval
+
+Reading = Literal["noise", "drift", "cannot tell"]
+
+
+class Tail(NamedTuple):
+    """k of n rows reach a threshold, and what these rows are worth to either bound of their rate."""
+
+    k: int
+    n: int
+    worth: Effective
+
+    @classmethod
+    def independent(cls, k: int, n: int) -> Tail:
+        return cls(k, n, Effective(n, n))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The rate of held-out rows over that of fit rows at one threshold, and its interval; None where none reach it."""
+
+    value: float | None
+    low: float
+    high: float
+
+
+def ratio_of(held_out: Tail, fit: Tail, alpha: float) -> Ratio:
+    """The ratio of the two rates: each end of its interval misses alpha/2 of the time."""
+    value = None if fit.k == 0 else held_out.k / held_out.n * fit.n / fit.k
+    ends = []
+    for side, (mine, other) in enumerate(((0, 1), (1, 0))):  # a low ratio is a low rate over a high one
+        rows, fit_rows = held_out.worth[mine], fit.worth[other]
+        counts = held_out.k * rows / held_out.n, rows, fit.k * fit_rows / fit.n, fit_rows
+        ends.append(ratio_interval(*counts, alpha)[side])
+    return Ratio(value, *ends)
+
+
+def read_ratio(ratio: Ratio, above: Fraction, below: Fraction, p_value: float, level: float) -> Reading:
+    """What the ratio says of two samples that a test told apart with this p-value.
+
+    drift         they differ: the test says so at its level
+    noise         whatever differs is less than the tolerance: no end of the interval reaches what would matter
+    cannot tell   neither
+    """
+    if p_value <= level:
+        return "drift"
+    small = ratio.high < 1 + above and (below >= 1 or ratio.low > 1 - below)
+    return "noise" if small and math.isfinite(ratio.high) else "cannot tell"

@@ -1,0 +1,113 @@
+"""The law of how many rows of many groups are flagged, where rows of one group are alike. No judgement.
+
+Each group has a rate of its own, from one beta distribution: its rows are flagged with that. Sums over groups of known
+sizes have no closed law; the saddlepoint gives their tails within a few hundredths of themselves (Lugannani and Rice
+1980; Daniels 1987). Sums are NumPy's own, not matrix products: threads of a BLAS library wait for one another on arrays
+as small as these.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh_tridiagonal
+from scipy.special import ndtr
+
+from gate.contract import Floats
+from gate.ordered import Ints
+
+NODES = 48  # of the integral over the rates of groups
+STEPS = 100
+
+
+class Sizes(NamedTuple):
+    """Groups by their rows: so many of each size; a size may be the mean of some that hardly differ."""
+
+    rows: Floats
+    groups: Floats
+
+    @property
+    def n(self) -> float:
+        return float(np.sum(self.rows * self.groups))
+
+
+def tabulate(sizes: Floats, exact: int, ratio: float) -> Sizes:
+    """Sizes up to `exact` by themselves, larger ones together where they are within a ratio."""
+    bins = bins_of(sizes, exact, ratio)
+    groups = np.bincount(bins).astype(np.float64)
+    some = groups > 0
+    return Sizes(np.bincount(bins, sizes)[some] / groups[some], groups[some])
+
+
+def bins_of(values: Floats, exact: int, ratio: float) -> Ints:
+    """The number of each value's bin: whole numbers up to `exact` have one each."""
+    scaled = np.log(np.maximum(values, exact) / exact) / math.log(ratio)
+    return np.where(values <= exact, values, exact + 1 + scaled).astype(np.int64)
+
+
+class Tails(NamedTuple):
+    """The chances of fewer flagged rows than a number, and of as many or more."""
+
+    below: Floats
+    reached: Floats
+
+
+def tails(sizes: Sizes, at: Floats, rates: Floats, correlation: float) -> Tails:
+    """For each of some rates: how likely fewer rows than `at` are flagged, and how likely as many or more are.
+
+    `correlation` is that of two rows of one group. At the mean, where the formula has no value, both are a half.
+    """
+    at, rates = np.broadcast_arrays(np.asarray(at, dtype=np.float64), np.asarray(rates, dtype=np.float64))
+    strength = (1 - correlation) / correlation
+    pairs = [_beta_nodes(q * strength, (1 - q) * strength) for q in rates]
+    nodes, weights = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights)
+    theta, depth, spread = _saddlepoint(sizes, at, rates, nodes, logs)
+    root = np.copysign(np.sqrt(np.maximum(depth, 0.0)), theta)
+    near = depth <= 1e-6
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correction = np.exp(-depth / 2) / math.sqrt(2 * math.pi) * (1 / (-np.expm1(-theta) * spread) - 1 / root)
+    correction = np.where(near, 0.0, correction)
+    below, reached = ndtr(root) - correction, ndtr(-root) + correction
+    return Tails(np.where(near, 0.5, np.clip(below, 0.0, 1.0)), np.where(near, 0.5, np.clip(reached, 0.0, 1.0)))
+
+
+def _saddlepoint(sizes: Sizes, at: Floats, rates: Floats, nodes: Floats, logs: Floats) -> tuple[Floats, Floats, Floats]:
+    """Where the tilted mean is `at`, twice the exponent there, and the deviation: Newton's steps, bracketed."""
+    m, groups = sizes.rows[:, None], sizes.groups
+    low, high = np.full(len(at), -700.0), np.full(len(at), 700.0)
+    theta = np.clip(np.log(at / (rates * sizes.n)), -2.0, 2.0)
+    for _ in range(STEPS):
+        tilt, up = np.expm1(theta)[:, None], np.exp(theta)[:, None]
+        exponents = m * np.log1p(np.maximum(nodes * tilt, -1 + 1e-16))[:, None, :] + logs[:, None, :]
+        most = exponents.max(axis=2)
+        powers = np.exp(exponents - most[:, :, None])
+        flagged = (nodes * up / (1 + nodes * tilt))[:, None, :]
+        total = powers.sum(axis=2)
+        once, twice = np.sum(powers * flagged, axis=2) / total, np.sum(powers * flagged**2, axis=2) / total
+        mean = sizes.rows * once
+        first = np.sum(groups * mean, axis=1)
+        second = np.sum(groups * (mean + (sizes.rows**2 - sizes.rows) * twice - mean**2), axis=1)
+        if np.all(np.abs(first - at) <= 1e-8 * at):
+            break
+        low, high = np.where(first > at, low, theta), np.where(first > at, theta, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = theta - (first - at) / second
+        theta = np.where((low < step) & (step < high), step, (low + high) / 2)
+    cumulants = np.sum(groups * (most + np.log(total)), axis=1)
+    return theta, 2 * (theta * at - cumulants), np.sqrt(np.maximum(second, 0.0))
+
+
+def _beta_nodes(a: float, b: float) -> tuple[Floats, Floats]:
+    """Rates and weights that integrate polynomials over Beta(a, b): Gauss and Jacobi, by Golub and Welsch (1969)."""
+    i = np.arange(1.0, NODES)
+    total = a + b - 2
+    diagonal = np.append((a - b) / (a + b), (a - b) * total / ((2 * i + total) * (2 * i + total + 2)))
+    squares = 4 * i * (i + a - 1) * (i + b - 1) * (i + total) / ((2 * i + total) ** 2 * ((2 * i + total) ** 2 - 1))
+    squares[0] = 4 * a * b / ((a + b) ** 2 * (a + b + 1))
+    beside = np.sqrt(np.maximum(squares, 0.0))
+    roots, vectors = eigh_tridiagonal(diagonal, beside)
+    return np.clip((1 + roots) / 2, 0.0, 1.0), vectors[0] ** 2

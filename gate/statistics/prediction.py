@@ -1,0 +1,63 @@
+"""The counts that sound releases show where rows come in groups. No judgement.
+
+Were fit and held-out groups divided anew, by chance, and a threshold put at the same rank of the new fit rows, so many
+of the new held-out rows would reach it. Whatever the sizes of groups and however alike their rows are, the count that
+was observed is one of these divisions: a range that holds 95 % of them holds it 95 % of the time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from gate.contract import Floats
+from gate.ordered import Ints
+from gate.statistics.binomial import Range
+from gate.statistics.permutation import SEED, divide
+
+DIVISIONS = 999
+PER_DECADE = 8
+
+
+def looked_at(total: int) -> Ints:
+    """The pooled ranks at which groups are counted: every one at first, then eight to the decade, up to half."""
+    ranks = np.unique([round(10 ** (i / PER_DECADE)) for i in range(1, 15 * PER_DECADE)])
+    return ranks[ranks <= max(total // 2, 1)]
+
+
+def predicted_counts(
+    fit: Floats,
+    held_out: Floats,
+    ranks: Sequence[float],
+    alpha: float = 0.05,
+    divisions: int = DIVISIONS,
+    seed: int = SEED,
+) -> tuple[Range, ...]:
+    """For each rank of the fit sample the held-out counts that all but alpha of the divisions show, half on each side.
+
+    `fit` and `held_out` have a row for each group, or for each unit of groups, and a column for each score from the
+    highest down: how many rows reach it. Between two scores both counts are taken to rise alike.
+    """
+    units = np.concatenate([held_out, fit])
+    total = units.sum(axis=0)
+    found: list[list[Floats]] = [[] for _ in ranks]
+    for held in divide(len(held_out), len(fit), divisions, seed):
+        new_held = held @ units
+        for counts, rank in zip(found, ranks, strict=True):
+            counts.append(_at_rank(total - new_held, new_held, rank))
+    outside = max(math.floor(alpha / 2 * (divisions + 1)), 1)
+    ordered = (np.sort(np.concatenate(counts)) for counts in found)
+    return tuple((math.floor(counts[outside - 1]), math.ceil(counts[-outside])) for counts in ordered)
+
+
+def _at_rank(fit: Floats, held: Floats, rank: float) -> Floats:
+    """For each division the held-out count where as many fit rows as the rank reach a score."""
+    fit, held = (np.column_stack([np.zeros(len(part)), part]) for part in (fit, held))
+    place = np.minimum(np.sum(fit < rank, axis=1), fit.shape[1] - 1)  # the first score that as many fit rows reach
+    rows = np.arange(len(fit))
+    below, above = fit[rows, np.maximum(place - 1, 0)], fit[rows, place]
+    share = np.clip(np.where(above > below, (rank - below) / np.maximum(above - below, 1e-300), 1.0), 0.0, 1.0)
+    start, stop = held[rows, np.maximum(place - 1, 0)], held[rows, place]
+    return np.asarray(start + share * (stop - start))
