@@ -11,10 +11,11 @@ import numpy as np
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.check import Asked, Case, Check, Evidence, Finding, count
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy
 from gate.policy import Rate as PolicyRate
+from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Rate, Section
 
 NAME = CheckName("exchangeability")
@@ -47,9 +48,15 @@ class AtScore(Section):
 
 
 class AtTarget(AtScore):
-    """The same at the score that a target's share of the pooled rows reaches."""
+    """The same at the score that a target's share of the pooled rows reaches.
+
+    fit         the fit rows at the target's own threshold
+    predicted   the held-out counts that 95 % of divisions of all groups show; null where rows are independent
+    """
 
     fpr: ExactRate
+    fit: Tally
+    predicted: tuple[Count, Count] | None = None
 
 
 class Exchangeability(Section):
@@ -88,9 +95,11 @@ def measure(case: Case) -> Exchangeability | None:
     if fit.groups is not None and holdout.groups is not None:
         from gate.statistics.permutation import exchange
 
-        fitted, held = fit.by_group(scores), holdout.by_group(scores)
-        found = exchange(fitted.sizes, fitted.reached, held.sizes, held.reached)
+        of_fit, held = fit.by_group(scores), holdout.by_group(scores)
+        found = exchange(of_fit.sizes, of_fit.reached, held.sizes, held.reached)
         p_values, whole, least = [*found.each], found.p_value, found.least
+    fitted = count(fit, [case.calibrator.thresholds[fpr] for fpr in rates], case.alpha)
+    predicted = _predicted(case, rates)
     parts = zip(pooled, held_out, p_values, strict=True)
     at = [AtScore(pooled=int(m), held_out=int(k), p_value=p) for m, k, p in parts]
     first = {point.pooled: point for point in reversed(at[: len(ranks)])}
@@ -98,12 +107,38 @@ def measure(case: Case) -> Exchangeability | None:
         unit="rows" if whole is None else "groups",
         ranks=tuple(first[m] for m in sorted(first)),
         targets=tuple(
-            AtTarget(fpr=fpr, pooled=point.pooled, held_out=point.held_out, p_value=point.p_value)
-            for fpr, point in zip(rates, at[len(ranks) :], strict=True)
+            AtTarget(fpr=fpr, fit=reached, predicted=counts, **point.model_dump())
+            for fpr, reached, counts, point in zip(rates, fitted, predicted, at[len(ranks) :], strict=True)
         ),
         p_value=whole,
         least=least,
     )
+
+
+def _predicted(case: Case, rates: list[Decimal]) -> list[tuple[int, int] | None]:
+    """The held-out counts of sound releases at each target, where rows come in groups: whole groups divided anew."""
+    from gate.calibration.positions import fractional_rank, named
+    from gate.statistics.exchangeability import pooled_scores
+    from gate.statistics.permutation import units_of
+    from gate.statistics.prediction import looked_at, predicted_counts
+
+    fit, holdout = case.fit, case.holdout
+    none: list[tuple[int, int] | None] = [None] * len(rates)
+    if fit is None or fit.groups is None or holdout.groups is None:
+        return none
+    scores = pooled_scores(fit.ordered, holdout.ordered, looked_at(len(fit) + len(holdout)))
+    position = named(case.policy.calibration.plotting_position)
+    ranks = [float(fractional_rank(position, Fraction(fpr), len(fit))) for fpr in rates]
+    tables = []
+    for sample, other in ((fit, holdout), (holdout, fit)):
+        units = units_of(len(sample.group_sizes), len(other.group_sizes))
+        table = np.zeros((int(units.max()) + 1, len(scores)))
+        np.add.at(table, units, sample.by_group(scores).reached)
+        tables.append(table)
+    if min(map(len, tables)) < 2:
+        return none
+    found = predicted_counts(tables[0], tables[1], ranks)
+    return [counts if rank >= 1 else None for counts, rank in zip(found, ranks, strict=True)]
 
 
 def p_value_at(evidence: Evidence, fpr: Decimal) -> float | None:
@@ -189,6 +224,9 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
         yield "exchangeability.targets are others than the policy's"
     if not all(at.held_out <= min(at.pooled, n) and 0 < at.pooled <= at.held_out + fit_n for at in found.targets):
         yield "exchangeability.targets are no counts of these samples"
+    thresholds = evidence.calibrator.thresholds
+    if not all(at.fit.rows == fit_n and at.fit.threshold == thresholds.get(at.fpr) for at in found.targets):
+        yield "exchangeability.targets are not counted on the fit rows at the calibrator's thresholds"
     grouped = evidence.holdout.groups is not None and evidence.fit.groups is not None
     tested = [found.p_value, found.least, *(at.p_value for at in (*found.ranks, *found.targets))]
     if (found.unit == "groups") != grouped or any((value is None) == grouped for value in tested):

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
+from gate.checks import readings
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.fpr import judge_targets
+from gate.checks.granularity import Resolution, describe, standing_of
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy
 from gate.stored import Rate, Section
@@ -42,16 +44,27 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         message = "the fit sample shows every target's rate"
         yield Finding(check=NAME, outcome="pass", required=settings.required, reason="seen", message=message)
         return
-    names = listed([str(judged.target.check) for judged in below])
+    rarest = min(below, key=lambda judged: judged.target.fpr)
+    found = evidence.of(Resolution)
+    tied = 0 if found is None else found.top_tie
+    coarse = standing_of(policy, evidence, rarest.target) != "fine"
     advised = [(judged.advice and judged.advice.again) or judged.support for judged in below]
+    said = readings.floor(
+        rarest.target.fpr,
+        evidence.fit.n,
+        tied,
+        evidence.calibrator.lowest_label,
+        max(advised),  # the same number as at the target, where that has one
+        describe(policy, evidence, rarest.target) if coarse else None,
+    )
+    others = [str(judged.target.check) for judged in below if judged is not rarest]
     yield Finding(
         check=NAME,
         outcome="inconclusive",
         required=settings.required,
         reason="extrapolated",
-        message=f"the fit sample is too small to show the rate of {names}: the threshold is extrapolated",
-        # The same number as at the target, where that has one.
-        remedy=f"fit on at least {max(advised):,} benign rows whose highest scores are not tied",
+        message=f"{said.message}{f'; so is that of {listed(others)}' if others else ''}",
+        remedy=said.remedy,
     )
 
 

@@ -7,9 +7,10 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gate.calibration.positions import fractional_rank, named, rows_to_support
+from gate.checks import readings
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, inside
-from gate.checks.exchangeability import DRIFT_REMEDY, ExchangeabilitySettings, p_value_at
-from gate.checks.granularity import FINER_SCORES, Atom, unattainable_atom
+from gate.checks.exchangeability import Exchangeability, ExchangeabilitySettings, p_value_at
+from gate.checks.granularity import describe, standing_of
 from gate.checks.rates import (
     NOT_COMPUTED,
     PROMISE,
@@ -19,13 +20,14 @@ from gate.checks.rates import (
     grade_count,
     judged_rate,
 )
+from gate.checks.readings import Sentences
 from gate.checks.reuse import alpha_of
-from gate.planning import Advice, Budget, advise, advise_at_rate, band_of
+from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
 from gate.planning.advice import MOST_ROWS
-from gate.planning.law import Law
 from gate.policy import Policy, Target
 from gate.statistics.binomial import Band, CriticalCounts, Range, beta_binomial
+from gate.statistics.drift import Tail, ratio_of, read_ratio
 from gate.statistics.tally import Tally
 from gate.stored import ExactRate, Grade, Outcome, Section
 
@@ -57,13 +59,15 @@ def measure(case: Case) -> Targets:
 class Judged:
     """One target with its count, and what follows from the two."""
 
-    def __init__(self, policy: Policy, evidence: Evidence, target: Target, found: Tally, budget: Budget) -> None:
-        self.policy, self.target, self.tally = policy, target, found
+    def __init__(self, policy: Policy, evidence: Evidence, target: Target, tally: Tally, budget: Budget) -> None:
+        self.policy, self.target, self.tally = policy, target, tally
         self.fit_n = evidence.fit.n
         self.band: Band = band_of(target, alpha_of(policy, evidence), policy.interval)
-        self.critical: CriticalCounts = found.critical(self.band)
+        self.critical: CriticalCounts = tally.critical(self.band)
         self.extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
-        self.atom: Atom | None = unattainable_atom(policy, evidence, target)
+        self.too_coarse = standing_of(policy, evidence, target) in ("unattainable", "resolution")
+        found = evidence.of(Exchangeability)
+        self.against_fit = None if found is None else found.at(target.fpr)
         self.support = rows_to_support(named(policy.calibration.plotting_position), float(target.fpr))
         self.advice = self._advice(budget)
 
@@ -89,7 +93,7 @@ class Judged:
     def predicted(self) -> Range | None:
         """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
         if self.tally.is_clustered:
-            return None
+            return None if self.against_fit is None else self.against_fit.predicted
         position = named(self.policy.calibration.plotting_position)
         rank = float(fractional_rank(position, Fraction(self.target.fpr), self.fit_n))
         law = beta_binomial(self.tally.rows, rank, self.fit_n - rank + 1) if rank >= 1 else None
@@ -98,8 +102,9 @@ class Judged:
     @property
     def ships(self) -> tuple[tuple[float, float], ...]:
         """The chance that a release 1 + 2r, 2 and 5 times over its target passes on as many rows."""
-        law = Law(self.policy, self.target)
-        chances = law.teeth(int(self.tally.independent_rows), self.fit_n)
+        target, rows = self.target, int(self.tally.independent_rows)
+        excess = Fraction(target.max_relative_error.above)
+        chances = ships(self.rule, self.band, Fraction(target.fpr), excess, max(rows, 1), target.min_n)
         return tuple((float(one.multiple), min(max(one.passes, 0.0), 1.0)) for one in chances)
 
     def _advice(self, budget: Budget) -> Advice | None:
@@ -119,7 +124,7 @@ class Judged:
         if self.grade == "refuted":
             if self.tally.threshold is None:
                 return "fail", "unreachable"
-            if self.atom is not None:
+            if self.too_coarse:
                 return "fail", "granularity"
             return "fail", "too-many" if self.tally.exact_rate > Fraction(self.target.fpr) else "too-few"
         # Where nothing is ever flagged, more rows bring no false positive, and a band above zero none to pass on.
@@ -131,7 +136,7 @@ class Judged:
             return "pass", "proven"
         if inside(self.critical.passing(self.rule, self.tally.rows), self.tally.flagged):
             return "pass", self.policy.rule
-        if self.atom is not None:
+        if self.too_coarse:
             return "inconclusive", "granularity"
         if self.extrapolated:
             return "inconclusive", "extrapolated"
@@ -143,16 +148,17 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     scores = {point.fpr: point.score for point in policy.contract}
     for judged in judge_targets(policy, evidence):
         outcome, reason = judged.decide()
-        reading = _reading(policy, evidence, judged, outcome)
-        message = _message(judged, reason, evidence.fit.n)
+        coarse = describe(policy, evidence, judged.target) if reason == "granularity" else None
+        drift = None if coarse else _noise_or_drift(policy, evidence, judged, outcome)
+        message = _message(judged, reason, coarse)
         yield Finding(
             check=judged.target.check,
             outcome=outcome,
             grade=judged.grade,
             required=judged.target.required,
             reason=reason,
-            message=f"{message}; {READINGS[reading]}" if reading else message,
-            remedy=DRIFT_REMEDY if reading == "drift" else _remedy(judged, reason),
+            message=f"{message}; {drift.message}" if drift else message,
+            remedy=drift.remedy if drift and drift.remedy else coarse.remedy if coarse else _remedy(judged, reason),
             rate=judged_rate(
                 judged.target.fpr,
                 scores[judged.target.fpr],
@@ -180,39 +186,34 @@ def judge_targets(policy: Policy, evidence: Evidence) -> list[Judged]:
 
 # --- sentences ----------------------------------------------------------------------------------------------
 
-READINGS: dict[str, str] = {
-    "noise": "at this rate the two samples agree, so this is noise: it takes more benign rows, not another model",
-    "threshold": "at this rate the two samples agree, so the fit sample put the threshold off",
-    "drift": "held-out benign rows differ from fit benign rows: drift, leakage, duplicates or other preprocessing",
-    "look": "within tolerance, but the two samples differ: look before relying on it",
-}
 
-
-def _reading(policy: Policy, evidence: Evidence, judged: Judged, outcome: Outcome) -> str | None:
-    """Noise or drift: which of the four readings a finding has, by the test of the two samples at its rate."""
-    p_value, settings = p_value_at(evidence, judged.target.fpr), policy.settings(ExchangeabilitySettings)
-    if p_value is None or settings is None:
+def _noise_or_drift(policy: Policy, evidence: Evidence, judged: Judged, outcome: Outcome) -> Sentences | None:
+    """What the ratio of held-out to fit rows at the threshold says; of a pass, only where the samples differ."""
+    settings, at = policy.settings(ExchangeabilitySettings), judged.against_fit
+    p_value = p_value_at(evidence, judged.target.fpr)
+    if settings is None or at is None or p_value is None or judged.tally.threshold is None:
         return None
-    differ = p_value <= float(settings.alpha)
+    error = judged.target.max_relative_error
+    above, below = Fraction(error.above), Fraction(error.below)
+    held_out, fit = (Tail(tally.flagged, tally.rows, tally.worth) for tally in (judged.tally, at.fit))
+    ratio = ratio_of(held_out, fit, float(judged.band.alpha))
+    reading = read_ratio(ratio, above, below, p_value, float(settings.alpha))
+    if outcome == "pass" and reading != "drift":
+        return None
+    said = readings.noise_or_drift(ratio, reading, above, below, outcome == "pass")
     if outcome == "pass":
-        return "look" if differ else None
-    if differ:
-        return "drift"
-    if judged.tally.threshold is None or judged.atom is not None:
-        return None
-    return "threshold" if judged.grade == "refuted" else "noise"
+        return said._replace(remedy=None)
+    if reading == "noise" and judged.grade == "refuted":
+        return said._replace(message=f"{said.message}, so that the fit sample put the threshold off")
+    return said if reading == "drift" else said._replace(remedy=None)
 
 
-def _message(judged: Judged, reason: str, fit_n: int) -> str:
+def _message(judged: Judged, reason: str, coarse: Sentences | None) -> str:
     counted = describe_count(judged.tally)
     if judged.tally.threshold is None:
         counted += "; no raw score reaches this anchor, so nothing is ever flagged there"
-    elif reason == "granularity" and judged.atom is not None:
-        atom = judged.atom
-        counted += (
-            f"; {atom.through - atom.below:,} of {fit_n:,} fit rows share one score here, so a threshold flags "
-            f"{atom.below:,} of them or {atom.through:,}, neither inside the tolerance"
-        )
+    elif coarse is not None:
+        counted += f"; {coarse.message}"
     elif judged.extrapolated:
         counted += "; the threshold is extrapolated beyond the fit sample"
     passes = None
@@ -228,8 +229,6 @@ def _remedy(judged: Judged, reason: str) -> str | None:
         return None
     if reason == "unreachable":
         return UNREACHABLE
-    if reason == "granularity":
-        return FINER_SCORES
     advice, found = judged.advice, judged.tally
     if advice is None:
         return f"fit on at least {judged.support:,} benign rows whose highest scores are not tied"

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from pydantic import Field
 
 from gate.calibration.positions import fractional_rank, named
+from gate.checks import readings
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.readings import Sentences
 from gate.errors import plural
 from gate.names import CheckName
 from gate.planning import band_of
 from gate.policy import Flag, Frozen, Policy, Target
-from gate.statistics.atoms import is_unattainable
-from gate.stored import Count, ExactRate, Section
+from gate.statistics.atoms import Standing, rows_to_reach, rows_to_settle, standing
+from gate.statistics.clusters import effective_rows
+from gate.stored import Count, ExactRate, Outcome, Section, Size
 
 
 class GranularitySettings(Frozen):
@@ -27,19 +30,30 @@ class GranularitySettings(Frozen):
 
 
 class Atom(Section):
-    """What a threshold near one target can flag of the fit rows: `below`, which the calibrator may promise, or
-    `through` all rows that share the next score, which is more."""
+    """What a threshold near one target can flag of the fit rows, as the calibrator sees their scores.
+
+    below       as many as it may promise
+    through     those of the next score too, which is more
+    apart       as many as could be flagged if a float told all raw scores apart
+    saturated   whether the next score is an end of the domain
+    effective   the independent rows that fit rows in groups are worth here; null where every row is independent
+    """
 
     fpr: ExactRate
     below: Count
     through: Count
+    apart: Count
+    saturated: bool = False
+    effective: Size | None = None
 
 
 class Resolution(Section):
-    """How fine the fit scores are: so many distinct ones, the most rows that share one, and the atom at each target."""
+    """How fine the fit scores are: so many distinct ones, the most rows that share one, those that share the highest,
+    and the atom at each target."""
 
     distinct: Count
     largest_tie: Count
+    top_tie: Count
     targets: tuple[Atom, ...]
 
     def at(self, fpr: Decimal) -> Atom | None:
@@ -48,28 +62,71 @@ class Resolution(Section):
 
 def measure(case: Case) -> Resolution | None:
     """Look at the fit scores on either side of what each target may flag."""
-    if case.fit is None:
+    from gate.calibration.fit import attainable
+
+    fit = case.fit
+    if fit is None:
         return None
-    ordered, position = case.fit.ordered, named(case.policy.calibration.plotting_position)
-    atoms = []
-    for target in case.policy.targets:
-        allowed = math.floor(fractional_rank(position, Fraction(target.fpr), ordered.n))
-        score = ordered.at_rank(min(max(allowed + 1, 1), ordered.n))
-        below, through = ordered.at_or_above(np.array([np.nextafter(score, np.inf), score]))
-        atoms.append(Atom(fpr=target.fpr, below=int(below), through=int(through)))
-    survey = ordered.survey
-    return Resolution(distinct=survey.distinct, largest_tie=survey.largest_tie, targets=tuple(atoms))
+    found = dict(zip((anchor.fpr for anchor in case.anchors), attainable(fit.ordered, case.calibrator), strict=True))
+    rates = [target.fpr for target in case.policy.targets]
+    worth: list[float] | list[None] = [None] * len(rates)
+    if fit.groups is not None:
+        ranks = np.array([min(max(found[fpr].through, 1), len(fit)) for fpr in rates])
+        groups = fit.by_group(fit.ordered.at_rank(ranks))
+        alpha = float(case.policy.alpha())
+        worth = [min(effective_rows(groups.sizes, groups.reached[:, i], alpha)) for i in range(len(rates))]
+    survey = fit.ordered.survey
+    return Resolution(
+        distinct=survey.distinct,
+        largest_tie=survey.largest_tie,
+        top_tie=int(fit.ordered.at_or_above(fit.ordered.at_rank(1))),
+        targets=tuple(
+            Atom(
+                fpr=fpr,
+                below=found[fpr].below,
+                through=found[fpr].through,
+                apart=found[fpr].apart,
+                saturated=found[fpr].saturated,
+                effective=rows,
+            )
+            for fpr, rows in zip(rates, worth, strict=True)
+        ),
+    )
 
 
-def unattainable_atom(policy: Policy, evidence: Evidence, target: Target) -> Atom | None:
-    """The tied scores that leave a target no rate inside its tolerance; None where some rate may be."""
+def standing_of(policy: Policy, evidence: Evidence, target: Target) -> Standing:
+    """What tied fit scores leave of a target; `fine` where nothing was measured."""
+    found = evidence.of(Resolution)
+    atom = None if found is None else found.at(target.fpr)
+    if atom is None:
+        return "fine"
+    band = band_of(target, policy.alpha())
+    fpr, n = Fraction(target.fpr), evidence.fit.n
+    return standing(atom.below, atom.through, atom.apart, n, fpr, band, atom.effective)
+
+
+def describe(policy: Policy, evidence: Evidence, target: Target) -> Sentences | None:
+    """What the scores leave of a target in words, and what would help."""
     found = evidence.of(Resolution)
     atom = None if found is None else found.at(target.fpr)
     if atom is None:
         return None
-    band = band_of(target, policy.alpha())
-    stuck = is_unattainable(atom.below, atom.through, evidence.fit.n, Fraction(target.fpr), band)
-    return atom if stuck else None
+    band, fpr, n = band_of(target, policy.alpha()), Fraction(target.fpr), evidence.fit.n
+    position = named(policy.calibration.plotting_position)
+    stands = standing_of(policy, evidence, target)
+    borderline = stands == "borderline"
+    rank = partial(fractional_rank, position)
+    return readings.granularity(
+        stands,
+        target.fpr,
+        (atom.below, atom.through, atom.apart),
+        n,
+        above=Fraction(target.max_relative_error.above),
+        domain=policy.calibration.domain,
+        saturated=atom.saturated,
+        reach=rows_to_reach(atom.through, n, fpr, rank, atom.effective) if borderline else None,
+        settle=rows_to_settle(atom.below, n, band) if borderline else None,
+    )
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
@@ -77,30 +134,21 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     found, settings = evidence.of(Resolution), policy.settings(GranularitySettings)
     if found is None or settings is None:
         return
-    n = evidence.fit.n
-    message = f"{n:,} fit rows have {plural(found.distinct, 'distinct score')}"
-    message += f", the commonest of them in {plural(found.largest_tie, 'row')}"
+    outcomes: dict[Standing, Outcome] = {"fine": "pass", "borderline": "inconclusive"}
+    fineness = f"{evidence.fit.n:,} fit rows have {plural(found.distinct, 'distinct score')}"
+    fineness += f", the commonest of them in {plural(found.largest_tie, 'row')}"
     for target in policy.targets:
-        atom = found.at(target.fpr)
-        coarse = unattainable_atom(policy, evidence, target) is not None
-        said = message
-        if atom is not None:
-            said += f"; a threshold here flags {_share(atom.below, n)} or {_share(atom.through, n)} of them"
-        yield Finding(
-            check=CheckName("granularity", target.fpr),
-            outcome="fail" if coarse else "pass",
-            required=settings.required,
-            reason="granularity" if coarse else "fine",
-            message=f"{said}, neither inside the tolerance" if coarse else said,
-            remedy=FINER_SCORES if coarse else None,
-        )
-
-
-def _share(flagged: int, n: int) -> str:
-    return f"{flagged:,} ({100 * flagged / n:.6g} %)"
-
-
-FINER_SCORES = "more rows cannot help: give the detector finer scores or drop this target"
+        said = describe(policy, evidence, target)
+        stands = standing_of(policy, evidence, target)
+        if said is not None:
+            yield Finding(
+                check=CheckName("granularity", target.fpr),
+                outcome=outcomes.get(stands, "fail"),
+                required=settings.required,
+                reason="granularity" if stands == "unattainable" else stands,
+                message=f"{said.message}; {fineness}",
+                remedy=said.remedy,
+            )
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
@@ -117,11 +165,11 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
         return
     if found.distinct != evidence.calibrator.distinct:
         yield "granularity.distinct is not that of the calibrator"
-    if not (1 <= found.distinct <= n and 1 <= found.largest_tie <= n - found.distinct + 1):
+    if not (1 <= found.distinct <= n and 1 <= found.top_tie <= found.largest_tie <= n - found.distinct + 1):
         yield "granularity.distinct and largest_tie are no counts of one sample"
     if [atom.fpr for atom in found.targets] != [target.fpr for target in policy.targets]:
         yield "granularity.targets are others than the policy's"
-    if not all(atom.below <= atom.through <= n for atom in found.targets):
+    if not all(atom.below <= atom.apart <= atom.through <= n for atom in found.targets):
         yield "granularity.targets are no counts of the fit sample"
 
 
@@ -138,7 +186,12 @@ CHECK = Check(
     judge=judge,
     asked=asked,
     contradictions=contradictions,
-    reasons={"fine": "fine enough", "granularity": "tied scores allow no such rate"},
+    reasons={
+        "fine": "fine enough",
+        "granularity": "tied scores allow no such rate",
+        "resolution": "floats merge the scores",
+        "borderline": "tied scores may allow no such rate",
+    },
     settings=GranularitySettings,
     default=GranularitySettings(),
 )

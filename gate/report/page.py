@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gate.checks.baseline import Comparison
+from gate.checks.readings import assumptions
 from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
 from gate.record import Record
@@ -135,7 +136,7 @@ def assurance(record: Record, targets: list[Row]) -> str:
     said += f"outside the tolerance is called proven at most {percent((1 - confidence) / 2)} of the time."
     if record.policy.rule != "proven":
         said += f" The rule {clean(record.policy.rule)} also lets pass what is not proven."
-    return f"{said} All of it assumes benign rows like those to come, and the threshold as it is shipped."
+    return f"{said} {assumptions(clustered)}"
 
 
 @dataclass(frozen=True)
