@@ -131,10 +131,10 @@ def floor(fpr: Decimal, n: int, tied: int, lowest_label: float, support: int, of
 
     `tied` rows share its highest score; `of_tie` is what granularity says of the target, where that is not fine.
     """
-    if tied > 1 and of_tie is not None:
+    if tied > 1 and (of_tie is not None or n >= support):
         share = f"{tied:,} of {n:,} fit rows share the highest score"
         message = f"{share}, so that they show no rate below {percent(lowest_label)}: at {percent(fpr)} the threshold"
-        return Sentences(f"{message} is extrapolated", of_tie.remedy)
+        return Sentences(f"{message} is extrapolated", _TOP if of_tie is None else of_tie.remedy)
     message = f"{n:,} fit rows are too few to show {percent(fpr)}: the threshold is extrapolated"
     return Sentences(message, f"fit on at least {max(support, n + 1):,} benign rows")
 
@@ -146,6 +146,7 @@ def _finer(above: Fraction, saturated: bool) -> str:
 
 
 _OFTEN = "95 % of the time"
+_TOP = "give the detector finer scores: more rows do not part those that share the highest one"
 _LOGITS = "give logits in the place of probabilities, with their range as calibration.domain"
 _DOMAIN = "set calibration.domain to the range that the scores have: it is too wide for a float to tell them apart"
 
