@@ -34,6 +34,7 @@ WITHIN = {
         "outputs",
         "releases",
         "records",
+        "exports",
         "starters",
         "commands",
         "signals",
@@ -70,9 +71,9 @@ WITHIN = {
         "exchangeability",
         "__init__",
     ],
-    "planning": ["law", "advice", "plan", "__init__"],
+    "planning": ["law", "advice", "plan", "watch", "__init__"],
     "starter": ["init", "demo", "__init__"],
-    "calibration": ["positions", "calibrator", "export", "fit", "__init__"],
+    "calibration": ["positions", "calibrator", "export", "fit", "served", "__init__"],
 }
 OWNERS = {
     "pydantic": {"policy", "checks", "release"},
