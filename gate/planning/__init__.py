@@ -12,13 +12,18 @@ from gate.planning.plan import (
     plan_target,
     warnings,
 )
+from gate.planning.watch import CHECKS_A_YEAR, Alarm, TargetWatch, Watch, watch
 
 __all__ = [
+    "CHECKS_A_YEAR",
     "Advice",
+    "Alarm",
     "Budget",
     "Curve",
     "Plan",
     "TargetPlan",
+    "TargetWatch",
+    "Watch",
     "advise",
     "advise_at_rate",
     "band_of",
@@ -27,4 +32,5 @@ __all__ = [
     "plan",
     "plan_target",
     "warnings",
+    "watch",
 ]
