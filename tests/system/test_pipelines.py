@@ -113,3 +113,8 @@ def test_cron_says_nothing_while_the_contract_holds(checkout: Path) -> None:
         (2, f"{day}: no judgement on releases/v1 was possible (exit code 2)"),
     ]
     assert sorted(os.listdir(checkout / "releases/v1/checks")) == ["1", "2", "3"]
+    history = subprocess.run(
+        ["gate", "history", "releases"], cwd=checkout, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert (history.returncode, history.stderr) == (0, "")
+    assert history.stdout.startswith("1 release and 3 checks of ")
