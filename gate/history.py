@@ -1,10 +1,10 @@
-"""The history: how the contract held across recorded releases, from their records alone. It judges nothing anew."""
+"""The history: how the contract held across releases and their checks, from their records alone. It judges nothing."""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +20,7 @@ from gate.stored import Outcome
 from gate.verdict import WaiverUse
 
 RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
+CHECKS = "checks"  # the directory below a release that holds the checks made of it
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Release:
-    """One record. `blocking` names the checks that keep it from passing besides the anchors' own.
+    """One record, of a release or of a check made of one, which has its name.
 
+    `blocking` names the checks that keep it from passing besides the anchors' own.
     `use` counts the uses of its held-out rows up to this one among the releases read, where asking the same calibrator
     and policy again is none, and `last_use` names the one before; `ledger_use` is the ledger's.
     """
@@ -107,6 +109,12 @@ class History:
         found = {check for release in self.releases for check in release.readings}
         return tuple(sorted(found, key=lambda check: (-(check.rate or 0), str(check))))
 
+    def released(self, check: Release) -> Release | None:
+        """The release that a check was made of, where it is here: the latest of its name that was made before it."""
+        made = [each for each in self.releases if each.kind == "run" and each.name == check.name]
+        before = [each for each in made if each.created <= check.created]
+        return before[-1] if before and check.kind == "check" else None
+
 
 def collect(paths: Iterable[str]) -> History:
     """Read every release named, or held by a directory named, once each; what cannot be read is kept as such."""
@@ -114,38 +122,57 @@ def collect(paths: Iterable[str]) -> History:
     unread: list[Unread] = []
     known: set[str] = set()
     for path in paths:
-        try:
-            directories = _releases_in(path)
-        except GateError as error:
-            directories, problem = [], Unread(visible(path), visible(str(error)))
-            unread += [] if problem in unread else [problem]
-        for directory in directories:
+        for directory, problem in _found(path):
             place = os.path.realpath(directory)
-            if place in known:
+            if problem is None and place in known:
                 continue
             known.add(place)
             try:
+                if problem is not None:
+                    raise GateError(problem)
                 read.append(_release(directory, read_record(directory)))
             except GateError as error:
-                unread.append(Unread(visible(directory), visible(str(error))))
+                missed = Unread(visible(directory), visible(str(error)))
+                unread += [] if missed in unread else [missed]
     read.sort(key=lambda pair: (pair[0].created, pair[0].name, pair[0].directory))
     return History(_with_the_past(read), tuple(unread))
+
+
+def _found(path: str) -> Iterator[tuple[str, str | None]]:
+    """The releases that a path names, each with the checks below it, and what cannot be looked into, with why."""
+    try:
+        directories = _releases_in(path)
+    except GateError as error:
+        yield path, str(error)
+        return
+    for directory in directories:
+        yield directory, None
+        place = os.path.join(directory, CHECKS)
+        try:
+            yield from ((check, None) for check in _directories_in(place) if _has_release_files(check))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            yield place, f"{place}: must be a directory of checks, got {error.strerror}; name what `gate check` wrote"
 
 
 def _releases_in(path: str) -> list[str]:
     """The directory itself, or the releases directly in it; others in it are no releases and do not count."""
     try:
-        if _has_release_files(path):
-            return [path]
-        inside = sorted(entry.path for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+        found = (
+            [path] if _has_release_files(path) else [each for each in _directories_in(path) if _has_release_files(each)]
+        )
     except OSError as error:
         raise GateError(
             f"{path}: must be a release directory, or hold some, got {error.strerror}; name what `gate run` wrote"
         ) from None
-    found = [directory for directory in inside if _has_release_files(directory)]
     if not found:
         raise GateError(f"{path}: must be a release directory, or hold some, got neither; name what `gate run` wrote")
     return found
+
+
+def _directories_in(path: str) -> list[str]:
+    return sorted(entry.path for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
 
 
 def _has_release_files(path: str) -> bool:

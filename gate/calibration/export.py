@@ -1,13 +1,15 @@
 """The exports: a calibrator for places without Python, as an ONNX graph or an SQL expression, from its JSON alone.
 
 Both are functions of `calibrator.json` and of what names the release: the same release gives the same bytes, so that
-`gate verify` makes them again where they lie beside it.
+`gate verify` makes them again where they lie beside it. A finite score outside the domain counts as its nearer end;
+what is no finite number, which the pipeline refuses, has no calibrated score: NaN, or NULL.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -19,6 +21,7 @@ from gate.errors import GateError, visible
 
 OPSET, IR_VERSION = 17, 8  # what ONNX Runtime reads from version 1.12 on
 INPUT, OUTPUT = "score", "calibrated"
+LARGEST = "1.7976931348623157E+308"  # the last finite double
 
 
 @dataclass(frozen=True)
@@ -43,24 +46,30 @@ def to_sql(exported: Exported) -> bytes:
     """The raw thresholds of all anchors as one CASE expression, the rarest first.
 
     A number with an exponent is a double in standard SQL, where one without is an exact decimal; the digits are those
-    that name the double and no other. A missing score stays missing.
+    that name the double and no other. Engines disagree on how NaN compares, so that it is asked for first.
     """
     calibrator = exported.calibrator
-    scores = {anchor.fpr: anchor.score for anchor in calibrator.contract.anchors}
+    lowest, _ = calibrator.settings.domain
     lines = [
         f"-- Release {visible(exported.release)} ({exported.outcome}): which anchor of the contract a score reaches.",
-        f"-- From calibrator.json, sha256 {exported.json_sha256}.",
+        f"-- calibrator.json has the sha256 {exported.json_sha256},",
+        f"-- calibrator.joblib {exported.artifact_sha256}.",
         "-- `score` stands for the column of raw scores, which must be of double precision.",
         "CASE",
-        "  WHEN score IS NULL THEN NULL",
+        f"  WHEN score IS NULL OR score NOT BETWEEN -{LARGEST} AND {LARGEST} THEN NULL",
     ]
-    for fpr, threshold in reversed(calibrator.thresholds.items()):
-        promise = f"FPR {(100 * fpr).normalize():f} %"
+    otherwise = Decimal(0)
+    for anchor in reversed(calibrator.contract.anchors):
+        threshold, score = calibrator.thresholds[anchor.fpr], _double(anchor.score)
+        promise = f"FPR {(100 * anchor.fpr).normalize():f} %"
         if threshold is None:
-            lines.append(f"  -- no score reaches {_double(scores[fpr])}, {promise}")
+            lines.append(f"  -- no score reaches {score}, {promise}")
+        elif threshold <= lowest:  # as do scores below the domain
+            lines.append(f"  -- every score reaches {score}, {promise}")
+            otherwise = max(otherwise, anchor.score)
         else:
-            lines.append(f"  WHEN score >= {_double(threshold)} THEN {_double(scores[fpr])} -- {promise}")
-    return "\n".join([*lines, f"  ELSE {_double(0)}", "END", ""]).encode()
+            lines.append(f"  WHEN score >= {_double(threshold)} THEN {score} -- {promise}")
+    return "\n".join([*lines, f"  ELSE {_double(otherwise)}", "END", ""]).encode()
 
 
 def _double(value: Any) -> str:
@@ -117,7 +126,8 @@ class _Graph:
         scaled = self.add("Mul", INPUT, self.constant("scale", scaler.scale_))
         shifted = self.add("Add", scaled, self.constant("shift", scaler.min_))
         low = self.constant("low", np.float64(max(bottom, x[0])))
-        clipped = self.add("Clip", shifted, low, self.constant("high", np.float64(min(top, x[-1]))))
+        inside = self.add("Clip", shifted, low, self.constant("high", np.float64(min(top, x[-1]))))
+        clipped = self.add("Add", inside, self.add("Sub", INPUT, INPUT))  # NaN where the score is not finite
         knots, values = self.constant("rescaled", x), self.constant("knots", y)
         last = self.constant("last", np.array([len(x) - 1], dtype=np.int64))
         place = self.find(clipped, knots, last, len(x))
@@ -152,3 +162,9 @@ class _Graph:
 
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
+
+
+FILES: dict[str, tuple[str, Callable[[Exported], bytes]]] = {
+    "onnx": ("calibrator.onnx", to_onnx),
+    "sql": ("thresholds.sql", to_sql),
+}

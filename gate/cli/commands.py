@@ -6,6 +6,7 @@ import click
 
 from gate.cli import limits
 from gate.cli.codes import EXIT_CODE_HELP, NO_JUDGEMENT
+from gate.cli.exports import export
 from gate.cli.records import compare, explain, history, report, schema, verify
 from gate.cli.releases import check, run
 from gate.cli.starters import demo, init, plan
@@ -15,7 +16,7 @@ from gate.cli.starters import demo, init, plan
     epilog=EXIT_CODE_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=True,
-    commands=[run, check, plan, report, verify, compare, history, explain, init, demo, schema],
+    commands=[run, check, plan, report, verify, compare, history, explain, export, init, demo, schema],
 )
 @click.version_option(package_name="fpr-gate", prog_name="gate")
 @click.pass_context

@@ -162,10 +162,10 @@ def verify(
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Write here instead of to stdout.")
 def history(directories: tuple[str, ...], format_: str | None, as_json: bool, output: str) -> int:
-    """The contract across releases, over time, from their records.
+    """The contract across releases and their checks, over time, from their records.
 
-    A DIR is a release directory, or a directory that holds some. Where a record cannot be read, the others are shown
-    all the same, the page names it, and the exit code is 2.
+    A DIR is a release directory, or a directory that holds some; the checks in checks/ below a release are shown with
+    it. Where a record cannot be read, the others are shown all the same, the page names it, and the exit code is 2.
 
     \b
     Example:

@@ -135,10 +135,22 @@ def _make_directory(directory: Path) -> None:
     show_default=True,
     help="How often a sound release shall pass.",
 )
+@click.option(
+    "--rows-per-check",
+    type=click.IntRange(1, 10**12),
+    metavar="N",
+    help="Also what a `gate check` of N rows finds of a drift, and how often it alarms by chance in a year.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of the table.")
 @click.option("--chart", type=given, metavar="FILE", help="Draw the chance to pass against the true FPR (SVG).")
 def plan(
-    policy: str | None, fit_n: int | None, holdout_n: int | None, power: float, as_json: bool, chart: str | None
+    policy: str | None,
+    fit_n: int | None,
+    holdout_n: int | None,
+    power: float,
+    rows_per_check: int | None,
+    as_json: bool,
+    chart: str | None,
 ) -> None:
     """How often the gate errs, and how many rows a policy needs.
 
@@ -146,6 +158,7 @@ def plan(
     Example:
       gate plan --policy policies/default.yaml
       gate plan --fit-n 60000 --holdout-n 140000 --chart plan.svg
+      gate plan --rows-per-check 100000
     """
     from gate import planning
     from gate.checks import default_policy, load_policy
@@ -154,13 +167,14 @@ def plan(
 
     document = load_policy(policy) if policy else default_policy()
     planned = planning.plan(document.policy, fit_n, holdout_n, power)
+    watched = None if rows_per_check is None else planning.watch(document.policy, rows_per_check, fit_n)
     if chart is not None:
         curves = planning.operating_characteristics(document.policy, planned)
         write_file(Path(chart), plans.OperatingCharacteristicDisplay(curves).to_svg().encode())
     if as_json:
-        show(plans.to_json(planned, document.policy), "json")
+        show(plans.to_json(planned, document.policy, watched), "json")
     else:
-        show(plans.render(planned, document.policy, width=width()))
+        show(plans.render(planned, document.policy, width=width(), watch=watched))
 
 
 @click.command()

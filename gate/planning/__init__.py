@@ -12,14 +12,19 @@ from gate.planning.plan import (
     plan_target,
     warnings,
 )
+from gate.planning.watch import CHECKS_A_YEAR, Alarm, TargetWatch, Watch, watch
 
 __all__ = [
+    "CHECKS_A_YEAR",
     "Advice",
+    "Alarm",
     "Budget",
     "Curve",
     "Plan",
     "TargetPlan",
+    "TargetWatch",
     "Teeth",
+    "Watch",
     "advise",
     "advise_at_rate",
     "band_of",
@@ -29,4 +34,5 @@ __all__ = [
     "plan_target",
     "ships",
     "warnings",
+    "watch",
 ]

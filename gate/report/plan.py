@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from gate.planning import Curve, Plan, TargetPlan, describe_weakness
+from gate.planning import CHECKS_A_YEAR, Alarm, Curve, Plan, TargetPlan, TargetWatch, Watch, describe_weakness
 from gate.policy import Policy
 from gate.report.drawing import defaults, matplotlib
 from gate.report.numbers import percent
@@ -20,7 +20,7 @@ from gate.report.terminal import console_on, inert, text_of
 WIDEST = 200  # a table wider than the terminal wraps there: better than numbers cut short
 
 
-def render(plan: Plan, policy: Policy, width: int = 80) -> str:
+def render(plan: Plan, policy: Policy, width: int = 80, watch: Watch | None = None) -> str:
     buffer = io.StringIO()
     console, tables = (console_on(buffer, columns_wide, color=False) for columns_wide in (width, WIDEST))
     console.print(Text(f"policy {inert(policy.name)}: rule {policy.rule}, confidence {policy.confidence}"))
@@ -37,7 +37,60 @@ def render(plan: Plan, policy: Policy, width: int = 80) -> str:
         if weakness:
             console.print()
             console.print(Text(f"{target.standing}: {weakness}."))
+    if watch is not None:
+        console.print()
+        console.print(Text(_WATCHED.format(rows=watch.rows, checks=CHECKS_A_YEAR)))
+        tables.print(_watched(watch))
+        for line in _watched_in_words(watch):
+            console.print()
+            console.print(Text(line))
     return text_of(buffer)
+
+
+_WATCHED = (
+    "What one check of {rows:,} rows does at a multiple of the target (fails / does not pass), and how often in "
+    "{checks} daily checks a sound release, and at most one at the edge of its tolerance (fails)"
+)
+
+
+def _watched(watch: Watch) -> Table:
+    table = _table("target", "1+2r", "2x", "5x", "sound, a year", "edge, a year")
+    for watched in watch.targets:
+        sound = " / ".join(_times(chance) for chance in (watched.sound.fails, watched.sound.not_passes))
+        table.add_row(
+            percent(watched.target.fpr),
+            *(f"{_chance(alarm.fails)} / {_chance(alarm.not_passes)}" for alarm in watched.drifted),
+            sound,
+            _times(watched.at_an_edge),
+        )
+    return table
+
+
+def _watched_in_words(watch: Watch) -> list[str]:
+    """The required targets together, and each target at which no check can pass."""
+    lines = []
+    if any(watched.target.required for watched in watch.targets):
+        together = watch.together
+        lines.append(
+            f"All required targets together: in {CHECKS_A_YEAR} daily checks a sound release fails "
+            f"{_often(together.fails)} and does not pass {_often(together.not_passes)}."
+        )
+    return lines + [problem for watched in watch.targets if (problem := _silent(watched))]
+
+
+def _silent(watched: TargetWatch) -> str | None:
+    """Why no check passes at a target, where none does."""
+    if watched.sound.not_passes < 1.0:
+        return None
+    least = watched.target.min_n
+    why = f"min_n is {least:,}" if watched.rows < least else "no count of so few rows does"
+    return f"dead: {watched.target.check}: no check of {watched.rows:,} rows passes: {why}; gather more rows a check."
+
+
+def _times(chance: float) -> str:
+    """How often in a year of daily checks; a chance is never printed as none."""
+    times = CHECKS_A_YEAR * chance
+    return "0" if times == 0 else "<0.001" if times < 0.001 else f"{times:.3g}"
 
 
 def _needs(plan: Plan) -> Table:
@@ -105,8 +158,13 @@ def _chance(probability: float) -> str:
     return f"{100 * probability:.3g}%"
 
 
-def to_json(plan: Plan, policy: Policy) -> str:
-    document = {
+def _often(chance: float) -> str:
+    times = _times(chance)
+    return f"less than {times[1:]} times" if times.startswith("<") else f"at most {times} times"
+
+
+def to_json(plan: Plan, policy: Policy, watch: Watch | None = None) -> str:
+    document: dict[str, Any] = {
         "schema_version": 1,
         "policy": policy.name,
         "rule": policy.rule,
@@ -114,6 +172,8 @@ def to_json(plan: Plan, policy: Policy) -> str:
         "power": plan.power,
         "targets": [_as_json(target, plan.power) for target in plan.targets],
     }
+    if watch is not None:
+        document["watch"] = _watch_as_json(watch)
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
@@ -138,6 +198,27 @@ def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
         "standing": planned.standing,
         "warning": describe_weakness(planned, power),
     }
+
+
+def _watch_as_json(watch: Watch) -> dict[str, Any]:
+    return {
+        "rows_per_check": watch.rows,
+        "checks_a_year": CHECKS_A_YEAR,
+        "sound_at_most": _alarm(watch.together),
+        "targets": [
+            {
+                "check": watched.target.check,
+                "drifted": [_alarm(alarm) for alarm in watched.drifted],
+                "sound": _alarm(watched.sound),
+                "edges": [_alarm(alarm) for alarm in watched.edges],
+            }
+            for watched in watch.targets
+        ],
+    }
+
+
+def _alarm(alarm: Alarm) -> dict[str, float]:
+    return {"multiple": float(alarm.multiple), "fails": alarm.fails, "not_passes": alarm.not_passes}
 
 
 class OperatingCharacteristicDisplay:

@@ -1,0 +1,358 @@
+"""The scores really served: how calibrated scores from production differ from those that a release gives, and why.
+
+Pure arithmetic on rows that hold both, the raw score and the served calibrated one. What explains at least half of the
+rows that are left is taken as their cause; what nothing explains is counted as such. It judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gate.calibration.calibrator import Calibrator
+from gate.contract import Floats
+from gate.errors import plural, visible
+
+Mask = NDArray[np.bool_]
+
+ULP32 = 2.0**-24  # the largest relative error of one float32 rounding
+DECIMALS = 12  # beyond it a rounding to decimals is no longer one that people choose
+NEAR = 1e-6  # the relative error that a factor may leave, float32 included
+FEWEST = 3  # rows of different scores that tell a factor from chance
+
+REMEDIES = {
+    "missing": "serve a calibrated score for every row, and alarm where there is none",
+    "float32-calibrated": "serve and log the calibrated score as float64",
+    "float32-raw": "calibrate the model's own score, widened to float64 and never narrowed",
+    "float32-both": "keep float64 from the calibrator's input to the log",
+    "float32-log": "log the raw score as it is calibrated, as float64",
+    "float32": "compute the calibrated score in float64",
+    "decimals": "serve and log the calibrated score with all of its digits",
+    "clipped": "serve the calibrated score as it is, without a limit of your own",
+    "uncalibrated": "calibrate the raw score before it is served",
+    "scaled": "serve the calibrated score as it is, without a factor",
+    "scaled-raw": "calibrate the model's own score, on the scale on which it was fitted",
+    "other-release": "serve the calibrator of this release (`gate export`), and compare its digests",
+    "other-column": "calibrate the column that the policy names, row by row",
+    "unexplained": "compare some of these rows by hand: the raw score, the export that serves and its release",
+}
+ROUNDINGS = {"float32-calibrated", "float32-raw", "float32-both", "float32-log", "float32", "decimals"}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why rows differ: one of `REMEDIES`, how many, and the end of the sentence that says what was done to them."""
+
+    kind: str
+    rows: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Rows that one anchor flags as served and not as expected (`more`), and the other way round (`fewer`)."""
+
+    fpr: Decimal
+    score: Decimal
+    more: int
+    fewer: int
+
+
+@dataclass(frozen=True)
+class Served:
+    """The rows of one sample: how many were served as the release gives them, and what became of the others.
+
+    largest    the largest difference in calibrated score, where one was served
+    lowest     the lowest calibrated score, as expected, of a row that differs
+    """
+
+    rows: int
+    equal: int
+    causes: tuple[Cause, ...] = ()
+    largest: float = 0.0
+    lowest: float | None = None
+    crossings: tuple[Crossing, ...] = ()
+
+    @property
+    def differ(self) -> int:
+        return self.rows - self.equal
+
+    @property
+    def crossed(self) -> int:
+        """How many rows' flags the difference changes, at the anchor where it changes most."""
+        return max((crossing.more + crossing.fewer for crossing in self.crossings), default=0)
+
+    @property
+    def only_rounded(self) -> bool:
+        """Nothing but the rounding of numbers, and no row on the other side of an anchor."""
+        return self.crossed == 0 and all(cause.kind in ROUNDINGS for cause in self.causes)
+
+
+def compare(
+    raw: Floats,
+    served: Floats,
+    calibrator: Calibrator,
+    releases: Mapping[str, Calibrator] | None = None,
+    columns: Mapping[str, Floats] | None = None,
+) -> Served:
+    """Hold the served scores of rows against what the calibrator gives for their raw scores.
+
+    `releases` and `columns` are other calibrators and other raw columns of the same rows, by name, which may have been
+    served instead; where they are not given, such a thing is recognised and not named.
+    """
+    rows = _Rows(np.asarray(raw, np.float64), np.asarray(served, np.float64), calibrator, releases or {}, columns or {})
+    differ = rows.served != rows.expected  # a missing score, NaN, differs
+    if not differ.any():
+        return Served(len(rows.raw), len(rows.raw))
+    with np.errstate(over="ignore", invalid="ignore"):  # anything may have been served
+        causes = tuple(_causes(rows, differ))
+    gaps = np.abs(rows.served - rows.expected)[differ & ~rows.missing]
+    return Served(
+        rows=len(rows.raw),
+        equal=int(np.count_nonzero(~differ)),
+        causes=causes,
+        largest=float(gaps.max(initial=0.0)),
+        lowest=float(rows.expected[differ].min()),
+        crossings=tuple(_crossings(rows)),
+    )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows with what the release gives for them."""
+
+    raw: Floats
+    served: Floats
+    calibrator: Calibrator
+    releases: Mapping[str, Calibrator]
+    columns: Mapping[str, Floats]
+    expected: Floats = field(init=False)
+    missing: Mask = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expected", self.calibrator.predict(self.raw))
+        object.__setattr__(self, "missing", ~np.isfinite(self.served))
+
+
+def _crossings(rows: _Rows) -> Iterator[Crossing]:
+    for anchor in rows.calibrator.contract.anchors:
+        is_flagged, shall_be = rows.served >= float(anchor.score), rows.expected >= float(anchor.score)
+        more, fewer = int(np.count_nonzero(is_flagged & ~shall_be)), int(np.count_nonzero(shall_be & ~is_flagged))
+        if more or fewer:
+            yield Crossing(anchor.fpr, anchor.score, more, fewer)
+
+
+def _causes(rows: _Rows, differ: Mask) -> Iterator[Cause]:
+    """One cause after the other, each for at least half of the rows that are left, and the rest as what it is."""
+    left = differ & ~rows.missing
+    if rows.missing.any():
+        yield Cause("missing", int(np.count_nonzero(rows.missing)), "no calibrated score was served")
+    found = True
+    while found and left.any():
+        found = False
+        for kind, words, mask in _explanations(rows, left):
+            explained = mask & left
+            if 2 * np.count_nonzero(explained) >= np.count_nonzero(left):
+                yield Cause(kind, int(np.count_nonzero(explained)), words)
+                left, found = left & ~explained, True
+                break
+    if left.any():
+        yield _rest(rows, left)
+
+
+def _rest(rows: _Rows, left: Mask) -> Cause:
+    """Rows that no cause explains: most likely another calibrator where they keep their order, else another column."""
+    count = int(np.count_nonzero(left))
+    raw, served = rows.raw[left], rows.served[left]
+    if len(np.unique(raw)) < FEWEST:
+        return Cause("unexplained", count, "another score was served, by too few rows to say why")
+    order = np.lexsort((served, raw))
+    raw, served = raw[order], served[order]
+    rising = bool(np.all(np.diff(served) >= 0))
+    if rising and bool(np.all((np.diff(served) == 0) | (np.diff(raw) > 0))):
+        words = "another calibrator was served: scores keep their order and have other values"
+        return Cause("other-release", count, words)
+    if 2 * count >= len(rows.raw):
+        words = "the served score does not follow from the raw one: another column, or rows in another order"
+        return Cause("other-column", count, words)
+    return Cause("unexplained", count, "another score was served, and no one rule gives it")
+
+
+# --- what may have happened -----------------------------------------------------------------------------------
+
+Explanation = tuple[str, str, Mask]
+
+
+def _explanations(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+    """Every rule that gives a served score, the most particular first, with the rows that it gives."""
+    yield from _float32(rows, left)
+    yield from _known(rows)
+    yield from _clipped(rows, left)
+    yield from _decimals(rows)
+    yield from _scaled(rows, left)
+    yield from _scaled_raw(rows, left)
+    yield _in_float32(rows)
+
+
+def _narrowed(values: Floats) -> Floats:
+    with np.errstate(over="ignore", under="ignore"):
+        return values.astype(np.float32).astype(np.float64)
+
+
+def _finite(values: Floats, domain: tuple[float, float]) -> Floats:
+    """Raw scores that a calibrator takes: a score that left the domain counts as its nearer end."""
+    return np.clip(values, *domain)
+
+
+def _float32(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+    """Rounded to float32: the calibrated score, the raw one before it was calibrated, both, or the logged raw one."""
+    served, narrow = rows.served, _narrowed(rows.raw)
+    from_narrow = rows.calibrator.predict(_finite(narrow, rows.calibrator.settings.domain))
+    before = "the raw score was rounded to float32 before it was calibrated"
+    ways: list[Explanation] = [
+        ("float32-calibrated", "the calibrated score was rounded to float32", served == _narrowed(rows.expected)),
+        ("float32-raw", before, served == from_narrow),
+        ("float32-both", "the raw and the calibrated score were rounded to float32", served == _narrowed(from_narrow)),
+    ]
+    yield from sorted(ways, key=lambda way: -np.count_nonzero(way[2] & left))  # they give many rows the same score
+    if np.array_equal(narrow, rows.raw):
+        low, high = _between(rows, ULP32 * np.maximum(np.abs(rows.raw), np.finfo(np.float32).tiny))
+        words = "the raw score beside it was rounded to float32 after it was calibrated"
+        yield "float32-log", words, (served >= low) & (served <= high)
+
+
+def _in_float32(rows: _Rows) -> Explanation:
+    """What a few float32 roundings on the way can do."""
+    bottom, top = rows.calibrator.settings.domain
+    low, high = _between(rows, 4 * ULP32 * np.maximum(np.abs(rows.raw), max(abs(bottom), abs(top))))
+    inside = (rows.served >= low * (1 - 4 * ULP32)) & (rows.served <= high * (1 + 4 * ULP32))
+    return "float32", "the calibrated score was computed in float32", inside
+
+
+def _between(rows: _Rows, width: Floats) -> tuple[Floats, Floats]:
+    """What the calibrator gives at either end of what a raw score may have been."""
+    domain = rows.calibrator.settings.domain
+    low, high = (rows.calibrator.predict(_finite(rows.raw + sign * width, domain)) for sign in (-1, 1))
+    return low, high
+
+
+def _known(rows: _Rows) -> Iterator[Explanation]:
+    """The raw score itself, another release's calibrator, another column: exactly, or rounded to float32."""
+    yield "uncalibrated", "the raw score was served", _is_or_narrowed(rows.served, rows.raw)
+    for name, other in rows.releases.items():
+        given = other.predict(_finite(rows.raw, other.settings.domain))
+        words = f"the calibrator of another release, {visible(name)}, was served"
+        yield "other-release", words, _is_or_narrowed(rows.served, given)
+    for name, column in rows.columns.items():
+        usable = np.isfinite(column)
+        values = np.where(usable, column, rows.raw)
+        given = rows.calibrator.predict(_finite(values, rows.calibrator.settings.domain))
+        words = f"another column, {visible(name)}, was calibrated"
+        yield "other-column", words, usable & _is_or_narrowed(rows.served, given)
+        yield "other-column", f"another column, {visible(name)}, was served", _is_or_narrowed(rows.served, column)
+
+
+def _is_or_narrowed(served: Floats, given: Floats) -> Mask:
+    return np.asarray((served == given) | (served == _narrowed(given)))
+
+
+def _clipped(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+    """All that should be higher, or lower, is served as one and the same score, which none exceeds."""
+    present = rows.served[~rows.missing]
+    low, high = float(present.min()), float(present.max())
+    above, below = (rows.served == high) & (rows.expected > high), (rows.served == low) & (rows.expected < low)
+    ends = [f"at most {high:.6g}"] if (above & left).any() else []
+    ends += [f"at least {low:.6g}"] if (below & left).any() else []
+    if ends:
+        yield "clipped", f"the calibrated score was clipped to {' and '.join(ends)}", above | below
+
+
+def _decimals(rows: _Rows) -> Iterator[Explanation]:
+    for digits in range(1, DECIMALS + 1):
+        given = (rows.served == np.round(rows.served, digits)) & (np.abs(rows.served - rows.expected) < 10.0**-digits)
+        yield "decimals", f"the calibrated score was rounded or cut to {plural(digits, 'decimal')}", given
+
+
+def _scaled(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+    line = _line(rows.expected[left], rows.served[left])
+    if line is not None:
+        given = line[0] * rows.expected + line[1]
+        close = np.abs(rows.served - given) <= NEAR * np.abs(rows.served[left]).max()
+        yield "scaled", f"the calibrated score was {_by(*line)}", close
+
+
+def _scaled_raw(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+    """Scaled before it was calibrated: the raw scores that would have given what was served lie on a line."""
+    x, y = rows.calibrator.knots
+    scaler, (low, high) = rows.calibrator.pipeline[0], rows.calibrator.settings.domain
+    inner = left & (rows.served > y[0]) & (rows.served < rows.calibrator.predict([high])[0])
+    meant = (np.interp(rows.served[inner], y, x) - scaler.min_[0]) / scaler.scale_[0]
+    line = _line(rows.raw[inner], meant)
+    if line is not None:
+        given = rows.calibrator.predict(_finite(line[0] * rows.raw + line[1], (low, high)))
+        yield (
+            "scaled-raw",
+            f"the raw score was {_by(*line)} before it was calibrated",
+            np.abs(rows.served - given) <= NEAR,
+        )
+
+
+def _line(x: Floats, y: Floats) -> tuple[float, float] | None:
+    """Factor and offset from two rows in the middle; None where they tell nothing, or the line is that of equality."""
+    if len(np.unique(x)) < FEWEST:
+        return None
+    order = np.argsort(x, kind="stable")
+    first, second = order[len(order) // 4], order[3 * len(order) // 4]
+    if x[first] == x[second]:
+        first, second = order[0], order[-1]
+    factor = float((y[second] - y[first]) / (x[second] - x[first]))
+    offset = float(y[first] - factor * x[first])
+    scale = max(abs(factor) * float(np.abs(x).max()), abs(offset))
+    offset = 0.0 if abs(offset) <= NEAR * scale else offset
+    is_equality = abs(factor - 1) <= NEAR and offset == 0.0
+    return None if is_equality or factor == 0.0 or not np.isfinite([factor, offset]).all() else (factor, offset)
+
+
+def _by(factor: float, offset: float) -> str:
+    if abs(factor + 1) <= NEAR and offset:
+        return f"subtracted from {offset:.6g}"
+    multiplied = [] if abs(factor - 1) <= NEAR else [f"multiplied by {factor:.6g}"]
+    moved = [] if not offset else [f"moved by {offset:+.6g}"]
+    return " and ".join([*multiplied, *moved])
+
+
+# --- in words -------------------------------------------------------------------------------------------------
+
+
+def message(served: Served) -> str:
+    """What was found, as the sentence of a finding; the reason code is `served-otherwise`."""
+    if not served.differ:
+        return f"all {plural(served.rows, 'row')} were served the calibrated score that the release gives"
+    causes = "; ".join(f"{cause.words} ({plural(cause.rows, 'row')})" for cause in served.causes)
+    much = f"they differ by at most {served.largest:.3g}, " if served.largest else ""
+    return (
+        f"{served.differ:,} of {plural(served.rows, 'row')} were served otherwise than the release gives them: "
+        f"{causes}; {much}from calibrated score {served.lowest:.6g} on; {_flags(served)}"
+    )
+
+
+def _flags(served: Served) -> str:
+    if not served.crossings:
+        return "no row crosses an anchor because of it"
+    at = []
+    for crossing in served.crossings:
+        counts = [f"{crossing.more:,} more"] if crossing.more else []
+        counts += [f"{crossing.fewer:,} fewer"] if crossing.fewer else []
+        promise = f"FPR {(100 * crossing.fpr).normalize():f} %"
+        at.append(f"{' and '.join(counts)} at {crossing.score.normalize():f} ({promise})")
+    return f"rows flagged because of it: {', '.join(at)}"
+
+
+def remedy(served: Served) -> str | None:
+    """What to do about the cause of most rows; None where nothing differs."""
+    causes = sorted(served.causes, key=lambda cause: -cause.rows)
+    return REMEDIES[causes[0].kind] if causes else None

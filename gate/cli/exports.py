@@ -1,0 +1,77 @@
+"""The command that takes a calibrator out of Python: `gate export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gate.cli.options import given
+from gate.cli.outputs import put
+from gate.cli.streams import log, working
+from gate.errors import GateError
+
+if TYPE_CHECKING:
+    from gate.calibration.export import Exported
+
+
+@click.command()
+@click.argument("directory", type=given, metavar="RELEASE_DIR")
+@click.option("--to", "format_", type=click.Choice(["onnx", "sql"]), required=True, help="An ONNX graph or SQL.")
+@click.option(
+    "-o",
+    "--output",
+    type=given,
+    metavar="FILE",
+    help="Write here; - is stdout, for sql  [default: calibrator.onnx or thresholds.sql, in the working directory]",
+)
+def export(directory: str, format_: str, output: str | None) -> None:
+    """The calibrator for places without Python, from calibrator.json and never from the pickle.
+
+    onnx is the whole calibrator as a graph of float64 operations, bit-equal to calibrator.joblib; it needs the extra
+    fpr-gate[onnx]. sql is a CASE expression: which anchor of the contract a raw score reaches. Both name the release
+    and its digests, and the same release gives the same bytes. A file that is there is replaced.
+
+    \b
+    Example:
+      gate export releases/v2.4.0 --to onnx
+      gate export releases/v2.4.0 --to sql -o -
+    """
+    if format_ == "onnx" and output == "-":
+        raise click.UsageError("-o must name a file where --to is onnx: a graph is no text")
+    from gate.calibration.export import FILES
+
+    exported, (name, render) = _exported(directory), FILES[format_]
+    with working(f"exporting {exported.release}"):
+        content = render(exported)
+    if output == "-":
+        put(content.decode(), output, format_)
+    else:
+        _write(content, output, name)
+        log(f"wrote {output or name}: {len(content):,} bytes, {exported.release} ({exported.outcome})")
+    if exported.outcome != "pass":
+        log(f"{exported.release} did not pass the gate ({exported.outcome}); the export says so too")
+
+
+def _exported(directory: str) -> Exported:
+    """What a release says of its calibrator; where its verdict does not follow from its counts, nothing leaves it."""
+    from gate.calibration.export import Exported
+    from gate.record import read_calibrator
+    from gate.verification import read_judged
+
+    stored = read_judged(directory)
+    read_calibrator(stored)  # which says what is wrong with it, and where
+    text, record = (stored.calibrator_json or b"").decode(), stored.record
+    return Exported(record.release, record.outcome, record.calibrator.sha256, text)
+
+
+def _write(content: bytes, output: str | None, name: str) -> None:
+    """Where it was named; else in the working directory, which may hold a hostile link of that name."""
+    from gate.release import write_file
+    from gate.storage import refuse_links
+
+    place = refuse_links(name) if output is None else Path(output)
+    if place.is_dir():
+        raise GateError(f"{output or place}: must be a file, got a directory; write {name} after it")
+    write_file(place, content)

@@ -1,0 +1,120 @@
+"""The gate on other hosts: the files of pipelines.md fit the published schemas, and their scripts do what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import commands
+import numpy as np
+import pytest
+import yaml
+from repository import ROOT, blocks
+from small import CLEAN, POLICY, RELEASE_FILES
+
+from gate.scores import write_parquet
+
+DOCUMENT = (ROOT / ".github" / "actions" / "release-gate" / "pipelines.md").read_text(encoding="utf-8")
+
+
+def shown(heading: str) -> str:
+    """The one file below a heading."""
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert section, heading
+    (block,) = re.findall(r"^```\w+\n(.*?)^```", section[1], re.MULTILINE | re.DOTALL)
+    return block
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with a policy and two score files, and gate where the scripts install it."""
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "release.yaml").write_text(POLICY)
+    (tmp_path / "scores").mkdir()
+    write_scores(tmp_path, "fit", 0)
+    write_scores(tmp_path, "holdout", 0)
+    (tmp_path / ".gate" / "bin").mkdir(parents=True)
+    commands.write_program(tmp_path / ".gate" / "bin" / "gate")
+    return tmp_path
+
+
+def write_scores(directory: Path, name: str, shift: float, rows: int = 20_000) -> None:
+    rng = np.random.default_rng(len(name))
+    write_parquet(directory / "scores" / f"benign-{name}.parquet", 1 / (1 + np.exp(-rng.normal(-5 + shift, 1.4, rows))))
+
+
+@pytest.mark.parametrize(
+    ("heading", "schema"), [("GitLab", "vendor.gitlab-ci"), ("Azure Pipelines", "vendor.azure-pipelines")]
+)
+def test_the_files_fit_the_published_schemas(tmp_path: Path, heading: str, schema: str) -> None:
+    """And a misspelt key does not."""
+    path = tmp_path / "pipeline.yml"
+    transform = ["--data-transform", "azure-pipelines", "--regex-variant", "nonunicode"] if "azure" in schema else []
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *transform, str(path)]
+    misspelt = re.sub(r"^( +(?:- )?)script:", r"\1skript:", shown(heading), flags=re.MULTILINE)
+    for text, code in ((shown(heading), 0), (misspelt, 1)):
+        path.write_text(text)
+        done = subprocess.run(check, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("heading", "language", "start"), [("GitLab", "yaml", "release-gate:"), ("Jenkins", "groovy", "pipeline")]
+)
+def test_what_the_readme_shows_too_is_the_same(heading: str, language: str, start: str) -> None:
+    """The scripts of those are run from there."""
+    assert blocks(language, start) in ([shown(heading)], [])
+
+
+def test_the_azure_script_gates_the_tag(checkout: Path) -> None:
+    jobs = yaml.safe_load(shown("Azure Pipelines"))["jobs"]
+    steps = {step.get("displayName") or step.get("task") or "publish": step for step in jobs[0]["steps"]}
+    script = steps["Gate the release"]["script"]
+    assert "$(" not in script + "".join(str(step.get("script")) for step in steps.values())  # a macro is pasted as text
+    environment = {**CLEAN, "BUILD_SOURCEBRANCHNAME": 'v1"; exit 0; "'}
+    run = ["bash", "-euo", "pipefail", "-c", script]
+    assert subprocess.run(run, cwd=checkout, env=environment, timeout=300).returncode == 0
+    assert sorted(os.listdir(checkout / steps["publish"]["publish"])) == RELEASE_FILES
+    assert (checkout / steps["PublishTestResults@2"]["inputs"]["testResultsFiles"]).is_file()
+    assert [steps[name]["condition"] for name in ("PublishTestResults@2", "publish")] == ["always()"] * 2
+    assert jobs[1]["dependsOn"] == jobs[0]["job"]
+    assert jobs[1]["condition"].startswith("and(succeeded(), ")
+
+
+def test_cron_says_nothing_while_the_contract_holds(checkout: Path) -> None:
+    """And one line and the verdict on the first day on which it does not, or cannot be judged."""
+    (checkout / "watch.sh").write_text(shown("cron"))
+    (checkout / "watch.sh").chmod(0o755)
+    environment = {**CLEAN, "PATH": f"{checkout / '.gate' / 'bin'}:{CLEAN['PATH']}"}
+    fitted = ("--fit", "scores/benign-fit.parquet", "--holdout", "scores/benign-holdout.parquet")
+    run = ["gate", "run", "--policy", "policies/release.yaml", "--release", "v1", *fitted]
+    assert subprocess.run(run, cwd=checkout, env=environment, capture_output=True, timeout=300).returncode == 0
+    day = datetime.now(UTC).date().isoformat()
+    found = []
+    for shift, rows in ((0, 20_000), (1, 20_000), (0, 300), (0, 0)):
+        if rows:
+            write_scores(checkout, day, shift, rows)
+        else:
+            (checkout / "scores" / f"benign-{day}.parquet").unlink()
+        watch = ["./watch.sh", "releases/v1"]
+        done = subprocess.run(watch, cwd=checkout, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.stderr == ""
+        found.append((done.returncode, done.stdout.partition("\n")[0]))
+        if (checkout / "releases/v1/checks" / day).exists():
+            (checkout / "releases/v1/checks" / day).rename(checkout / f"releases/v1/checks/{len(found)}")
+    assert found == [
+        (0, ""),
+        (1, f"{day}: the contract of releases/v1 no longer holds"),
+        (3, f"{day}: too few rows to say whether the contract of releases/v1 holds"),
+        (2, f"{day}: no judgement on releases/v1 was possible (exit code 2)"),
+    ]
+    assert sorted(os.listdir(checkout / "releases/v1/checks")) == ["1", "2", "3"]
+    history = subprocess.run(
+        ["gate", "history", "releases"], cwd=checkout, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert (history.returncode, history.stderr) == (0, "")
+    assert history.stdout.startswith("1 release and 3 checks of ")
