@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from gate.cli.codes import EXIT_CODES
 from gate.cli.inputs import now
-from gate.cli.options import given
+from gate.cli.options import POWER, RELEASES, ROWS, given
 from gate.cli.outputs import conclude, render_history
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=given, default="gate-demo", show_default=True, metavar="DIR", help="Where to put scores and release."
 )
-@click.option("--releases", type=click.IntRange(2, 99), metavar="N", help="Retrain the detector instead: N releases.")
-@click.option("--force", is_flag=True, help="Replace an earlier demo.")
+@click.option("--releases", type=RELEASES, metavar="N", help="Retrain the detector N times  [default: one release]")
+@click.option("--force", is_flag=True, help="Replace an earlier demo  [default: refuse]")
 def demo(out: str, releases: int | None, force: bool) -> int:
     """The whole job on simulated scores; no input needed.
 
@@ -57,7 +58,12 @@ def demo(out: str, releases: int | None, force: bool) -> int:
     from gate.api import gate_release
 
     judged = gate_release(document, "demo", created, fit, holdout)
-    return conclude(judged, release_directory, force, as_json=False)
+    code = conclude(judged, release_directory, force, as_json=False)
+    drifted = [f"--fit {quote(str(directory / 'benign-fit.parquet'))}"]
+    drifted += [f"--holdout {quote(str(directory / 'benign-drifted.parquet'))}"]
+    log(f"next, traffic that has drifted: gate run --release drifted {' '.join(drifted)}")
+    log("next, your own scores: gate init --scores FILE")
+    return code
 
 
 def _demo_releases(directory: Path, releases: int, force: bool) -> int:
@@ -93,6 +99,7 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
         write_file(refuse_links(directory / name), draw(history).encode())
     show(render_history(history, "text", to_terminal=True))
     log(f"history: {directory / 'history.html'}")
+    log(f"next, two of them side by side: gate compare {quote(written[0])} {quote(written[-1])}")
     return next(EXIT_CODES[outcome] for outcome in ("fail", "inconclusive", "pass") if outcome in outcomes)
 
 
@@ -121,22 +128,24 @@ def _make_directory(directory: Path) -> None:
 
 
 @click.command()
-@click.option("--policy", type=given, metavar="FILE", help="The policy (YAML); without it, the built-in default.")
 @click.option(
-    "--fit-n", type=click.IntRange(2, 10**12), metavar="N", help="Benign rows to fit on  [default: as held out]"
+    "--policy",
+    type=given,
+    metavar="FILE",
+    help="The policy (YAML), or built-in  [default: policies/release.yaml where it exists, else built-in]",
 )
+@click.option("--fit-n", type=ROWS, metavar="N", help="Benign rows to fit on, such as 1e6  [default: as held out]")
+@click.option("--holdout-n", type=ROWS, metavar="N", help="Benign rows held out, such as 1e6  [default: each min_n]")
 @click.option(
-    "--holdout-n", type=click.IntRange(2, 10**12), metavar="M", help="Benign rows held out  [default: each min_n]"
-)
-@click.option(
-    "--power",
-    type=click.FloatRange(0.5, 0.9999),
-    default=0.95,
-    show_default=True,
-    help="How often a sound release shall pass.",
+    "--power", type=POWER, default=0.95, metavar="SHARE", help="How often a sound release shall pass  [default: 95%]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of the table.")
-@click.option("--chart", type=given, metavar="FILE", help="Draw the chance to pass against the true FPR (SVG).")
+@click.option(
+    "--chart",
+    type=given,
+    metavar="FILE",
+    help="Draw the chance to pass against the true rate, as .svg, .png or .pdf  [default: no chart]",
+)
 def plan(
     policy: str | None, fit_n: int | None, holdout_n: int | None, power: float, as_json: bool, chart: str | None
 ) -> None:
@@ -145,22 +154,33 @@ def plan(
     \b
     Example:
       gate plan --policy policies/default.yaml
-      gate plan --fit-n 60000 --holdout-n 140000 --chart plan.svg
+      gate plan --fit-n 6e4 --holdout-n 1.4e5 --chart plan.svg
     """
     from gate import planning
     from gate import policy as policies
     from gate.release import write_file
     from gate.report import plan as plans
 
-    document = policies.load(policy) if policy else policies.load_default()
+    kind = None if chart is None else _kind_of_chart(chart)
+    document = policies.find(policy)
+    if policy is None and document.path == str(policies.OWN):
+        log(f"policy {document.path} (found here)")
     planned = planning.plan(document.policy, fit_n, holdout_n, power)
-    if chart is not None:
+    if chart is not None and kind is not None:
         curves = planning.operating_characteristics(document.policy, planned)
-        write_file(Path(chart), plans.OperatingCharacteristicDisplay(curves).to_svg().encode())
+        write_file(Path(chart), plans.OperatingCharacteristicDisplay.from_plan(planned, curves).to_bytes(kind))
     if as_json:
         show(plans.to_json(planned, document.policy), "json")
     else:
         show(plans.render(planned, document.policy, width=width()))
+
+
+def _kind_of_chart(name: str) -> str:
+    """The format that the ending of a chart's name asks for."""
+    kind = Path(name).suffix.lower().removeprefix(".")
+    if kind not in ("svg", "png", "pdf"):
+        raise click.UsageError(f"--chart: must end in .svg, .png or .pdf, got {name[-40:]!r}")
+    return kind
 
 
 @click.command()
@@ -170,9 +190,9 @@ def plan(
 )
 @click.option(
     "--holdout-n",
-    type=click.IntRange(2, 10**12),
-    metavar="M",
-    help="Benign rows on hand to hold out; a target that needs more is shown and never blocks.",
+    type=ROWS,
+    metavar="N",
+    help="Benign rows on hand to hold out; a target that needs more never blocks  [default: as many as needed]",
 )
 @click.option(
     "--action",
@@ -180,7 +200,7 @@ def plan(
     metavar="OWNER/REPO@REF",
     help="Where the workflow finds gate's action  [default: where gate was installed from]",
 )
-@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("--force", is_flag=True, help="Replace files that exist  [default: refuse]")
 def init(targets: str | None, rule: str | None, holdout_n: int | None, action: str | None, force: bool) -> None:
     """Write a policy and a GitHub workflow into this repository.
 

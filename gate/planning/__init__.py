@@ -3,6 +3,7 @@
 from gate.planning.advice import Advice, advise, advise_at_rate
 from gate.planning.law import Budget, band_of
 from gate.planning.plan import (
+    WEAK_LIVENESS,
     Curve,
     Plan,
     TargetPlan,
@@ -14,6 +15,7 @@ from gate.planning.plan import (
 )
 
 __all__ = [
+    "WEAK_LIVENESS",
     "Advice",
     "Budget",
     "Curve",

@@ -1,13 +1,15 @@
 """The policy: the YAML as frozen values; it never looks at data."""
 
 from gate.policy.checks import Detection, DetectionTarget, Direction, Duplicates, Overlap
-from gate.policy.document import MAX_BYTES, Document, load, load_default, parse, schema
+from gate.policy.document import BUILT_IN, MAX_BYTES, OWN, Document, find, load, load_default, parse, schema
 from gate.policy.model import Calibration, Columns, Policy, Waiver
 from gate.policy.targets import Target, Tolerance
 from gate.policy.values import PLOTTING_POSITIONS, Location, fpr_check, rate
 
 __all__ = [
+    "BUILT_IN",
     "MAX_BYTES",
+    "OWN",
     "PLOTTING_POSITIONS",
     "Calibration",
     "Columns",
@@ -22,6 +24,7 @@ __all__ = [
     "Target",
     "Tolerance",
     "Waiver",
+    "find",
     "fpr_check",
     "load",
     "load_default",

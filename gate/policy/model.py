@@ -14,7 +14,19 @@ from gate.contract import PAPER_ANCHORS, Anchor, Contract
 from gate.policy.checks import Checks
 from gate.policy.coherence import incoherences
 from gate.policy.targets import Target
-from gate.policy.values import NUMBER, Count, Day, Frozen, Labels, Number, PlottingPosition, Rate, Text, exact_decimal
+from gate.policy.values import (
+    NUMBER,
+    Count,
+    Day,
+    Frozen,
+    Labels,
+    Number,
+    Paths,
+    PlottingPosition,
+    Rate,
+    Text,
+    exact_decimal,
+)
 
 ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
 
@@ -63,8 +75,18 @@ class Calibration(Frozen):
 
 
 class Columns(Frozen):
-    """Where the scores stand in the files."""
+    """Where the scores stand: the files of `gate run` and the columns of all files"""
 
+    # Files are excluded from every dump: a record and a comparison of policies are about what is judged, not where.
+    fit: Paths | None = Field(
+        default=None, exclude=True, description="benign scores to fit on, from the working directory; --fit wins"
+    )
+    holdout: Paths | None = Field(
+        default=None, exclude=True, description="benign scores to judge on; --holdout wins; `gate check` never uses it"
+    )
+    malicious: Paths | None = Field(
+        default=None, exclude=True, description="malicious scores; --malicious wins; `gate check` never uses it"
+    )
     score: Text = Field(default="score", description="the column with raw scores, which rise with maliciousness")
     label: Text | None = Field(default=None, description="null: every row is benign")
     benign: Labels = Field(

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from gate.errors import GateError
 from gate.planning import plan_target
-from gate.policy import Document, Policy, Target, Tolerance, load_default, parse, rate
+from gate.policy import OWN, Document, Policy, Target, Tolerance, load_default, parse, rate
 from gate.release import write_file
 from gate.storage import refuse_links
 
-POLICY, WORKFLOW = Path("policies/release.yaml"), Path(".github/workflows/release-gate.yml")
+POLICY, WORKFLOW = OWN, Path(".github/workflows/release-gate.yml")
 UNKNOWN = "OWNER/REPO"  # the repository with gate's action, where neither the installation nor an option tells
 
 _TEMPLATE = Path(__file__).parent / "workflow.yml"
