@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -90,6 +91,15 @@ def announce(document: Document, named: str | None, samples: dict[str, tuple[str
         if paths
     ]
     log(f"policy {document.path}{found}; {'; '.join(files)}")
+
+
+def flagged_place(name: str | None, directory: Path) -> Path | None:
+    """Where the list of false positives shall go; refused before any row is read where it cannot."""
+    if name is None:
+        return None
+    from gate.flagged import require_name
+
+    return require_name(name, directory)
 
 
 def require_both(option: str, given: object, other: str, also: object) -> None:

@@ -176,6 +176,12 @@ def bounded(command: Command) -> Command:
 def judging(command: Command) -> Command:
     """What every command that judges can do with its verdict."""
     for option in (
+        click.option(
+            "--flagged",
+            type=given,
+            metavar="FILE",
+            help="List the false positives here, highest first, as .csv or .parquet, also in a dry run  [default: no]",
+        ),
         click.option("--force", is_flag=True, help="Replace an existing release directory  [default: refuse]"),
         click.option("--json", "as_json", is_flag=True, help="Print the record as JSON instead of the table."),
         click.option(

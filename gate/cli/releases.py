@@ -11,6 +11,7 @@ from gate.cli.inputs import (
     announce,
     as_directory,
     choose_samples,
+    flagged_place,
     now,
     read_scores,
     reading,
@@ -19,7 +20,7 @@ from gate.cli.inputs import (
     require_ledger,
 )
 from gate.cli.options import SEED, SHARE, bounded, columns_of_files, domain, files, given, judging
-from gate.cli.outputs import conclude
+from gate.cli.outputs import conclude, put_flagged
 from gate.cli.streams import log, working
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
@@ -69,6 +70,7 @@ def run(
     out: str | None,
     domain: tuple[Decimal, Decimal] | None,
     ledger: str | None,
+    flagged: str | None,
     dry_run: bool,
     as_json: bool,
     force: bool,
@@ -104,6 +106,7 @@ def run(
     samples, own = choose_samples(named, split, document.policy.data)
     require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", samples["malicious"])
     replaces = None if dry_run else refuse_existing(directory, force)
+    listed = flagged_place(flagged, directory)
     announce(document, policy, samples, own)
     with reading(samples, document.policy) as sample:
         require_ledger(document, ledger)
@@ -135,6 +138,7 @@ def run(
             baseline=reference,
             first_release=first_release,
         )
+    put_flagged(listed, holdout, judged.calibrator)
     return conclude(judged, None if dry_run else directory, force, as_json, replaces)
 
 
@@ -156,6 +160,7 @@ def check(
     policy: str | None,
     out: str | None,
     ledger: str | None,
+    flagged: str | None,
     dry_run: bool,
     as_json: bool,
     force: bool,
@@ -182,6 +187,7 @@ def check(
     target = Path(out) if out else Path("checks", f"{as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
     replaces = None if dry_run else refuse_existing(target, force)
     samples = {"holdout": holdout_paths, "malicious": malicious_paths}
+    listed = flagged_place(flagged, target)
     announce(document, policy or document.path, samples, set())
     with reading(samples, document.policy) as sample:
         require_ledger(document, ledger)
@@ -192,4 +198,5 @@ def check(
     with working("counting and judging"):
         day = judging_day(created)
         judged = check_release(stored, document, created, holdout, judged_on=day, ledger=ledger, malicious=malicious)
+    put_flagged(listed, holdout, judged.calibrator)
     return conclude(judged, None if dry_run else target, force, as_json, replaces)

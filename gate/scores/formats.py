@@ -413,9 +413,15 @@ def require(names: list[str], present: list[str], path: File) -> None:
             raise GateError(f"{path}: must have one column {name!r}, got {count} of that name; rename or remove one")
         close = difflib.get_close_matches(name, present, n=1)
         shown = ", ".join(map(show, present[:10])) + (", ..." if len(present) > 10 else "")
-        hint = "name the column in the policy's `data:` or on the command line"
+        roles = {
+            names[0]: "--score-column NAME",
+            path.label: "--label-column NAME",
+            path.segment: "--segment-column NAME",
+        }
+        option = roles.get(name, "--group-column, --id-column or --timestamp-column NAME")
+        hint = f"name the one that it has with {option} or in the policy's `data:`"
         if close:
-            hint = f"did you mean {show(close[0])}?"
+            hint = f"did you mean {show(close[0])}? {hint}"
         if len(present) == 1 and name in re.split(r"[;\t|]", present[0]):
             hint = "separate the columns with commas"
         if present and all(map(is_number, present)):
