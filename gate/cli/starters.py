@@ -13,7 +13,7 @@ from gate.cli.inputs import now
 from gate.cli.options import POWER, RELEASES, ROWS, given
 from gate.cli.outputs import conclude, render_history
 from gate.cli.streams import log, show, width, working
-from gate.errors import GateError
+from gate.errors import GateError, visible
 
 if TYPE_CHECKING:
     from gate.contract import Floats
@@ -184,7 +184,17 @@ def _kind_of_chart(name: str) -> str:
 
 
 @click.command()
-@click.option("--targets", type=given, metavar="RATES", help="The rates to judge, such as 1%,0.1%  [default: four]")
+@click.option(
+    "--scores",
+    type=given,
+    multiple=True,
+    metavar="FILE...",
+    help="Score files to look at, so that the policy fits them  [default: an example policy]",
+)
+@click.argument("more", type=given, nargs=-1, metavar="")
+@click.option(
+    "--targets", type=given, metavar="RATES", help="The rates to judge, such as 1%,0.1%  [default: those of built-in]"
+)
 @click.option(
     "--rule", type=click.Choice(["proven", "observed", "not-refuted"]), help="What may ship  [default: proven]"
 )
@@ -201,16 +211,34 @@ def _kind_of_chart(name: str) -> str:
     help="Where the workflow finds gate's action  [default: where gate was installed from]",
 )
 @click.option("--force", is_flag=True, help="Replace files that exist  [default: refuse]")
-def init(targets: str | None, rule: str | None, holdout_n: int | None, action: str | None, force: bool) -> None:
-    """Write a policy and a GitHub workflow into this repository.
+def init(
+    scores: tuple[str, ...],
+    more: tuple[str, ...],
+    targets: str | None,
+    rule: str | None,
+    holdout_n: int | None,
+    action: str | None,
+    force: bool,
+) -> None:
+    """Write a policy made for your scores, and a GitHub workflow.
 
-    Writes policies/release.yaml and .github/workflows/release-gate.yml, both or none, and prints the policy's plan.
+    Writes policies/release.yaml and .github/workflows/release-gate.yml, both or none. With --scores it looks at the
+    files first: their columns, kinds, rows, range, labels, ties, ids, times and direction. It says what it found and
+    what the policy therefore asks for, and prints the command that gates them. Without, it prints the policy's plan.
 
     \b
     Example:
-      gate init
+      gate init --scores scores/benign-fit.parquet scores/benign-holdout.parquet
+      gate init --scores scores.csv
       gate init --targets 1%,0.1% --holdout-n 140000
     """
+    if more and not scores:
+        raise click.UsageError("give score files with --scores")
+    if scores and (targets or rule or holdout_n):
+        raise click.UsageError("give either --scores, which finds the targets, or --targets, --rule and --holdout-n")
+    if scores:
+        _init_for((*scores, *more), action, force)
+        return
     from gate import planning
     from gate.report import plan as plans
     from gate.starter import init as templates
@@ -219,7 +247,32 @@ def init(targets: str | None, rule: str | None, holdout_n: int | None, action: s
     planned = planning.plan(document.policy, None, holdout_n)
     templates.write({templates.POLICY: document.text, templates.WORKFLOW: workflow}, force)
     show(plans.render(planned, document.policy, width=width()))
+    _say_next(workflow)
+    log("next: name your score files there, or let `gate init --scores FILE... --force` do it")
+    log("next: before any tag, try it here: gate run --release try --fit FILE --holdout FILE --dry-run")
+    log("next: commit both files, and push a tag such as v1.0.0")
+
+
+def _init_for(paths: tuple[str, ...], action: str | None, force: bool) -> None:
+    """The policy and the workflow for some files, with the reasons and the command."""
+    from gate.starter import init as templates
+    from gate.starter.survey import look
+    from gate.starter.tailor import tailor
+
+    templates.refuse_existing({templates.POLICY, templates.WORKFLOW}, force)
+    with working(f"looking at {', '.join(paths)}"):
+        tailored = tailor(look(paths))
+    workflow = templates.workflow(action, tailored.inputs)
+    templates.write({templates.POLICY: tailored.document.text, templates.WORKFLOW: workflow}, force)
+    show("".join(f"{visible(sentence)}\n" for sentence in tailored.sentences))
+    show("\nTry it here, before any tag:\n" + "".join(f"  {visible(command)}\n" for command in tailored.commands))
+    _say_next(workflow)
+    log("next: run the command above, then commit both files, and push a tag such as v1.0.0")
+
+
+def _say_next(workflow: str) -> None:
+    from gate.starter import init as templates
+
     log(f"wrote {templates.POLICY} and {templates.WORKFLOW}")
     if templates.UNKNOWN in workflow:
         log(f"next: in {templates.WORKFLOW}, put the repository that holds gate's action for {templates.UNKNOWN}")
-    log("next: name your score files there, commit both files, and push a tag such as v1.0.0")

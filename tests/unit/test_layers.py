@@ -71,7 +71,7 @@ WITHIN = {
         "__init__",
     ],
     "planning": ["law", "advice", "plan", "__init__"],
-    "starter": ["init", "demo", "__init__"],
+    "starter": ["init", "demo", "columns", "survey", "tailor", "__init__"],
     "calibration": ["positions", "calibrator", "export", "fit", "__init__"],
 }
 OWNERS = {
