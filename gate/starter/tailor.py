@@ -44,7 +44,7 @@ class Scale:
 
 def tailor(survey: Survey) -> Tailored:
     """From what was seen to a policy, its reasons and its commands."""
-    scale = scale_of(survey.facts)
+    scale = scale_of(survey.facts, survey.columns.score)
     default = load_default()
     lines = default.text.splitlines()
     first = default.lines["targets",]
@@ -62,21 +62,26 @@ def tailor(survey: Survey) -> Tailored:
 # --- the scale ----------------------------------------------------------------------------------------------
 
 
-def scale_of(facts: Facts) -> Scale:
-    """The scale of the scores by their range; where it has no bounds of its own, one with room to spare."""
-    low, high = facts.low, facts.high
+def scale_of(facts: Facts, column: str = "") -> Scale:
+    """The scale of the scores by their range and name; where it has no bounds of its own, one with room to spare.
+
+    Benign scores alone do not show how far malicious ones go: logits below 0 are not taken to end there.
+    """
+    low, high, name = facts.low, facts.high, column.casefold()
     reach = max(abs(low), abs(high))
+    if "logit" in name and reach <= 50:
+        return Scale("logits", -100.0, 100.0)
+    if low >= 0 and high <= 100 and ("percent" in name or "pct" in name):
+        return Scale("a percent scale", 0.0, 100.0)
     if low >= 0:
-        for name, top in (("scores from 0 to 1", 1.0), ("a percent scale", 100.0)):
+        for known, top in (("scores from 0 to 1", 1.0), ("a percent scale", 100.0)):
             if high <= top:
-                return Scale(name, 0.0, top)
+                return Scale(known, 0.0, top)
         return Scale("scores from 0 on, without a known top", 0.0, _round_up(2 * high))
     if reach <= 1:
         return Scale("scores from -1 to 1", -1.0, 1.0)
-    if high <= 0:
-        return Scale("scores that end at 0, such as log-likelihoods", -_round_up(2 * reach), 0.0)
     if reach <= 50:
-        return Scale("logits", -100.0, 100.0)
+        return Scale("logits" if high > 0 else "logits or log-likelihoods", -100.0, 100.0)
     return Scale("scores without known ends", -_round_up(2 * reach), _round_up(2 * reach))
 
 
@@ -245,7 +250,7 @@ def _seen(survey: Survey, scale: Scale) -> list[str]:
     if columns.label is not None:
         shown = [f"{show(value)} ({_taken(value, columns.benign)})" for value, _ in survey.labels[:10]]
         lines.append(f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign says which are benign.")
-    lines += _direction(survey)
+    lines += _direction(survey, scale)
     if facts.digits is not None and facts.distinct < facts.rows:
         lines.append(f"Rounding: scores have at most {plural(facts.digits, 'digit')} behind the point.")
     if facts.largest_tie > max(2, facts.rows // 100):
@@ -270,13 +275,12 @@ def _role(role: str, label: str | None) -> str:
     }.get(role, "" if label is not None else "; all taken for benign rows")
 
 
-def _direction(survey: Survey) -> list[str]:
+def _direction(survey: Survey, scale: Scale) -> list[str]:
     share = survey.facts.concordance
     if share is None:
         return ["Direction: unknown without malicious rows; gate takes higher scores for more malicious."]
     pairs = f"a malicious row scores higher than a benign one in {100 * share:.3g} % of pairs"
     if share < REVERSED:
-        scale = scale_of(survey.facts)
         turned = "the negated score" if scale.low < 0 else f"{shorten(scale.high)} - score"
         cure = f"gate needs scores that rise with maliciousness: write {turned} instead"
         return [f"Direction: REVERSED: {pairs}. {cure}. Until then the gate fails with `direction`."]
