@@ -490,6 +490,21 @@ def test_every_input_and_output_is_documented() -> None:
     }
 
 
+def test_the_folders_readme_lists_every_input_and_output() -> None:
+    """With the words of the action itself, and the defaults."""
+    text = (ROOT / ".github" / "actions" / "release-gate" / "README.md").read_text()
+    shown = {
+        name: (rest[0], rest[-1]) for name, *rest in re.findall(r"^\| `([\w-]+)` \| (?:(.*?) \| )?(.*) \|$", text, re.M)
+    }
+    for name, about in {**ACTION["inputs"], **ACTION["outputs"]}.items():
+        default, meaning = shown.pop(name)
+        assert meaning == " ".join(about["description"].split()).rstrip(".")
+        if name in ACTION["inputs"]:
+            given = f"`{about['default']}`" if about.get("default") else "empty"
+            assert default == ("required" if about.get("required") else given)
+    assert shown == {}
+
+
 def test_the_reusable_workflow_has_the_inputs_of_the_action() -> None:
     """All but those about a place on the runner, which is gone after the call, and what takes the right to push."""
     called = WORKFLOW[True]["workflow_call"]  # YAML 1.1 reads the key `on` as true
