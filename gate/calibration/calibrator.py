@@ -35,7 +35,7 @@ class FitFacts:
     lowest_label: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibrator:
     """The shipped pipeline with the contract it keeps and the settings it was fitted with."""
 
@@ -43,6 +43,23 @@ class Calibrator:
     contract: Contract
     settings: Calibration
     facts: FitFacts
+
+    def __repr__(self) -> str:
+        low, high = self.settings.domain
+        return (
+            f"Calibrator(fitted on {self.facts.n:,} benign scores, {self.facts.distinct:,} distinct, "
+            f"{len(self.contract.anchors)} anchors, domain [{low:g}, {high:g}])"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the raw threshold at each anchor."""
+        rows = "".join(
+            f"<tr><td>{(anchor.fpr * 100).normalize():f} %</td><td>{anchor.score}</td><td>{_shown(raw)}</td></tr>"
+            for anchor, raw in zip(self.contract.anchors, self.thresholds.values(), strict=True)
+        )
+        head = "<tr><th>false-positive rate</th><th>calibrated score</th><th>raw threshold</th></tr>"
+        words = repr(self).removeprefix("Calibrator(").removesuffix(")")
+        return f"<p><b>Calibrator</b>, {words}</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
     def predict(self, scores: ArrayLike) -> Floats:
         """Calibrated scores; float32 input is promoted first, because sklearn would rescale it in float32."""
@@ -106,6 +123,10 @@ class Calibrator:
     def sha256(self) -> str:
         """The digest of the artifact."""
         return hashlib.sha256(self.artifact).hexdigest()
+
+
+def _shown(threshold: float | None) -> str:
+    return "no score reaches it" if threshold is None else f"{threshold:.6g}"
 
 
 def count_flagged(scores: Ordered | Floats, threshold: float | None) -> int:

@@ -78,6 +78,11 @@ def load_policy(path: str | Path) -> Document:
     return policies.load(path, POLICY)
 
 
+def find_policy(name: str | None) -> Document:
+    """The policy that is named, as a path or `built-in`; else the repository's own, or the default."""
+    return policies.find(name, POLICY)
+
+
 def parse_policy(text: str, path: str) -> Document:
     """Turn YAML text into a policy; `path` only names it in messages."""
     return policies.parse(text, path, POLICY)
@@ -117,6 +122,7 @@ __all__ = [
     "Finding",
     "Parts",
     "default_policy",
+    "find_policy",
     "load_policy",
     "measure",
     "owner",

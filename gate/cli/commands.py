@@ -12,7 +12,19 @@ from gate.cli.releases import check, run
 from gate.cli.starters import demo, init, plan
 
 
+class InOrder(click.Group):
+    """The commands in the order of their use, each with its whole summary."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(1000)) for name, each in self.commands.items()])
+
+
 @click.group(
+    cls=InOrder,
     epilog=EXIT_CODE_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=True,
@@ -29,7 +41,12 @@ def cli(context: click.Context) -> None:
     \b
     Example:
       gate demo
+      gate init --scores scores/*.parquet
       gate run --release v2.4.0 --fit benign-fit.parquet --holdout benign-holdout.parquet
+
+    \b
+    Shell completion:
+      eval "$(_GATE_COMPLETE=bash_source gate)"    # or zsh_source; fish: _GATE_COMPLETE=fish_source gate | source
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from typing import NoReturn
@@ -16,6 +17,7 @@ from gate.cli.streams import guard, log
 from gate.errors import GateError, visible
 
 OUT_OF_MEMORY = "memory: must hold all scores at once, got too little; give fewer rows or use a larger machine"
+COMPLETING = "_GATE_COMPLETE"  # set by a shell that asks how a line may go on
 JUDGING = (["run"], ["check"])  # the commands that end in a verdict, as their first argument
 
 
@@ -54,8 +56,10 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
         return _refuse(args, NO_JUDGEMENT, f"{message} (see `{command} --help`)")
     except GateError as error:
         return _refuse(args, NO_JUDGEMENT, str(error))
-    except SystemExit:  # click's way out when the reader of a help text has gone away; its code would read as a fail
-        return NO_JUDGEMENT
+    except SystemExit as end:
+        if os.environ.get(COMPLETING) and end.code == 0:  # click has answered a shell, and run no command
+            return 0
+        return NO_JUDGEMENT  # click's way out when the reader of a help text has gone; its code would read as a fail
     except Exception as error:
         if received:  # libraries turn an interruption into errors of their own
             return INTERRUPTED

@@ -68,8 +68,7 @@ def _exported(directory: str) -> Exported:
 
 def _write(content: bytes, output: str | None, name: str) -> None:
     """Where it was named; else in the working directory, which may hold a hostile link of that name."""
-    from gate.release import write_file
-    from gate.storage import refuse_links
+    from gate.storage import refuse_links, write_file
 
     place = refuse_links(name) if output is None else Path(output)
     if place.is_dir():

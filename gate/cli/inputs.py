@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +16,7 @@ from gate.cli.streams import log, working
 from gate.errors import GateError
 
 if TYPE_CHECKING:
-    from gate.policy import Document, Policy
+    from gate.policy import Columns, Document, Policy
     from gate.scores import Scores
 
 
@@ -68,11 +70,36 @@ def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
     return scores
 
 
-def pinned_policy(policy: str, columns: dict[str, str | None]) -> Document:
-    """The policy that the verifier wants, with the columns that the run was to read."""
-    from gate.checks import default_policy, load_policy
+def pinned_policy(
+    policy: str, columns: dict[str, str | None], domain: tuple[Decimal, Decimal] | None = None
+) -> Document:
+    """The policy that the verifier wants, with the columns and the domain that the run was to read."""
+    from gate.checks import find_policy
 
-    return (default_policy() if policy == "built-in" else load_policy(policy)).with_columns(columns)
+    document = find_policy(policy).with_columns(columns)
+    return document if domain is None else document.with_domain(*domain)
+
+
+def announce(document: Document, named: str | None, samples: dict[str, tuple[str, ...]], own: set[str]) -> None:
+    """The first line on stderr: which policy and which files, and which of them nobody named on the command line."""
+    from gate.policy import OWN
+
+    found = " (found here)" if named is None and document.path == str(OWN) else ""
+    files = [
+        f"{name} {', '.join(paths)}{' (from the policy)' if name in own else ''}"
+        for name, paths in samples.items()
+        if paths
+    ]
+    log(f"policy {document.path}{found}; {'; '.join(files)}")
+
+
+def flagged_place(name: str | None, directory: Path) -> Path | None:
+    """Where the list of false positives shall go; refused before any row is read where it cannot."""
+    if name is None:
+        return None
+    from gate.flagged import require_name
+
+    return require_name(name, directory)
 
 
 def require_both(option: str, given: object, other: str, also: object) -> None:
@@ -80,13 +107,26 @@ def require_both(option: str, given: object, other: str, also: object) -> None:
         raise click.UsageError(f"{option} needs {other}")
 
 
-def require_samples(
-    fit: tuple[str, ...], holdout: tuple[str, ...], benign: tuple[str, ...], split: float | None
-) -> None:
-    """Two samples, or one and how to divide it; nothing else says what was held out."""
-    apart, together = bool(fit and holdout), bool(benign and split is not None)
-    if apart == together or (apart and (benign or split is not None)) or (together and (fit or holdout)):
-        raise click.UsageError("give either --fit and --holdout, or --benign and --split")
+def choose_samples(
+    given: dict[str, tuple[str, ...]], split: float | None, data: Columns
+) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+    """The files of each sample, and which samples are those that the policy names; the command line wins.
+
+    Two samples, or one and how to divide it: nothing else says what was held out.
+    """
+    chosen, own = dict(given), set()
+    kinds = ("malicious",) if given["benign"] or split is not None else ("fit", "holdout", "malicious")
+    for kind in kinds:
+        if not given[kind] and getattr(data, kind):
+            chosen[kind] = getattr(data, kind)
+            own.add(kind)
+    apart, together = bool(chosen["fit"] and chosen["holdout"]), bool(given["benign"] and split is not None)
+    if apart == together or (apart and split is not None) or (together and (given["fit"] or given["holdout"])):
+        raise click.UsageError(
+            "give either --fit and --holdout (or name them in the policy, as data: {fit: FILE, holdout: FILE}), "
+            "or --benign and --split"
+        )
+    return chosen, own
 
 
 def require_ledger(document: Document, ledger: str | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -24,19 +26,85 @@ def files(option: str, help_: str, **more: Any) -> Callable[[Command], Command]:
     return click.option(option, name, type=given, multiple=True, metavar="FILE", help=help_, **more)
 
 
+class Number(click.ParamType[Any]):
+    """A number in one of the ways that a policy may write it: 1000000, 1e6, 0.5 or, where it is a share, 50%."""
+
+    name = "number"
+
+    def __init__(self, low: Decimal | int | str, high: Decimal | int | str, must: str, whole: bool) -> None:
+        self.low, self.high, self.must, self.whole = Decimal(low), Decimal(high), must, whole
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        from gate.policy import rate  # not before an option is given: `gate --help` need not wait for it
+
+        if not isinstance(value, str):  # a default
+            return value
+        exact = rate(value) if not (self.whole and value.strip().endswith("%")) else None
+        if exact is None or not self.low <= exact <= self.high or (self.whole and exact != int(exact)):
+            self.fail(f"must be {self.must}, got {value[:40]!r}", parameter, context)
+        return int(exact) if self.whole else float(exact)
+
+
+ROWS = Number(2, 10**12, "a whole number of rows from 2 to 10^12, such as 140000 or 1e6", whole=True)
+SEED = Number(0, 10**18, "a whole number from 0 on", whole=True)
+RELEASES = Number(2, 99, "a whole number from 2 to 99", whole=True)
+SHARE = Number("1e-9", "0.999999999", "a share of the rows above 0 and below 1, such as 50% or 0.3", whole=False)
+POWER = Number("0.5", "0.9999", "from 50% to 99.99%, such as 95% or 0.95", whole=False)
+
+
+class Domain(click.ParamType[Any]):
+    """The lowest and the highest raw score, as `-20,20`."""
+
+    name = "domain"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        from gate.policy import rate
+
+        ends = [rate(end) for end in value.split(",")]
+        if len(ends) != 2 or ends[0] is None or ends[1] is None or not ends[0] < ends[1]:
+            must = "must be the lowest and the highest possible raw score, such as 0,100 or -20,20"
+            self.fail(f"{must}, got {value[:40]!r}", parameter, context)
+        return ends[0], ends[1]
+
+
+domain = click.option(
+    "--domain",
+    type=Domain(),
+    metavar="LOW,HIGH",
+    help="The lowest and highest raw score that the detector can give  [default: calibration.domain of the policy]",
+)
+
+COLUMNS = {
+    "score": "The column with raw scores, which rise with maliciousness",
+    "label": "The column that says which rows are benign",
+    "benign": "What marks a benign row in the label column; may be given several times",
+    "segment": "The column of segments (language, product, tenant), each shown by itself",
+    "group": "The column of groups (user, template), whose rows are not independent",
+    "id": "The column that names each row",
+    "timestamp": "The column that says when a row was seen",
+}
+
+
 def columns_of_files(command: Command) -> Command:
     """The columns of score files, which the policy names unless the command line does."""
-    for key in ("timestamp", "id", "group", "segment", "benign", "label", "score"):
-        option, value = (f"--{key}-column", "NAME")
-        more: dict[str, Any] = {"help": f"Overrides data.{key} of the policy."}
-        if key == "benign":
-            option, value, more = (
-                "--benign-label",
-                "VALUE",
-                {"help": f"{more['help'][:-1]}; repeatable.", "multiple": True},
-            )
-        command = click.option(option, key, metavar=value, **more)(command)
+    for key, meaning in reversed(COLUMNS.items()):
+        option, value = ("--benign-label", "VALUE") if key == "benign" else (f"--{key}-column", "NAME")
+        text = f"{meaning}  [default: data.{key} of the policy]"
+        command = click.option(option, key, metavar=value, multiple=key == "benign", help=text)(command)
     return command
+
+
+FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".xml": "junit", ".json": "json", ".txt": "text"}
+
+
+def format_for(output: str, format_: str | None, known: tuple[str, ...]) -> str:
+    """The format asked for, else that of the file's ending, else text."""
+    ending = PurePath(output).suffix.lower() if output != "-" else ""
+    found = FORMATS.get(ending, "text" if ending in ("", ".log") else "")
+    if format_ is None and found not in known:
+        endings = ", ".join(each for each, name in FORMATS.items() if name in known and each != ".htm")
+        raise click.UsageError(f"-o: must end in one of {endings}, or --format must be given, got {output[-40:]!r}")
+    return format_ or found
 
 
 def _size(text: str) -> int:
@@ -108,7 +176,13 @@ def bounded(command: Command) -> Command:
 def judging(command: Command) -> Command:
     """What every command that judges can do with its verdict."""
     for option in (
-        click.option("--force", is_flag=True, help="Replace an existing directory."),
+        click.option(
+            "--flagged",
+            type=given,
+            metavar="FILE",
+            help="List the false positives here, highest first, as .csv or .parquet, also in a dry run  [default: no]",
+        ),
+        click.option("--force", is_flag=True, help="Replace an existing release directory  [default: refuse]"),
         click.option("--json", "as_json", is_flag=True, help="Print the record as JSON instead of the table."),
         click.option(
             "--dry-run",
@@ -116,7 +190,10 @@ def judging(command: Command) -> Command:
             help="Evaluate and print the verdict, write nothing but the ledger's line; exits as the real run.",
         ),
         click.option(
-            "--ledger", type=given, metavar="FILE", help="Count how often these held-out rows have judged (JSON lines)."
+            "--ledger",
+            type=given,
+            metavar="FILE",
+            help="Count here how often these held-out rows have judged  [default: not counted]",
         ),
     ):
         command = option(command)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from gate.cli.codes import EXIT_CODES
 from gate.cli.github import on_github, publish
 from gate.cli.streams import color_wanted, is_terminal, log, show, width, working
+from gate.errors import plural
 
 if TYPE_CHECKING:
+    from gate.calibration.calibrator import Calibrator
     from gate.gating import ComparedReleases, Release
     from gate.history import History
     from gate.record import Record
+    from gate.scores import Scores
 
 
 def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, replaces: str | None = None) -> int:
@@ -26,6 +29,19 @@ def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, repl
     if on_github():
         publish(judged, EXIT_CODES[judged.outcome], out)
     return EXIT_CODES[judged.outcome]
+
+
+def put_flagged(flagged: Path | None, sample: Scores, calibrator: Calibrator) -> None:
+    """The list of false positives, where one is asked for; written before the verdict is said."""
+    if flagged is None:
+        return
+    from gate.flagged import list_flagged, render
+    from gate.storage import write_file
+
+    table = list_flagged(sample, calibrator)
+    write_file(flagged, render(table, flagged.suffix))
+    hint = "" if "id" in table else "; give --id-column NAME to find the rows again"
+    log(f"flagged: {plural(len(table['score']), 'benign row')} in {flagged}{hint}")
 
 
 def put(text: str, output: str, format_: str) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from decimal import Decimal
 
 import click
 
 from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import pinned_policy, read_scores, require_both
-from gate.cli.options import bounded, columns_of_files, files, given
+from gate.cli.options import bounded, columns_of_files, domain, files, format_for, given
 from gate.cli.outputs import put, render, render_changes, render_history
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError, visible
+
+REPORTS = ("text", "md", "html", "junit", "json")
+COMPARISONS = ("text", "md", "json")
+HISTORIES = ("text", "md", "html", "json")
 
 
 @click.command()
@@ -19,22 +23,21 @@ from gate.errors import GateError, visible
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["text", "short", "md", "html", "junit", "predicate", "json"]),
-    help="[default: by the ending of FILE, else text]",
+    type=click.Choice(REPORTS),
+    help="What to write  [default: by the ending of FILE (.html, .md, .xml, .json, .txt), else text]",
 )
-@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Write here instead of to stdout.")
+@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
 def report(directory: str, format_: str | None, output: str) -> None:
     """Render a record again, in any format, without the data.
 
     \b
     Example:
       gate report releases/v2.4.0
-      gate report releases/v2.4.0 --format md -o release-notes.md
+      gate report releases/v2.4.0 -o release-notes.md
     """
     from gate.record import read_record
-    from gate.report.formats import by_ending
 
-    format_ = format_ or by_ending(output) or "text"
+    format_ = format_for(output, format_, REPORTS)
     put(render(read_record(directory), format_, to_terminal=output == "-"), output, format_)
 
 
@@ -47,8 +50,13 @@ def report(directory: str, format_: str | None, output: str) -> None:
 @files("--baseline-malicious", "The old release's scores of the same rows, joined by id.")
 @columns_of_files
 @bounded
-@click.option("--format", "format_", type=click.Choice(["text", "md", "json"]), default="text", show_default=True)
-@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Write here instead of to stdout.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(COMPARISONS),
+    help="What to write  [default: by the ending of FILE (.md, .json, .txt), else text]",
+)
+@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
 def compare(
     old: str,
     new: str,
@@ -56,14 +64,15 @@ def compare(
     baseline_holdout_paths: tuple[str, ...],
     malicious_paths: tuple[str, ...],
     baseline_malicious_paths: tuple[str, ...],
-    format_: str,
+    format_: str | None,
     output: str,
     **columns: str | tuple[str, ...] | None,
 ) -> None:
-    """Two releases side by side: thresholds, false-positive rates, detection, and what changed in the policy.
+    """Two releases side by side, with what changed in the policy.
 
-    Without scores it compares what was recorded. With --holdout it also shows what the old raw thresholds would
-    flag of the new scores, and with --baseline-holdout which rows' flags flipped. It judges nothing: exit code 0.
+    It shows thresholds, false-positive rates and detection rates. Without scores it compares what was recorded. With
+    --holdout it also shows what the old raw thresholds would flag of the new scores, and with --baseline-holdout which
+    rows' flags flipped. It judges nothing: exit code 0.
 
     \b
     Example:
@@ -72,6 +81,7 @@ def compare(
     """
     from gate.gating import compare_stored
 
+    format_ = format_for(output, format_, COMPARISONS)
     require_both("--baseline-holdout", baseline_holdout_paths, "--holdout", holdout_paths)
     require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
     scored = {"holdout": holdout_paths, "malicious": malicious_paths}
@@ -82,15 +92,20 @@ def compare(
 
 @click.command()
 @click.argument("directory", type=given, metavar="RELEASE_DIR")
-@click.option("--policy", type=given, metavar="FILE", help="The policy that it must be judged by, or built-in.")
+@click.option(
+    "--policy", type=given, metavar="FILE", help="The policy that it must be judged by, or built-in  [default: any]"
+)
 @files("--fit", "The scores it was fitted on.")
 @files("--holdout", "The scores it was judged on.")
 @files("--benign", "The scores that it split.")
 @files("--malicious", "The malicious scores.")
-@click.option("--baseline", type=given, metavar="DIR", help="The release that it was held against, or none.")
+@click.option(
+    "--baseline", type=given, metavar="DIR", help="The release that it was held against, or none for a first."
+)
 @files("--baseline-holdout", "That release's scores of the held-out rows.")
 @files("--baseline-malicious", "That release's scores of the malicious rows.")
 @click.option("--ledger", type=given, metavar="FILE", help="The ledger that counted its held-out rows.")
+@domain
 @columns_of_files
 @bounded
 @click.option("--complete", is_flag=True, help="What is left unbound is exit code 2, as it is once data is given.")
@@ -99,6 +114,7 @@ def verify(
     directory: str,
     policy: str | None,
     baseline: str | None,
+    domain: tuple[Decimal, Decimal] | None,
     ledger: str | None,
     complete: bool,
     as_json: bool,
@@ -110,7 +126,7 @@ def verify(
     baseline_malicious_paths: tuple[str, ...],
     **columns: str | None,
 ) -> int:
-    """Check that a release is what its counts, its policy and its data give.
+    """Check a release against its counts, its policy and its data.
 
     One line says of each check whether it holds. Without the data, the digests, the policy, the calibrator, the
     verdict and the reports are checked, and what nothing binds is listed as not checked. With all of the data the
@@ -143,7 +159,8 @@ def verify(
         baseline_malicious_paths,
         ledger,
     )
-    pinned = None if policy is None else pinned_policy(policy, columns)
+    require_both("--domain", domain, "--policy", policy)
+    pinned = None if policy is None else pinned_policy(policy, columns, domain)
     answer = check(directory, data, pinned=pinned, complete=complete)
     show(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
     if answer.state == "cannot be checked":
@@ -156,11 +173,11 @@ def verify(
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["text", "md", "html", "json"]),
-    help="[default: by the ending of FILE, else text]",
+    type=click.Choice(HISTORIES),
+    help="What to write  [default: by the ending of FILE (.html, .md, .json, .txt), else text]",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Write here instead of to stdout.")
+@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
 def history(directories: tuple[str, ...], format_: str | None, as_json: bool, output: str) -> int:
     """The contract across releases and their checks, over time, from their records.
 
@@ -176,8 +193,7 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
 
     if as_json and format_ not in (None, "json"):
         raise click.UsageError(f"give either --json or --format {format_}")
-    endings = {".html": "html", ".md": "md", ".json": "json"}
-    format_ = "json" if as_json else format_ or endings.get(Path(output).suffix, "text")
+    format_ = "json" if as_json else format_for(output, format_, HISTORIES)
     with working("reading records"):
         collected = collect(directories)
     for unread in collected.unread:

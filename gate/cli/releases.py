@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import click
 
 from gate.cli.inputs import (
+    announce,
     as_directory,
+    choose_samples,
+    flagged_place,
     now,
     read_scores,
     reading,
     release_name,
     require_both,
     require_ledger,
-    require_samples,
 )
-from gate.cli.options import bounded, columns_of_files, files, given, judging
-from gate.cli.outputs import conclude
+from gate.cli.options import SEED, SHARE, bounded, columns_of_files, domain, files, given, judging
+from gate.cli.outputs import conclude, put_flagged
 from gate.cli.streams import log, working
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
 
 @click.command()
-@click.option("--policy", type=given, metavar="FILE", help="The policy (YAML); without it, the built-in default.")
 @click.option("--release", required=True, metavar="NAME", help="What the release is called in the record.")
-@files("--fit", "Benign scores to fit on.")
-@files("--holdout", "Benign scores to judge on; never used to fit.")
-@files("--benign", "Benign scores to split into the two.")
 @click.option(
-    "--split", type=click.FloatRange(0, 1, True, True), metavar="X", help="The fraction of --benign to fit on."
+    "--policy",
+    type=given,
+    metavar="FILE",
+    help="The policy (YAML), or built-in  [default: policies/release.yaml where it exists, else built-in]",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of the split.")
-@files("--malicious", "Malicious scores, for what is detected at each anchor.")
-@click.option("--baseline", type=given, metavar="DIR", help="The release that went before; none for the first one.")
+@files("--fit", "Benign scores to fit on  [default: data.fit of the policy]")
+@files("--holdout", "Benign scores to judge on, never used to fit  [default: data.holdout of the policy]")
+@files("--benign", "Benign scores to split into the two, instead of --fit and --holdout.")
+@click.option(
+    "--split", type=SHARE, metavar="SHARE", help="How much of --benign to fit on, such as 50%; the rest is held out."
+)
+@click.option("--seed", type=SEED, default=0, show_default=True, metavar="N", help="Which random split it is.")
+@files("--malicious", "Malicious scores, to show what is detected  [default: data.malicious of the policy]")
+@click.option(
+    "--baseline",
+    type=given,
+    metavar="DIR",
+    help="The release that went before, or none for a first one  [default: no comparison]",
+)
 @files("--baseline-holdout", "The baseline's scores of the held-out rows, joined by id.")
 @files("--baseline-malicious", "The baseline's scores of the malicious rows, joined by id.")
 @click.option("--out", type=given, metavar="DIR", help="The release directory to write  [default: releases/NAME]")
+@domain
 @columns_of_files
 @bounded
 @judging
@@ -54,7 +68,9 @@ def run(
     baseline_holdout_paths: tuple[str, ...],
     baseline_malicious_paths: tuple[str, ...],
     out: str | None,
+    domain: tuple[Decimal, Decimal] | None,
     ledger: str | None,
+    flagged: str | None,
     dry_run: bool,
     as_json: bool,
     force: bool,
@@ -64,30 +80,34 @@ def run(
 
     --fit and --holdout take a file (.parquet, .pq, .csv, .tsv, .feather, .arrow, .jsonl, .npy, .npz; text and JSON also
     with .gz), a directory, a pattern in quotes, a URI such as s3://bucket/scores/, or - for one number per line on
-    stdin, and may be given several times. On GitHub Actions the verdict is also the step's summary, annotations and
-    outputs.
+    stdin, and may be given several times. Where the policy names the files, --release is all that it takes. On GitHub
+    Actions the verdict is also the step's summary, annotations and outputs.
 
     \b
     Example:
-      gate run --policy policies/default.yaml --release v2.4.0 \\
+      gate run --release v2.4.0
+      gate run --release v2.4.0 --policy policies/default.yaml \\
           --fit benign-fit.parquet --holdout benign-holdout.parquet --out releases/v2.4.0
+      gate run --release v2.4.0 --benign benign.parquet --split 50% --domain 0,100
     """
-    from gate.checks import default_policy, load_policy
+    from gate.checks import find_policy
     from gate.storage import refuse_existing
 
     first_release = baseline == "none"
     baseline = None if first_release else baseline
-    require_samples(fit_paths, holdout_paths, benign_paths, split)
     require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", baseline)
     require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", baseline)
-    require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
     release, created = release_name(release), now()
     directory = Path(out) if out else Path("releases", as_directory(release))
-    document = load_policy(policy) if policy else default_policy()
-    document = document.with_columns(columns)
+    document = find_policy(policy).with_columns(columns)
+    document = document if domain is None else document.with_domain(*domain)
     document.require_columns()
-    replaces = refuse_existing(directory, force)
-    samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
+    named = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
+    samples, own = choose_samples(named, split, document.policy.data)
+    require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", samples["malicious"])
+    replaces = None if dry_run else refuse_existing(directory, force)
+    listed = flagged_place(flagged, directory)
+    announce(document, policy, samples, own)
     with reading(samples, document.policy) as sample:
         require_ledger(document, ledger)
         from gate.gating import Job, gate_release, judging_day, read_reference
@@ -104,7 +124,7 @@ def run(
             benign = sample("benign")
             fit, holdout, divided = divide(benign, split, seed)
             log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
-        malicious = sample("malicious") if malicious_paths else None
+        malicious = sample("malicious") if samples["malicious"] else None
     with working("fitting, counting and judging"):
         judged = gate_release(
             Job(document, release, created, judging_day(created), ledger),
@@ -115,6 +135,7 @@ def run(
             reference=reference,
             first_release=first_release,
         )
+    put_flagged(listed, holdout, judged.calibrator)
     return conclude(judged, None if dry_run else directory, force, as_json, replaces)
 
 
@@ -122,7 +143,9 @@ def run(
 @click.argument("directory", type=given, metavar="RELEASE_DIR")
 @files("--holdout", "Benign scores to judge on.", required=True)
 @files("--malicious", "Malicious scores, for what is detected at each anchor.")
-@click.option("--policy", type=given, metavar="FILE", help="The policy (YAML); without it, that of the release.")
+@click.option(
+    "--policy", type=given, metavar="FILE", help="The policy (YAML), or built-in  [default: that of the release]"
+)
 @click.option("--out", type=given, metavar="DIR", help="The directory to write  [default: checks/NAME-TIME]")
 @columns_of_files
 @bounded
@@ -134,33 +157,37 @@ def check(
     policy: str | None,
     out: str | None,
     ledger: str | None,
+    flagged: str | None,
     dry_run: bool,
     as_json: bool,
     force: bool,
     **columns: str | tuple[str, ...] | None,
 ) -> int:
-    """Evaluate a calibrator fitted earlier on new benign scores, without fitting.
+    """Judge an earlier release's calibrator on new benign scores.
 
-    Does the contract still hold on today's traffic? The calibrator is read from calibrator.json, never from the
-    pickle, and the counts are compared with those of the release.
+    Does the contract still hold on today's traffic? Nothing is fitted. The calibrator is read from calibrator.json,
+    never from the pickle, and the counts are compared with those of the release.
 
     \b
     Example:
       gate check releases/v2.4.0 --holdout benign-this-week.parquet
     """
     created = now()
-    from gate.checks import load_policy
+    from gate.checks import find_policy
     from gate.record import recorded_policy
     from gate.storage import refuse_existing
     from gate.verification import read_judged
 
     stored = read_judged(directory)
-    document = load_policy(policy) if policy else recorded_policy(stored)
+    document = find_policy(policy) if policy else recorded_policy(stored)
     document = document.with_columns(columns)
     document.require_columns()
     target = Path(out) if out else Path("checks", f"{as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
-    replaces = refuse_existing(target, force)
-    with reading({"holdout": holdout_paths, "malicious": malicious_paths}, document.policy) as sample:
+    replaces = None if dry_run else refuse_existing(target, force)
+    samples = {"holdout": holdout_paths, "malicious": malicious_paths}
+    listed = flagged_place(flagged, target)
+    announce(document, policy or document.path, samples, set())
+    with reading(samples, document.policy) as sample:
         require_ledger(document, ledger)
         from gate.gating import Job, check_release, judging_day
 
@@ -169,4 +196,5 @@ def check(
     with working("counting and judging"):
         job = Job(document, stored.record.release, created, judging_day(created), ledger)
         judged = check_release(job, stored, holdout, malicious=malicious)
+    put_flagged(listed, holdout, judged.calibrator)
     return conclude(judged, None if dry_run else target, force, as_json, replaces)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
 
 from gate.cli.codes import EXIT_CODES
 from gate.cli.inputs import now
-from gate.cli.options import given
+from gate.cli.options import POWER, RELEASES, ROWS, given
 from gate.cli.outputs import conclude, render_history
 from gate.cli.streams import log, show, width, working
-from gate.errors import GateError
+from gate.errors import GateError, visible
 
 if TYPE_CHECKING:
     from gate.contract import Floats
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=given, default="gate-demo", show_default=True, metavar="DIR", help="Where to put scores and release."
 )
-@click.option("--releases", type=click.IntRange(2, 99), metavar="N", help="Retrain the detector instead: N releases.")
-@click.option("--force", is_flag=True, help="Replace an earlier demo.")
+@click.option("--releases", type=RELEASES, metavar="N", help="Retrain the detector N times  [default: one release]")
+@click.option("--force", is_flag=True, help="Replace an earlier demo  [default: refuse]")
 def demo(out: str, releases: int | None, force: bool) -> int:
     """The whole job on simulated scores; no input needed.
 
@@ -57,7 +58,12 @@ def demo(out: str, releases: int | None, force: bool) -> int:
     from gate.gating import Job, gate_release
 
     judged = gate_release(Job(document, "demo", created, created.date()), fit, holdout)
-    return conclude(judged, release_directory, force, as_json=False)
+    code = conclude(judged, release_directory, force, as_json=False)
+    drifted = [f"--fit {quote(str(directory / 'benign-fit.parquet'))}"]
+    drifted += [f"--holdout {quote(str(directory / 'benign-drifted.parquet'))}"]
+    log(f"next, traffic that has drifted: gate run --release drifted {' '.join(drifted)}")
+    log("next, your own scores: gate init --scores FILE")
+    return code
 
 
 def _demo_releases(directory: Path, releases: int, force: bool) -> int:
@@ -93,6 +99,7 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
         write_file(refuse_links(directory / name), draw(history).encode())
     show(render_history(history, "text", to_terminal=True))
     log(f"history: {directory / 'history.html'}")
+    log(f"next, two of them side by side: gate compare {quote(written[0])} {quote(written[-1])}")
     return next(EXIT_CODES[outcome] for outcome in ("fail", "inconclusive", "pass") if outcome in outcomes)
 
 
@@ -121,19 +128,16 @@ def _make_directory(directory: Path) -> None:
 
 
 @click.command()
-@click.option("--policy", type=given, metavar="FILE", help="The policy (YAML); without it, the built-in default.")
 @click.option(
-    "--fit-n", type=click.IntRange(2, 10**12), metavar="N", help="Benign rows to fit on  [default: as held out]"
+    "--policy",
+    type=given,
+    metavar="FILE",
+    help="The policy (YAML), or built-in  [default: policies/release.yaml where it exists, else built-in]",
 )
+@click.option("--fit-n", type=ROWS, metavar="N", help="Benign rows to fit on, such as 1e6  [default: as held out]")
+@click.option("--holdout-n", type=ROWS, metavar="N", help="Benign rows held out, such as 1e6  [default: each min_n]")
 @click.option(
-    "--holdout-n", type=click.IntRange(2, 10**12), metavar="M", help="Benign rows held out  [default: each min_n]"
-)
-@click.option(
-    "--power",
-    type=click.FloatRange(0.5, 0.9999),
-    default=0.95,
-    show_default=True,
-    help="How often a sound release shall pass.",
+    "--power", type=POWER, default=0.95, metavar="SHARE", help="How often a sound release shall pass  [default: 95%]"
 )
 @click.option(
     "--rows-per-check",
@@ -142,7 +146,12 @@ def _make_directory(directory: Path) -> None:
     help="Also what a `gate check` of N rows finds of a drift, and how often it alarms by chance in a year.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of the table.")
-@click.option("--chart", type=given, metavar="FILE", help="Draw the chance to pass against the true FPR (SVG).")
+@click.option(
+    "--chart",
+    type=given,
+    metavar="FILE",
+    help="Draw the chance to pass against the true rate, as .svg, .png or .pdf  [default: no chart]",
+)
 def plan(
     policy: str | None,
     fit_n: int | None,
@@ -157,36 +166,58 @@ def plan(
     \b
     Example:
       gate plan --policy policies/default.yaml
-      gate plan --fit-n 60000 --holdout-n 140000 --chart plan.svg
-      gate plan --rows-per-check 100000
+      gate plan --fit-n 6e4 --holdout-n 1.4e5 --chart plan.svg
+      gate plan --rows-per-check 1e5
     """
     from gate import planning
-    from gate.checks import default_policy, load_policy
+    from gate.checks import find_policy
+    from gate.policy import OWN
     from gate.report import plan as plans
     from gate.storage import write_file
 
-    document = load_policy(policy) if policy else default_policy()
+    kind = None if chart is None else _kind_of_chart(chart)
+    document = find_policy(policy)
+    if policy is None and document.path == str(OWN):
+        log(f"policy {document.path} (found here)")
     planned = planning.plan(document.policy, fit_n, holdout_n, power)
     watched = None if rows_per_check is None else planning.watch(document.policy, rows_per_check, fit_n)
-    if chart is not None:
+    if chart is not None and kind is not None:
         curves = planning.operating_characteristics(document.policy, planned)
-        write_file(Path(chart), plans.OperatingCharacteristicDisplay(curves).to_svg().encode())
+        write_file(Path(chart), plans.OperatingCharacteristicDisplay.from_plan(planned, curves).to_bytes(kind))
     if as_json:
         show(plans.to_json(planned, document.policy, watched), "json")
     else:
         show(plans.render(planned, document.policy, width=width(), watch=watched))
 
 
+def _kind_of_chart(name: str) -> str:
+    """The format that the ending of a chart's name asks for."""
+    kind = Path(name).suffix.lower().removeprefix(".")
+    if kind not in ("svg", "png", "pdf"):
+        raise click.UsageError(f"--chart: must end in .svg, .png or .pdf, got {name[-40:]!r}")
+    return kind
+
+
 @click.command()
-@click.option("--targets", type=given, metavar="RATES", help="The rates to judge, such as 1%,0.1%  [default: four]")
+@click.option(
+    "--scores",
+    type=given,
+    multiple=True,
+    metavar="FILE...",
+    help="Score files to look at, so that the policy fits them  [default: an example policy]",
+)
+@click.argument("more", type=given, nargs=-1, metavar="")
+@click.option(
+    "--targets", type=given, metavar="RATES", help="The rates to judge, such as 1%,0.1%  [default: those of built-in]"
+)
 @click.option(
     "--rule", type=click.Choice(["proven", "observed", "not-refuted"]), help="What may ship  [default: proven]"
 )
 @click.option(
     "--holdout-n",
-    type=click.IntRange(2, 10**12),
-    metavar="M",
-    help="Benign rows on hand to hold out; a target that needs more is shown and never blocks.",
+    type=ROWS,
+    metavar="N",
+    help="Benign rows on hand to hold out; a target that needs more never blocks  [default: as many as needed]",
 )
 @click.option(
     "--action",
@@ -194,17 +225,35 @@ def plan(
     metavar="OWNER/REPO@REF",
     help="Where the workflow finds gate's action  [default: where gate was installed from]",
 )
-@click.option("--force", is_flag=True, help="Replace files that exist.")
-def init(targets: str | None, rule: str | None, holdout_n: int | None, action: str | None, force: bool) -> None:
-    """Write a policy and a GitHub workflow into this repository.
+@click.option("--force", is_flag=True, help="Replace files that exist  [default: refuse]")
+def init(
+    scores: tuple[str, ...],
+    more: tuple[str, ...],
+    targets: str | None,
+    rule: str | None,
+    holdout_n: int | None,
+    action: str | None,
+    force: bool,
+) -> None:
+    """Write a policy made for your scores, and a GitHub workflow.
 
-    Writes policies/release.yaml and .github/workflows/release-gate.yml, both or none, and prints the policy's plan.
+    Writes policies/release.yaml and .github/workflows/release-gate.yml, both or none. With --scores it looks at the
+    files first: their columns, kinds, rows, range, labels, ties, ids, times and direction. It says what it found and
+    what the policy therefore asks for, and prints the command that gates them. Without, it prints the policy's plan.
 
     \b
     Example:
-      gate init
+      gate init --scores scores/benign-fit.parquet scores/benign-holdout.parquet
+      gate init --scores scores.csv
       gate init --targets 1%,0.1% --holdout-n 140000
     """
+    if more and not scores:
+        raise click.UsageError("give score files with --scores")
+    if scores and (targets or rule or holdout_n):
+        raise click.UsageError("give either --scores, which finds the targets, or --targets, --rule and --holdout-n")
+    if scores:
+        _init_for((*scores, *more), action, force)
+        return
     from gate import planning
     from gate.report import plan as plans
     from gate.starter import init as templates
@@ -213,7 +262,32 @@ def init(targets: str | None, rule: str | None, holdout_n: int | None, action: s
     planned = planning.plan(document.policy, None, holdout_n)
     templates.write({templates.POLICY: document.text, templates.WORKFLOW: workflow}, force)
     show(plans.render(planned, document.policy, width=width()))
+    _say_next(workflow)
+    log("next: name your score files there, or let `gate init --scores FILE... --force` do it")
+    log("next: before any tag, try it here: gate run --release try --fit FILE --holdout FILE --dry-run")
+    log("next: commit both files, and push a tag such as v1.0.0")
+
+
+def _init_for(paths: tuple[str, ...], action: str | None, force: bool) -> None:
+    """The policy and the workflow for some files, with the reasons and the command."""
+    from gate.starter import init as templates
+    from gate.starter.survey import look
+    from gate.starter.tailor import tailor
+
+    templates.refuse_existing({templates.POLICY, templates.WORKFLOW}, force)
+    with working(f"looking at {', '.join(paths)}"):
+        tailored = tailor(look(paths))
+    workflow = templates.workflow(action, tailored.inputs)
+    templates.write({templates.POLICY: tailored.document.text, templates.WORKFLOW: workflow}, force)
+    show("".join(f"{visible(sentence)}\n" for sentence in tailored.sentences))
+    show("\nTry it here, before any tag:\n" + "".join(f"  {visible(command)}\n" for command in tailored.commands))
+    _say_next(workflow)
+    log("next: run the command above, then commit both files, and push a tag such as v1.0.0")
+
+
+def _say_next(workflow: str) -> None:
+    from gate.starter import init as templates
+
     log(f"wrote {templates.POLICY} and {templates.WORKFLOW}")
     if templates.UNKNOWN in workflow:
         log(f"next: in {templates.WORKFLOW}, put the repository that holds gate's action for {templates.UNKNOWN}")
-    log("next: name your score files there, commit both files, and push a tag such as v1.0.0")

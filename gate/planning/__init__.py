@@ -3,6 +3,7 @@
 from gate.planning.advice import Advice, advise, advise_at_rate
 from gate.planning.law import Budget, Teeth, band_of, ships
 from gate.planning.plan import (
+    WEAK_LIVENESS,
     Curve,
     Plan,
     TargetPlan,
@@ -16,6 +17,7 @@ from gate.planning.watch import CHECKS_A_YEAR, Alarm, TargetWatch, Watch, watch
 
 __all__ = [
     "CHECKS_A_YEAR",
+    "WEAK_LIVENESS",
     "Advice",
     "Alarm",
     "Budget",

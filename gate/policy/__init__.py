@@ -1,12 +1,14 @@
 """The policy: the YAML as frozen values; it never looks at data."""
 
-from gate.policy.document import MAX_BYTES, Document, load, load_default, parse, schema
+from gate.policy.document import BUILT_IN, MAX_BYTES, OWN, Document, find, load, load_default, parse, schema
 from gate.policy.model import Calibration, Columns, Policy, Waiver, with_checks
 from gate.policy.targets import Range, Span, Target, Tolerance
 from gate.policy.values import PLOTTING_POSITIONS, Count, Flag, Frozen, Label, Location, Rate, rate
 
 __all__ = [
+    "BUILT_IN",
     "MAX_BYTES",
+    "OWN",
     "PLOTTING_POSITIONS",
     "Calibration",
     "Columns",
@@ -23,6 +25,7 @@ __all__ = [
     "Target",
     "Tolerance",
     "Waiver",
+    "find",
     "load",
     "load_default",
     "parse",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +21,8 @@ from gate.policy.values import Location
 from gate.policy.yaml_tree import Tree, key_name, shown
 
 MAX_BYTES = 200_000
+BUILT_IN = "built-in"  # in the place of a policy's path
+OWN = Path("policies/release.yaml")  # where `gate init` puts a repository's policy, and `gate run` finds it
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,38 @@ class Document:
         """The same document with the columns that the command line names instead of the policy's."""
         named = {key: value for key, value in given.items() if value is not None and value != ()}
         try:
-            columns = Columns.model_validate({**self.policy.data.model_dump(), **named})
+            columns = Columns.model_validate({**dict(self.policy.data), **named})
         except ValidationError as error:
             raise GateError(
                 *(f"data.{key_name(e['loc'])}: {e['msg']}, got {shown(e['input'])}" for e in error.errors())
             ) from None
         return replace(self, policy=self.policy.model_copy(update={"data": columns}))
+
+    def with_domain(self, low: Decimal, high: Decimal) -> Document:
+        """The same document with another domain, in its text too: a record must show the policy that was applied."""
+        written = f"domain: [{low}, {high}]"
+        lines = self.text.splitlines(keepends=True)
+        line = self.lines.get(("calibration", "domain"), 0)
+        if line:
+            lines[line - 1] = re.sub(r"\bdomain:\s*\[[^][]*\]", written, lines[line - 1], count=1)
+        elif line := self.lines.get(("calibration",), 0):
+            inside = re.sub(r"\bcalibration:\s*\{", f"calibration: {{{written}, ", lines[line - 1], count=1)
+            if inside == lines[line - 1]:
+                following = re.match(r"\s*", lines[line] if line < len(lines) else "  ")
+                inside += f"{following[0] if following else '  '}{written}\n"
+            lines[line - 1] = inside
+        else:
+            lines.append(f"{'' if self.text.endswith(chr(10)) else chr(10)}calibration: {{{written}}}\n")
+        settings = self.policy.calibration.model_copy(update={"domain": (float(low), float(high))})
+        wanted = parse(self.text, self.path, type(self.policy)).policy.model_copy(update={"calibration": settings})
+        changed = None
+        with contextlib.suppress(GateError):
+            changed = parse("".join(lines), self.path, type(self.policy))
+        if changed is None or changed.policy != wanted:
+            raise GateError(
+                f"--domain: must find `domain: [LOW, HIGH]` on one line of {self.path}, got another form; edit it there"
+            )
+        return replace(changed, policy=changed.policy.model_copy(update={"data": self.policy.data}))
 
     def require_columns(self) -> None:
         """Whether the checks asked for have the columns they need, from the policy or the command line."""
@@ -70,6 +101,16 @@ def load_default(model: type[Policy] = Policy) -> Document:
     """The policy used where none is named."""
     path = next(path for path in _DEFAULTS if path.exists())
     return parse(path.read_text(encoding="utf-8"), "built-in default", model)
+
+
+def find(name: str | None, model: type[Policy] = Policy) -> Document:
+    """The policy that is named, as a path or `built-in`; else the repository's own, where it has one, or the default.
+
+    `name` is what the command line says: nothing, or where the policy is.
+    """
+    if name is None:
+        return load(OWN, model) if OWN.exists() else load_default(model)
+    return load_default(model) if name == BUILT_IN else load(name, model)
 
 
 def load(path: str | Path, model: type[Policy] = Policy) -> Document:

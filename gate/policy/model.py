@@ -30,6 +30,7 @@ from gate.policy.values import (
     Frozen,
     Labels,
     Number,
+    Paths,
     PlottingPosition,
     Rate,
     Text,
@@ -79,8 +80,18 @@ class Calibration(Frozen):
 
 
 class Columns(Frozen):
-    """Where the scores stand in the files."""
+    """Where the scores stand: the files of `gate run` and the columns of all files"""
 
+    # Files are excluded from every dump: a record and a comparison of policies are about what is judged, not where.
+    fit: Paths | None = Field(
+        default=None, exclude=True, description="benign scores to fit on, from the working directory; --fit wins"
+    )
+    holdout: Paths | None = Field(
+        default=None, exclude=True, description="benign scores to judge on; --holdout wins; `gate check` never uses it"
+    )
+    malicious: Paths | None = Field(
+        default=None, exclude=True, description="malicious scores; --malicious wins; `gate check` never uses it"
+    )
     score: Text = Field(default="score", description="the column with raw scores, which rise with maliciousness")
     label: Text | None = Field(default=None, description="null: every row is benign")
     benign: Labels = Field(

@@ -72,6 +72,15 @@ def _labels(value: object) -> tuple[str, ...]:
     return labels
 
 
+def _paths(value: object) -> tuple[str, ...]:
+    """One file, directory, pattern or URI, or a list of those."""
+    paths = tuple(value) if isinstance(value, list | tuple) else (value,)
+    texts = [path for path in paths if isinstance(path, str) and 0 < len(path.strip()) <= 4096 and path.isprintable()]
+    if not paths or len(texts) < len(paths) or "-" in texts:
+        raise PydanticCustomError("paths", "must be the name of a file, directory, pattern or URI, or a list of those")
+    return tuple(texts)
+
+
 _LABELS = "must be a number or a word of the label column, or a list of those"
 
 
@@ -126,6 +135,9 @@ _LABEL_SCHEMA: dict[str, Any] = {"type": ["string", "number", "boolean"]}
 _LABELS_SCHEMA = {
     "anyOf": [_LABEL_SCHEMA, {"type": "array", "items": _LABEL_SCHEMA, "minItems": 1, "uniqueItems": True}]
 }
+_PATHS_SCHEMA = {
+    "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
+}
 
 Rate = Annotated[Decimal, BeforeValidator(exact_decimal), WithJsonSchema(RATE_SCHEMA)]
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
@@ -133,6 +145,7 @@ Number = Annotated[float, BeforeValidator(_float), WithJsonSchema(RATE_SCHEMA)]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema(_LABEL_SCHEMA)]
 Labels = Annotated[tuple[str, ...], BeforeValidator(_labels), WithJsonSchema(_LABELS_SCHEMA)]
+Paths = Annotated[tuple[str, ...], BeforeValidator(_paths), WithJsonSchema(_PATHS_SCHEMA)]
 Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
 PlottingPosition = Annotated[str, BeforeValidator(_plotting_position), WithJsonSchema(_POSITION_SCHEMA)]
 Flag = Annotated[bool, Field(strict=True)]

@@ -38,6 +38,7 @@ COLORS = {
 }
 MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D"}
 WIDTH = 4.9  # inches of 72 units: on a phone the text keeps about its nominal size
+AXES_BOTTOM, AXES_TOP = 0.55, 0.1  # inches below and above the axes of a figure
 MAX_ROWS = 12
 LARGEST = 1e100  # a raw score; matplotlib's axes end before floats do
 MISSING = "the record has no curve; `gate run` writes one"
@@ -406,10 +407,8 @@ class HistoryDisplay(Display):
         self.first_threshold = first_threshold
 
     def to_svg(self, title: str = "", description: str = "") -> str:
-        """A file of its own, on a white ground: it is shown on pages whose colours it cannot know."""
-        svg = to_svg(self, "history", title, description, standalone=True)
-        opening, rest = svg.split(">", 1)
-        return f'{opening}>\n<rect width="100%" height="100%" fill="#ffffff" />{rest}\n'
+        """A file of its own."""
+        return to_standalone_svg(self, "history", title, description)
 
     def _size(self) -> tuple[float, float]:
         return self.height, 0.75
@@ -436,13 +435,16 @@ class HistoryDisplay(Display):
         observed = [rate / self.target_fpr for rate in self.observed_fpr]
         kept = [None if pair is None else self._ratios([pair])[0] for pair in self.kept]
         seen = [r for pair in [*intervals, *tolerances, *kept] if pair for r in pair if r > 0] or [1.0]
-        bottom, top = max(min([*seen, 1 / 2]) / 1.15, 1 / 100), min(max([*seen, 2]) * 1.15, 2000)
+        lowest, top = max(min([*seen, 1 / 2]) / 1.15, 1 / 100), min(max([*seen, 2]) * 1.15, 2000)
+        below = [r for r in [*observed, *(r for pair in kept if pair for r in pair)] if r < lowest]
+        bottom = lowest / 3 if below else lowest  # what has no place on the axis stands on a line of its own below it
+        room = (top / bottom) ** 0.04  # for half a marker
 
         def shown(ratio: float) -> float:
-            return min(max(ratio, bottom), top)
+            return min(ratio, top) if ratio >= lowest else bottom
 
         ax.set_yscale("log")
-        ax.set_ylim(bottom, top)
+        ax.set_ylim(bottom / room, top * room)
         sides = [x + side for x in xs for side in (-0.5, 0.5)]
         least, most = ([shown(pair[i]) for pair in tolerances for _ in range(2)] for i in (0, 1))
         ax.fill_between(sides, least, most, color=COLORS["band"], lw=0, label="tolerance")
@@ -451,7 +453,7 @@ class HistoryDisplay(Display):
         if known:
             dashed: Any = {"color": COLORS["ink"], "lw": 1.0, "ls": (0, (3, 2)), "mfc": COLORS["band"], "ms": 4.5}
             dashed |= {"marker": "" if self._crowded else "s", "label": "first threshold kept"}
-            ax.plot([x for x, _ in known], [ratio for _, ratio in known], **dashed)
+            ax.plot([x for x, _ in known], [ratio for _, ratio in known], clip_on=False, **dashed)
         if self._crowded:
             least, most = ([shown(pair[i]) for pair in intervals] for i in (0, 1))
             ax.fill_between(xs, least, most, color=COLORS["line"], lw=0)
@@ -465,8 +467,11 @@ class HistoryDisplay(Display):
                 ax.plot([x], [shown(ratio)], MARKERS[outcome], color=COLORS[outcome], ms=6, mew=0, clip_on=False)
         wide = top / bottom > 60
         ticks = [m * 10.0**e for e in range(-2, 4) for m in ((1,) if wide else (1, 2, 5))]
-        ticks = [t for t in ticks if bottom <= t <= top]
-        ax.set_yticks(ticks, [f"×{t:.4g}" for t in ticks])
+        ticks = [t for t in ticks if lowest <= t <= top]
+        names = [f"×{t:.4g}" for t in ticks]
+        if below:
+            ticks, names = [bottom, *ticks], ["0" if max(below) == 0 else "≈ 0", *names]
+        ax.set_yticks(ticks, names)
         ax.set_ylabel("FPR ÷ target")
         ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, borderaxespad=0.2)
 
@@ -530,7 +535,7 @@ _STYLE: Any = {
 def _new_axes(height: float, left: float) -> Axes:
     """Axes with room in inches for the labels: no layout engine, so that the same numbers give the same bytes."""
     figure: Figure = matplotlib().figure.Figure(figsize=(WIDTH, height))
-    right, bottom, top = 0.2, 0.55, 0.1
+    right, bottom, top = 0.2, AXES_BOTTOM, AXES_TOP
     box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - bottom - top) / height)
     return figure.add_axes(box)
 
@@ -560,6 +565,23 @@ def to_svg(display: Display, name: str, title: str = "", description: str = "", 
             texts.append(element)
         root[:0] = texts
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def to_standalone_svg(display: Display, name: str, title: str, description: str) -> str:
+    """A file of its own, on a white ground: it is shown on pages whose colours it cannot know."""
+    svg = to_svg(display, name, title, description, standalone=True)
+    opening, rest = svg.split(">", 1)
+    return f'{opening}>\n<rect width="100%" height="100%" fill="#ffffff" />{rest}\n'
+
+
+def to_image(display: Display, kind: str) -> bytes:
+    """The display as a PNG or PDF on a white ground, the same bytes for the same numbers."""
+    buffer = io.BytesIO()
+    nobody: Any = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}}
+    with matplotlib().rc_context({**defaults(), **_STYLE}):
+        display.plot()
+        display.figure_.savefig(buffer, format=kind, dpi=200, facecolor="#ffffff", metadata=nobody[kind])
+    return buffer.getvalue()
 
 
 def _simplify(root: ElementTree.Element, name: str) -> None:

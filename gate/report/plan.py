@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import io
 import json
+import textwrap
+from collections.abc import Sequence
 from decimal import Decimal
-from itertools import cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from gate.planning import CHECKS_A_YEAR, Alarm, Curve, Plan, TargetPlan, TargetWatch, Watch, describe_weakness
+from gate.planning import (
+    CHECKS_A_YEAR,
+    WEAK_LIVENESS,
+    Alarm,
+    Curve,
+    Plan,
+    TargetPlan,
+    TargetWatch,
+    Watch,
+    describe_weakness,
+)
 from gate.policy import Policy
-from gate.report.drawing import defaults, matplotlib
-from gate.report.numbers import percent
+from gate.report.figures import AXES_BOTTOM, AXES_TOP, COLORS, WIDTH, Display, to_image, to_standalone_svg
+from gate.report.numbers import grouped, percent
 from gate.report.terminal import console_on, inert, text_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDEST = 200  # a table wider than the terminal wraps there: better than numbers cut short
 
@@ -221,38 +235,124 @@ def _alarm(alarm: Alarm) -> dict[str, float]:
     return {"multiple": float(alarm.multiple), "fails": alarm.fails, "not_passes": alarm.not_passes}
 
 
-class OperatingCharacteristicDisplay:
-    """The chance to pass against the true FPR, one curve per target."""
+class OperatingCharacteristicDisplay(Display):
+    """The chance to pass against the true FPR: a panel for each target, with its tolerance and what a sound one meets.
 
-    def __init__(self, curves: list[Curve]) -> None:
+    standing   `good`, `weak` or `dead` of each target, as the plan has it
+    sound      the chance that a sound release passes
+    """
+
+    MOST = 12
+    PANEL, HEAD, FOOT = 0.74, 0.72, 0.62  # inches
+
+    def __init__(
+        self,
+        curves: Sequence[Curve],
+        tolerance: Sequence[tuple[float, float]],
+        standing: Sequence[str],
+        sound: Sequence[float],
+        fit_n: Sequence[int],
+    ) -> None:
         self.curves = curves
+        self.tolerance = tolerance
+        self.standing = standing
+        self.sound = sound
+        self.fit_n = fit_n
 
-    def plot(self, ax: Any = None) -> OperatingCharacteristicDisplay:
-        if ax is None:
-            ax = matplotlib().figure.Figure(figsize=(7.2, 4.2), layout="constrained").subplots()
-        self.ax_, self.figure_ = ax, ax.figure
-        for curve, dashes in zip(self.curves, cycle(["-", "--", "-.", ":"])):  # curves often lie on each other
-            label = f"{percent(Decimal(curve.target))} ({curve.holdout_n:,} held out)"
-            ax.plot(curve.multiples, curve.passes, dashes, label=label, linewidth=1.8)
-        ax.axvline(1.0, color="0.6", linewidth=0.8, linestyle=":")
+    @classmethod
+    def from_plan(cls, plan: Plan, curves: Sequence[Curve]) -> OperatingCharacteristicDisplay:
+        bands = [(target.target.tolerance, target.target.fpr) for target in plan.targets]
+        return cls(
+            curves,
+            [(float(low / fpr), float(high / fpr)) for (low, high), fpr in bands],
+            [target.standing for target in plan.targets],
+            [target.liveness for target in plan.targets],
+            [target.fit_n for target in plan.targets],
+        )
+
+    @property
+    def title(self) -> str:
+        """What the chart shows, in a sentence: what is in the way, else how often a sound release passes."""
+        names = [percent(Decimal(curve.target)) for curve in self.curves]
+        dead = [name for name, standing in zip(names, self.standing, strict=True) if standing == "dead"]
+        weak = [i for i, standing in enumerate(self.standing) if standing == "weak"]
+        if dead:
+            return f"No release can pass {_listed(dead)} with so many rows"
+        if weak:
+            worst = min(weak, key=lambda i: self.sound[i])
+            if self.sound[worst] < WEAK_LIVENESS:
+                return f"At {names[worst]} a sound release passes only {_chance(self.sound[worst])} of the time"
+            return f"At {names[worst]} a release far over its target still passes too often"
+        each = "the target" if len(names) == 1 else f"each of {len(names)} targets"
+        return f"A sound release passes {each} at least {_chance(min(self.sound))} of the time"
+
+    def _size(self) -> tuple[float, float]:
+        return self.HEAD + self.FOOT + self.PANEL * min(len(self.curves), self.MOST), 1.45
+
+    def _draw(self, ax: Axes) -> None:
+        ax.set_axis_off()
+        shown = list(range(len(self.curves)))[: self.MOST]
+        height, left = self._size()
+        bottom, top = AXES_BOTTOM, height - AXES_TOP - AXES_BOTTOM  # of the axes that hold the panels
+        for row, i in enumerate(shown):
+            place = (self.FOOT - bottom + self.PANEL * (len(shown) - 1 - row)) / top
+            panel = ax.inset_axes((0, place, 1, 0.78 * self.PANEL / top))
+            self._draw_panel(panel, i, first=row == 0, last=row == len(shown) - 1)
+        head: Any = {"fontsize": 11, "fontweight": "bold", "color": COLORS["ink"], "va": "top", "ha": "left"}
+        said = "\n".join(textwrap.wrap(self.title, 46))
+        ax.text(-(left - 0.12) / (WIDTH - left - 0.2), 1.0, said, transform=ax.transAxes, parse_math=False, **head)
+
+    def _draw_panel(self, ax: Axes, i: int, first: bool, last: bool) -> None:
+        curve, (low, high), standing = self.curves[i], self.tolerance[i], self.standing[i]
+        left, right = curve.multiples[0], curve.multiples[-1]
         ax.set_xscale("log")
-        ticks = [0.25, 0.5, 1, 1.5, 2, 3, 5]
-        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        ax.set_xticks([], minor=True)
-        ax.set_xlim(0.25, 5)
-        ax.set_ylim(0, 1)
-        ax.set_xlabel("true FPR, as a multiple of the target")
-        ax.set_ylabel("chance to pass")
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(color="0.9", linewidth=0.6)
-        ax.legend(title="target", frameon=False, loc="best")
-        return self
+        ax.set_xlim(left, right)
+        ax.set_ylim(0, 1.06)
+        ax.axvspan(max(low, left), min(high, right), color=COLORS["band"], lw=0)
+        for edge in (low, high):
+            if left < edge < right:
+                ax.axvline(edge, color=COLORS["soft"], lw=0.8, ls=(0, (2, 2)))
+        ax.axvline(1, color=COLORS["ink"], lw=0.9)
+        color = COLORS[{"good": "pass", "weak": "inconclusive", "dead": "fail"}[standing]]
+        ax.plot(curve.multiples, curve.passes, color=color, lw=1.9, clip_on=False)
+        chance = f"passes {_chance(self.sound[i])}"
+        words = {"good": chance, "weak": f"weak\n{chance}", "dead": "dead\nnone passes"}[standing]
+        ax.text(0.985, 0.9, words, transform=ax.transAxes, ha="right", va="top", color=color, fontsize=9.5)
+        name: Any = {"transform": ax.transAxes, "ha": "right", "parse_math": False}
+        ax.text(-0.13, 0.98, percent(Decimal(curve.target)), va="top", color=COLORS["ink"], fontsize=10, **name)
+        rows = f"{grouped(curve.holdout_n)} held out\n{grouped(self.fit_n[i])} to fit"
+        ax.text(-0.13, 0.66, rows, va="top", color=COLORS["soft"], fontsize=8, linespacing=1.25, **name)
+        ax.set_yticks([0, 1], ["0", "1"])
+        ax.tick_params(axis="y", labelsize=8, length=2)
+        ticks = [tick for tick in (0.25, 0.5, 1, 2, 3, 5) if left <= tick <= right]
+        ax.set_xticks(ticks, [f"×{tick:g}" for tick in ticks] if last else [])
+        ax.minorticks_off()
+        ax.grid(axis="x", color=COLORS["line"], lw=0.5)
+        if last:
+            ax.set_xlabel("true false-positive rate ÷ target (shaded: tolerance)", fontsize=9)
+        if first:
+            ax.text(-0.02, 1.14, "chance to pass", transform=ax.transAxes, color=COLORS["soft"], fontsize=8.5)
 
     def to_svg(self) -> str:
         """The chart as SVG with real text, the same bytes for the same curves."""
-        style = {"svg.fonttype": "none", "svg.hashsalt": "gate", "font.family": "sans-serif"}
-        with matplotlib().rc_context({**defaults(), **style}):
-            self.plot()
-            buffer = io.StringIO()
-            self.figure_.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-        return buffer.getvalue()
+        return to_standalone_svg(self, "plan", self.title, _in_words(self))
+
+    def to_bytes(self, kind: str = "svg") -> bytes:
+        """The chart as a file: `svg`, `png` or `pdf`."""
+        if kind == "svg":
+            return self.to_svg().encode()
+        return to_image(self, kind)
+
+
+def _in_words(display: OperatingCharacteristicDisplay) -> str:
+    """What the chart shows, for those who do not see it."""
+    parts = zip(display.curves, display.standing, display.sound, strict=True)
+    return " ".join(
+        f"{percent(Decimal(curve.target))}: {standing}, a sound release passes {_chance(sound)} of the time with "
+        f"{curve.holdout_n:,} rows held out."
+        for curve, standing, sound in parts
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -119,6 +119,13 @@ def read_file(file: File, columns: Columns, budget: Budget) -> Table:
     return finish(file, table, columns, keys, budget)
 
 
+def list_columns(file: File, budget: Budget) -> tuple[str, ...]:
+    """The names of all columns of a file, in its own order; none where its format has no names."""
+    reader, remedy = READERS[file.suffix]
+    with explain(file, remedy), _fetched(file, Columns(), budget) as local:
+        return reader(local, [], budget).names
+
+
 def finish(file: File, table: Table, columns: Columns, keys: Mapping[str, str], budget: Budget) -> Table:
     """The columns of a file and those that its path carries."""
     plain = [columns.score, columns.label, columns.id, columns.timestamp]  # groups and segments stay as they are
@@ -235,7 +242,7 @@ def _read_jsonl(path: File, names: list[str], budget: Budget) -> Table:
     _refuse_null_lines(path)
     table, present = None, []
     with contextlib.suppress(pa.ArrowException):
-        kinds = _first_kinds(path, names[0])
+        kinds = _first_kinds(path, names[0] if names else "")
         if {*names} <= {*kinds}:
             wanted = pa.schema([(name, kinds[name]) for name in names])
             alone = pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
@@ -346,6 +353,8 @@ def _read_npy(path: File, names: list[str], budget: Budget) -> Table:
     if len(names) > 1:
         got = "a .npy file, which has none; name no such column in the policy or use .npz"
         raise GateError(f"{path}: must have a column {names[1]!r}, got {got}")
+    if not names:
+        return Table({})
     with open(path, "rb") as file:
         return Table({names[0]: _read_array(file, os.fstat(file.fileno()).st_size, path, budget)})
 
@@ -413,9 +422,15 @@ def require(names: list[str], present: list[str], path: File) -> None:
             raise GateError(f"{path}: must have one column {name!r}, got {count} of that name; rename or remove one")
         close = difflib.get_close_matches(name, present, n=1)
         shown = ", ".join(map(show, present[:10])) + (", ..." if len(present) > 10 else "")
-        hint = "name the column in the policy's `data:` or on the command line"
+        roles = {
+            names[0]: "--score-column NAME",
+            path.label: "--label-column NAME",
+            path.segment: "--segment-column NAME",
+        }
+        option = roles.get(name, "--group-column, --id-column or --timestamp-column NAME")
+        hint = f"name the one that it has with {option} or in the policy's `data:`"
         if close:
-            hint = f"did you mean {show(close[0])}?"
+            hint = f"did you mean {show(close[0])}? {hint}"
         if len(present) == 1 and name in re.split(r"[;\t|]", present[0]):
             hint = "separate the columns with commas"
         if present and all(map(is_number, present)):

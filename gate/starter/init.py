@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.metadata import distribution
@@ -14,10 +14,10 @@ from pathlib import Path
 from gate.checks import default_policy, parse_policy
 from gate.errors import GateError
 from gate.planning import plan_target
-from gate.policy import Document, Policy, Target, Tolerance, rate
+from gate.policy import OWN, Document, Policy, Target, Tolerance, rate
 from gate.storage import refuse_links, write_file
 
-POLICY, WORKFLOW = Path("policies/release.yaml"), Path(".github/workflows/release-gate.yml")
+POLICY, WORKFLOW = OWN, Path(".github/workflows/release-gate.yml")
 UNKNOWN = "OWNER/REPO"  # the repository with gate's action, where neither the installation nor an option tells
 
 _TEMPLATE = Path(__file__).parent / "workflow.yml"
@@ -44,16 +44,20 @@ def policy(targets: str | None = None, rule: str | None = None, holdout_n: int |
         block = [*_targets(ruled, targets, holdout_n), ""]
     if rule != "proven":  # what the default says of its errors holds for its own rule only
         head = [re.sub(r"(# of every interval);.*", r"\1", line) for line in head]
-    head = [line for line in head if not line.startswith("# yaml-language-server:")]
-    text = _HEADER + "\n".join([*head, *block, *rest]) + "\n"
-    text = text.replace(f"\nname: {default.policy.name}", "\nname: release", 1)
+    text = as_own("\n".join([*head, *block, *rest]) + "\n", default.policy.name)
     return parse_policy(text.replace(f"\nrule: {default.policy.rule}", f"\nrule: {rule}", 1), str(POLICY))
+
+
+def as_own(text: str, name: str) -> str:
+    """The default policy's text as that of a repository's own."""
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("# yaml-language-server:")]
+    return _HEADER + "".join(lines).replace(f"\nname: {name}", "\nname: release", 1)
 
 
 def _rates(targets: str, policy: Policy) -> list[Decimal]:
     """The rates that a list such as `1%,0.1%` names; each must be an anchor of the contract."""
     anchors = [anchor.fpr for anchor in policy.contract]
-    known = ", ".join(map(_percent, anchors))
+    known = ", ".join(map(percent, anchors))
     rates: list[Decimal] = []
     for name in targets.split(","):
         found = rate(name)
@@ -64,7 +68,7 @@ def _rates(targets: str, policy: Policy) -> list[Decimal]:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Wanted:
     """A target with the rows that it needs: a sound release passes as a rule, and a bad one does not."""
 
     fpr: Decimal
@@ -75,7 +79,7 @@ class _Wanted:
 def _targets(policy: Policy, targets: str | None, holdout_n: int | None) -> list[str]:
     """The targets named or the policy's own, as YAML; what the rows on hand cannot decide does not block."""
     rates = [target.fpr for target in policy.targets] if targets is None else _rates(targets, policy)
-    wanted = [_want(policy, fpr) for fpr in rates]
+    wanted = [want(policy, fpr) for fpr in rates]
     least = min(target.rows for target in wanted)
     if holdout_n is not None and holdout_n < least:
         raise GateError(
@@ -83,70 +87,77 @@ def _targets(policy: Policy, targets: str | None, holdout_n: int | None) -> list
             "hold out more benign rows, or choose another --rule or --targets"
         )
     advisory = {target.fpr for target in policy.targets if not target.required} if targets is None else set()
-    lines = [_commented("targets:", "each one is an anchor of the contract that must hold on held-out benign rows")]
+    lines = [commented("targets:", "each one is an anchor of the contract that must hold on held-out benign rows")]
     for target in wanted:
-        lines += _entry(target, policy, holdout_n)
+        lines += entry(target, policy, holdout_n)
         if holdout_n is not None and target.rows > holdout_n:
             why = f"more than the {holdout_n:,} rows on hand: shown in the report, never blocks"
-            lines.append(_commented("    required: false", why))
+            lines.append(commented("    required: false", why))
         elif holdout_n is None and target.fpr in advisory:
-            lines.append(_commented("    required: false", "shown in the report, never blocks"))
+            lines.append(commented("    required: false", "shown in the report, never blocks"))
     return lines
 
 
-def _want(policy: Policy, fpr: Decimal) -> _Wanted:
-    """The tolerance is the default policy's at this rate, or at the rarest it has."""
+def want(policy: Policy, fpr: Decimal, error: Tolerance | None = None) -> Wanted:
+    """The tolerance is the one given, else the default policy's at this rate, or at the rarest it has."""
     known = {target.fpr: target.max_relative_error for target in policy.targets}
-    error = known.get(fpr, known[min(known)])
+    error = error or known.get(fpr, known[min(known)])
     target = Target(fpr=fpr, min_n=1, max_relative_error=error)
     inside = math.ceil(100 / fpr)  # a fit sample that has seen the rate
     planned = plan_target(policy, target, None, inside, 0.95)
     if planned.equal_needed is None or planned.teeth_needed is None:
-        raise GateError(f"--targets: no number of rows proves {_percent(fpr)} by rule {policy.rule}; drop it")
-    return _Wanted(fpr, error, max(planned.equal_needed, planned.teeth_needed))
+        raise GateError(f"--targets: no number of rows proves {percent(fpr)} by rule {policy.rule}; drop it")
+    return Wanted(fpr, error, max(planned.equal_needed, planned.teeth_needed))
 
 
-def _entry(target: _Wanted, policy: Policy, holdout_n: int | None) -> list[str]:
+def entry(target: Wanted, policy: Policy, holdout_n: int | None) -> list[str]:
     """One target as YAML, every line with its comment."""
     digits = 10 ** max(0, len(str(target.rows)) - 2)
     rounded = -(-target.rows // digits) * digits
     min_n = target.rows if holdout_n is not None and target.rows <= holdout_n < rounded else rounded
     score = next(anchor.score for anchor in policy.contract if anchor.fpr == target.fpr)
     above, below = target.error.above, target.error.below
-    low, high = (_percent(target.fpr * factor, " %") for factor in (1 - below, 1 + above))
+    low, high = (percent(target.fpr * factor, " %") for factor in (1 - below, 1 + above))
     lines = [
-        _commented(f"  - fpr: {_percent(target.fpr)}", f"calibrated score {score}"),
-        _commented(
+        commented(f"  - fpr: {percent(target.fpr)}", f"calibrated score {score}"),
+        commented(
             f"    min_n: {min_n}", "enough held-out rows that a sound release passes 95 % of the time (fit on as many)"
         ),
     ]
     if below >= 1:
         text = f"    max_relative_error: {{above: {above}, below: {below}}}"
-        lines.append(_commented(text, f"at most {high}; only too many false positives count"))
+        lines.append(commented(text, f"at most {high}; only too many false positives count"))
     else:
-        lines.append(_commented(f"    max_relative_error: {above}", f"the true rate may lie between {low} and {high}"))
+        lines.append(commented(f"    max_relative_error: {above}", f"the true rate may lie between {low} and {high}"))
     return lines
 
 
-def _commented(text: str, comment: str) -> str:
+def commented(text: str, comment: str) -> str:
     return f"{text:<{_COMMENT}}# {comment}" if len(text) < _COMMENT else f"{text}   # {comment}"
 
 
-def _percent(rate: Decimal, sign: str = "%") -> str:
+def percent(rate: Decimal, sign: str = "%") -> str:
     return f"{(rate * 100).normalize():f}{sign}"
 
 
 # --- the workflow -------------------------------------------------------------------------------------------
 
 
-def workflow(action: str | None = None) -> str:
-    """The workflow with the composite action of `OWNER/REPO@REF`, by default the one that gate was installed from."""
+def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None = None) -> str:
+    """The workflow with the composite action of `OWNER/REPO@REF`, by default the one that gate was installed from.
+
+    `inputs` are the action's, where the policy names the files or one sample is split, in the place of the example's.
+    """
     if action is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+@[\w./-]+", action, re.ASCII):
         raise GateError(f"--action: must be OWNER/REPO@REF, got {action!r}; name the repository with gate's action")
     repository, _, ref = (action or installed_from()).partition("@")
     if repository == UNKNOWN:
         ref += " # zizmor: ignore[unpinned-uses] name the repository, and its commit instead of the tag"
-    return _TEMPLATE.read_text(encoding="utf-8").replace("REPOSITORY", repository).replace("REF", ref)
+    text = _TEMPLATE.read_text(encoding="utf-8")
+    if inputs is not None:
+        given = "".join(f"          {name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in inputs)
+        text = re.sub(r"(?m)^          fit: .*\n          holdout: .*\n", lambda _: given, text)
+    return text.replace("REPOSITORY", repository).replace("REF", ref)
 
 
 def installed_from() -> str:
@@ -165,10 +176,7 @@ def installed_from() -> str:
 
 def write(files: Mapping[Path, str], force: bool) -> None:
     """All of the files or none; what is there stays, unless forced."""
-    for path in files:
-        refuse_links(path)
-        if path.exists() and not force:
-            raise GateError(f"{path}: must not exist yet; --force to replace it")
+    refuse_existing(files, force)
     before = {path: path.read_bytes() if path.is_file() else None for path in files}
     made: list[Path] = []
     try:
@@ -181,6 +189,14 @@ def write(files: Mapping[Path, str], force: bool) -> None:
         for directory in reversed(made):
             directory.rmdir()
         raise
+
+
+def refuse_existing(files: Iterable[Path], force: bool) -> None:
+    """Refuse to replace a file, unless forced, and to write through a link."""
+    for path in sorted(files, reverse=True):
+        refuse_links(path)
+        if path.exists() and not force:
+            raise GateError(f"{path}: must not exist yet; --force to replace it")
 
 
 def _make_directories(directory: Path) -> list[Path]:

@@ -93,6 +93,7 @@ def test_the_exit_code_is_the_verdict_and_the_reports_are_there(runs: dict[str, 
 def test_results_go_to_stdout_and_logs_to_stderr(runs: dict[str, Run]) -> None:
     run = runs["pass"]
     assert log_lines(run.result) == [
+        "policy policy.yaml; fit fit.npy; holdout pass.npy",
         "fit: 20,000 rows from fit.npy: 20,000 benign, none refused",
         "holdout: 20,000 rows from pass.npy: 20,000 benign, none refused",
         f"report: {Path('releases', 'pass', 'report.html')}",
@@ -227,7 +228,7 @@ def test_a_mistake_is_exit_code_2_and_says_what_is_wrong(mistakes: Path, case: s
     assert "Traceback" not in result.stderr
     assert contents(mistakes) == before
     if args:
-        assert 1 <= len(log_lines(result)) <= 3
+        assert 1 <= len(log_lines(result)) <= 4
 
 
 @pytest.mark.parametrize("epoch", ["", "yesterday", "1.5", "-1", "1_000", "9" * 30])

@@ -70,7 +70,9 @@ def test_it_writes_both_files_and_prints_the_plan(tmp_path: Path) -> None:
     assert result.stdout == plans.render(planning.plan(document.policy, None, 140_000), document.policy)
     assert log_lines(result) == [
         "wrote policies/release.yaml and .github/workflows/release-gate.yml",
-        "next: name your score files there, commit both files, and push a tag such as v1.0.0",
+        "next: name your score files there, or let `gate init --scores FILE... --force` do it",
+        "next: before any tag, try it here: gate run --release try --fit FILE --holdout FILE --dry-run",
+        "next: commit both files, and push a tag such as v1.0.0",
     ]
 
 

@@ -12,7 +12,8 @@ import commands
 import pytest
 
 from gate import planning
-from gate.planning import Law, plan
+from gate.planning import plan
+from gate.planning.law import Law
 from gate.policy import Policy, load, parse
 
 
@@ -98,8 +99,8 @@ def test_the_chart_is_svg_with_text_and_the_same_bytes_again(place: Path) -> Non
     assert drawn == (place / "two.svg").read_bytes()
     root = ElementTree.fromstring(drawn)
     texts = {"".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"true FPR, as a multiple of the target", "chance to pass"} <= texts
-    assert {"1 % (140,000 held out)", "0.1 % (140,000 held out)"} <= texts
+    assert {"true false-positive rate ÷ target (shaded: tolerance)", "chance to pass", "1 %", "0.1 %"} <= texts
+    assert {"140 000 held out", "weak"} <= {text.replace("\u202f", " ") for text in texts}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,9 @@ def test_the_chart_is_svg_with_text_and_the_same_bytes_again(place: Path) -> Non
         ["--fit-n", "1"],
         ["--fit-n", "many"],
         ["--holdout-n", "0"],
-        ["--holdout-n", "1e6"],
+        ["--holdout-n", "1.5"],
+        ["--holdout-n", "50%"],
+        ["--chart", "plan.gif"],
         ["--holdout-n", "-5"],
         ["--fit-n", "10000000000000"],
         ["--power", "1"],

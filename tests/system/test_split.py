@@ -76,7 +76,7 @@ def test_groups_named_on_the_command_line_are_kept_whole(here: Path) -> None:
 def test_half_a_pair_of_samples_is_refused(arguments: list[str], here: Path) -> None:
     result = gate(*arguments, cwd=here)
     assert result.returncode == 2
-    assert "give either --fit and --holdout, or --benign and --split" in result.stderr
+    assert "give either --fit and --holdout (or name them in the policy" in result.stderr
 
 
 @pytest.mark.parametrize("fraction", ["0", "1", "-0.1", "1.5", "nan", "x"])

@@ -268,3 +268,13 @@ def test_bad_scores_are_refused(scores: list[float], sentence: str) -> None:
 def test_a_broken_calibrator_file_is_refused(text: str) -> None:
     with pytest.raises(GateError, match=r"calibrator\.json: must be a calibrator written by gate"):
         from_json(text)
+
+
+def test_a_calibrator_is_shown_in_one_line_and_as_a_small_table() -> None:
+    """In a notebook with the raw threshold of every anchor; neither prints the knots."""
+    calibrator = fit(np.random.default_rng(0).beta(0.5, 8, 500))
+    assert repr(calibrator).startswith("Calibrator(fitted on 500 benign scores, 500 distinct, 6 anchors, domain [0, 1]")
+    assert len(repr(calibrator)) < 120
+    page = calibrator._repr_html_()
+    assert page.count("<tr>") == 1 + len(calibrator.thresholds)
+    assert len(page) < 1500

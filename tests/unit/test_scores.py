@@ -521,19 +521,21 @@ def test_fewer_than_2_benign_scores_are_no_sample(tmp_path: Path, suffix: str, c
 def test_a_missing_column_is_answered_with_the_nearest_or_with_how_to_name_it(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"scores{suffix}", [0.1, 0.2], [0, 0])
     assert refusal(path, Columns(score="scores")) == (
-        "must have a column 'scores', got 'score', 'label'; did you mean 'score'?"
+        "must have a column 'scores', got 'score', 'label'; did you mean 'score'? "
+        "name the one that it has with --score-column NAME or in the policy's `data:`"
     )
     assert refusal(path, Columns(score="p_malicious")).endswith(
-        "got 'score', 'label'; name the column in the policy's `data:` or on the command line"
+        "got 'score', 'label'; name the one that it has with --score-column NAME or in the policy's `data:`"
     )
-    assert refusal(path, Columns(label="y")).endswith("name the column in the policy's `data:` or on the command line")
+    for role, option in (("label", "--label-column NAME"), ("id", "--id-column")):
+        assert option in refusal(path, Columns(**{role: "y"}))
 
 
 def test_of_many_columns_a_few_are_shown(tmp_path: Path) -> None:
     message = refused_text(tmp_path, ",".join(["x" * 500, *(f"feature{i}" for i in range(2000))]) + "\n")
     assert message.startswith("must have a column 'score', got 'xxx")
     assert "xx..., 'feature0', 'feature1'" in message
-    assert "'feature8', ...; name the column in the policy's" in message
+    assert "'feature8', ...; name the one that it has with --score-column NAME" in message
 
 
 @pytest.mark.parametrize("suffix", LABELLED)
@@ -756,16 +758,17 @@ def test_a_row_of_another_width_is_refused_by_its_number(tmp_path: Path, text: s
         ("0.1,1\n0.2,0\n", "got '0.1', '1'; add a header line that names the columns"),
         ("score;x\n0.1;1\n", "got 'score;x'; separate the columns with commas"),
         ("id\tscore\n1\t0.1\n", r"got 'id\tscore'; separate the columns with commas"),
-        ("Score,x\n0.1,1\n", "got 'Score', 'x'; did you mean 'Score'?"),
-        (" score,x\n0.1,1\n", "got ' score', 'x'; did you mean ' score'?"),
-        ("\n\nscore\n0.1\n", "got no column at all; name the column in the policy's `data:` or on the command line"),
-        ("::error::x\n", "got '::error::x'; name the column in the policy's `data:` or on the command line"),
+        ("Score,x\n0.1,1\n", "got 'Score', 'x'; did you mean 'Score'? {NAMING}"),
+        (" score,x\n0.1,1\n", "got ' score', 'x'; did you mean ' score'? {NAMING}"),
+        ("\n\nscore\n0.1\n", "got no column at all; {NAMING}"),
+        ("::error::x\n", "got '::error::x'; {NAMING}"),
     ],
 )
 def test_a_header_that_does_not_name_the_column_is_answered_with_what_to_do(
     tmp_path: Path, text: str, hint: str
 ) -> None:
-    assert refused_text(tmp_path, text) == f"must have a column 'score', {hint}"
+    naming = "name the one that it has with --score-column NAME or in the policy's `data:`"
+    assert refused_text(tmp_path, text) == f"must have a column 'score', {hint.replace('{NAMING}', naming)}"
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "latin-1"])

@@ -1,0 +1,81 @@
+"""The false positives themselves: which benign rows reach an anchor, for whoever must look at them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gate.calibration.calibrator import Calibrator
+from gate.errors import GateError
+from gate.scores import Scores
+
+ENDINGS = (".csv", ".parquet")
+
+
+def list_flagged(sample: Scores, calibrator: Calibrator) -> dict[str, Any]:
+    """The rows of a sample that reach any anchor, highest first, as columns of equal length.
+
+    id           what names the row, where the sample has ids
+    score        its raw score
+    calibrated   its calibrated score
+    anchor       the rarest false-positive rate whose threshold it reaches
+    segment      its segment, where the sample has any
+
+    Rows of one score keep the order of their ids, so that the same sample gives the same table.
+    """
+    thresholds = {fpr: cut for fpr, cut in calibrator.thresholds.items() if cut is not None}
+    lowest = min(thresholds.values(), default=np.inf)
+    if sample.stored is None:
+        rows = np.flatnonzero(sample.values >= lowest)
+        ids = None if sample.ids is None else np.asarray(sample.ids.take(rows).to_pylist(), dtype=object)
+        order = np.argsort(-sample.values[rows], kind="stable")
+        if ids is not None:
+            order = np.lexsort((ids.astype(str), -sample.values[rows]))
+        rows = rows[order]
+        scores = np.asarray(sample.values[rows], dtype=np.float64)
+    else:  # larger than the memory: no column but the scores is kept
+        count = int(sample.stored.at_or_above(lowest))
+        rows, ids, order = np.arange(count), None, np.arange(count)
+        scores = np.asarray(sample.stored.at_rank(np.arange(1, count + 1)), dtype=np.float64)
+    table: dict[str, Any] = {}
+    if ids is not None:
+        table["id"] = ids[order].tolist()
+    table |= {"score": scores, "calibrated": calibrator.predict(scores) if len(scores) else scores}
+    rates = sorted(thresholds)  # the rarest first
+    reached = np.stack([scores >= thresholds[rate] for rate in rates], axis=1) if rates else np.empty((0, 0), bool)
+    table["anchor"] = np.array([float(rate) for rate in rates])[reached.argmax(axis=1)] if len(scores) else scores
+    if sample.segments is not None:
+        table["segment"] = [sample.segment_names[code] for code in sample.segments[rows].tolist()]
+    return table
+
+
+def require_name(name: str, directory: Path | None) -> Path:
+    """The place of such a file: by its ending a format, and outside the release directory, whose files are listed."""
+    path = Path(name)
+    if path.suffix.lower() not in ENDINGS:
+        raise GateError(f"--flagged: must end in {' or '.join(ENDINGS)}, got {name!r}; name it so")
+    if directory is not None and path.resolve().is_relative_to(directory.resolve()):
+        raise GateError(f"--flagged: must lie outside the release directory {directory}, got {name!r}; move it")
+    return path
+
+
+def render(table: Mapping[str, Any], ending: str) -> bytes:
+    """The table as the bytes of a .csv or .parquet file."""
+    if ending.lower() == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        sink = pa.BufferOutputStream()
+        pyarrow.parquet.write_table(pa.table(dict(table)), sink)
+        return bytes(sink.getvalue().to_pybytes())
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in table.values()]
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue().encode(errors="surrogateescape")

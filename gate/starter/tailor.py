@@ -1,0 +1,290 @@
+"""A policy made for the score files that are there: its text, why it is so, and the command that applies it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from gate.checks import default_policy, parse_policy
+from gate.errors import plural
+from gate.policy import Document, Policy, Tolerance
+from gate.scores.wording import shorten, show
+from gate.starter.columns import describe_rows
+from gate.starter.init import POLICY, as_own, commented, entry, percent, want
+from gate.starter.survey import Facts, Survey
+
+COARSE = 0.5  # a threshold that flags less than the target by this share of its tolerance is too far off
+REVERSED, USELESS = 0.4, 0.6  # concordances below which scores fall with maliciousness, or hardly rise
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+@dataclass(frozen=True)
+class Tailored:
+    """A policy for some files, what was seen and decided, and the commands that lead to a verdict."""
+
+    document: Document
+    sentences: tuple[str, ...]
+    commands: tuple[str, ...]
+    inputs: tuple[tuple[str, str], ...]  # of the action, beside release and policy
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How scores are written, and the range that they may take."""
+
+    name: str
+    low: float
+    high: float
+
+
+def tailor(survey: Survey) -> Tailored:
+    """From what was seen to a policy, its reasons and its commands."""
+    scale = scale_of(survey.facts, survey.columns.score)
+    default = default_policy()
+    lines = default.text.splitlines()
+    first = default.lines["targets",]
+    following = min(line for place, line in default.lines.items() if len(place) == 1 and line > first)
+    targets, reasons = _targets(survey, default.policy)
+    lines[first - 1 : following - 1] = [*targets, ""]
+    domain = f"  domain: [{shorten(scale.low)}, {shorten(scale.high)}]"
+    lines = [_keyed(line, "domain", domain, f"{scale.name}: the lowest and highest raw score") for line in lines]
+    lines = _with_data(lines, survey)
+    document = parse_policy(as_own("\n".join(lines) + "\n", default.policy.name), str(POLICY))
+    commands, inputs = _commands(survey)
+    return Tailored(document, (*_seen(survey, scale), *reasons), commands, inputs)
+
+
+# --- the scale ----------------------------------------------------------------------------------------------
+
+
+def scale_of(facts: Facts, column: str = "") -> Scale:
+    """The scale of the scores by their range and name; where it has no bounds of its own, one with room to spare.
+
+    Benign scores alone do not show how far malicious ones go: logits below 0 are not taken to end there.
+    """
+    low, high, name = facts.low, facts.high, column.casefold()
+    reach = max(abs(low), abs(high))
+    if "logit" in name and reach <= 50:
+        return Scale("logits", -100.0, 100.0)
+    if low >= 0 and high <= 100 and ("percent" in name or "pct" in name):
+        return Scale("a percent scale", 0.0, 100.0)
+    if low >= 0:
+        for known, top in (("scores from 0 to 1", 1.0), ("a percent scale", 100.0)):
+            if high <= top:
+                return Scale(known, 0.0, top)
+        return Scale("scores from 0 on, without a known top", 0.0, _round_up(2 * high))
+    if reach <= 1:
+        return Scale("scores from -1 to 1", -1.0, 1.0)
+    if reach <= 50:
+        return Scale("logits" if high > 0 else "logits or log-likelihoods", -100.0, 100.0)
+    return Scale("scores without known ends", -_round_up(2 * reach), _round_up(2 * reach))
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+
+
+# --- the targets --------------------------------------------------------------------------------------------
+
+
+def _targets(survey: Survey, policy: Policy) -> tuple[list[str], list[str]]:
+    """The targets that the rows can prove, as YAML, the next one as advice; and the sentences that say why."""
+    n = min(survey.fit_n, survey.holdout_n)
+    lines = [commented("targets:", "each one is an anchor of the contract that must hold on held-out benign rows")]
+    proven, sentences = [], []
+    for anchor in policy.contract:
+        fpr, coarse = anchor.fpr, _is_coarse(survey, policy, anchor.fpr)
+        tried = [want(policy, fpr, error) for error in _errors(policy, fpr, coarse)]
+        fits = next((target for target in tried if target.rows <= n), None)
+        if coarse is not None:
+            sentences.append(coarse)
+        if fits is not None:
+            lines += entry(fits, policy, n)
+            proven.append(percent(fpr))
+            continue
+        least = min(tried, key=lambda target: target.rows)
+        if proven:
+            lines += [*entry(tried[0], policy, n), _advisory(n)]
+            told = f"{percent(fpr)} takes {tried[0].rows:,} of each, so it is shown and never blocks."
+        else:
+            lines += entry(least, policy, n)
+            told = (
+                f"even {percent(fpr)} takes {least.rows:,} of each, so the gate will say inconclusive until there are."
+            )
+        sentences.append(f"Not enough rows: {told}")
+        break
+    if proven:
+        sentences.insert(0, f"Enough rows to prove {', '.join(proven)}: these targets block.")
+    rows = f"{survey.fit_n:,} benign rows to fit and {survey.holdout_n:,} held out"
+    if survey.paths("benign"):
+        how = "the older half is fitted on" if "time" in survey.by else "half of them by chance"
+        rows += f", from one sample ({how})"
+    return lines, [f"Rows: {rows}.", *sentences]
+
+
+def _advisory(n: int) -> str:
+    return commented("    required: false", f"more than the {n:,} rows on hand: shown in the report, never blocks")
+
+
+def _errors(policy: Policy, fpr: Decimal, coarse: str | None) -> list[Tolerance]:
+    """The tolerances to try, the narrowest first; of coarse scores only too many false positives can count."""
+    half, one = Decimal("0.5"), Decimal(1)
+    wide = [Tolerance(above=half, below=one), Tolerance(above=one, below=one)]
+    if coarse is not None:
+        return wide
+    known = {target.fpr: target.max_relative_error for target in policy.targets}
+    usual = known.get(fpr, known[min(known)])
+    return list(dict.fromkeys([usual, Tolerance(above=half, below=half), wide[1]]))
+
+
+def _is_coarse(survey: Survey, policy: Policy, fpr: Decimal) -> str | None:
+    """The sentence on ties that keep every threshold away from a rate, where they do."""
+    n = survey.facts.rows
+    if float(fpr) * n < 1:
+        return None
+    known = {target.fpr: target.max_relative_error for target in policy.targets}
+    below = float(known.get(fpr, known[min(known)]).below)
+    tail = survey.tail(float(fpr))
+    if below >= 1 or tail >= float(fpr) * (1 - COARSE * below):
+        return None
+    nearest = "none of the rows" if tail == 0 else f"{100 * tail:.2g} %"
+    return (
+        f"Ties: no threshold flags close to {percent(fpr)} of the benign rows; the nearest below flags {nearest}. "
+        "So only too many false positives count there."
+    )
+
+
+# --- the data block -----------------------------------------------------------------------------------------
+
+
+def _with_data(lines: list[str], survey: Survey) -> list[str]:
+    columns = survey.columns
+    named = {key: getattr(columns, key) for key in ("score", "label", "id", "timestamp")}
+    for key, value in named.items():
+        if value is not None:
+            lines = [_keyed(line, key, f"  {key}: {_yaml(value)}") for line in lines]
+    if columns.label is not None:
+        benign = [_yaml(value) for value in columns.benign]
+        text = benign[0] if len(benign) == 1 else f"[{', '.join(benign)}]"
+        lines = [_keyed(line, "benign", f"  benign: {text}") for line in lines]
+    place = lines.index("data:") + 1
+    files = {"fit": survey.paths("fit"), "holdout": survey.paths("holdout"), "malicious": survey.malicious}
+    comments = {"fit": "benign scores to fit on", "holdout": "benign scores to judge on, never used to fit"}
+    comments["malicious"] = "malicious scores, to show what is detected"
+    if columns.label is not None:
+        comments["malicious"] += ": the rows that are not benign"
+    for key, paths in reversed(files.items()):
+        if paths:
+            text = _yaml(_named(survey, paths)[0]) if len(paths) == 1 else json.dumps(_named(survey, paths))
+            lines.insert(place, commented(f"  {key}: {text}", comments[key]))
+    return lines
+
+
+def _keyed(line: str, key: str, text: str, comment: str | None = None) -> str:
+    """The line with another value where it is that of this key; its comment stays."""
+    found = re.match(rf"  {key}: [^#]*(?:# (.*))?$", line)
+    return commented(text, comment or found[1] or "") if found else line
+
+
+def _yaml(text: str) -> str:
+    plain = _PLAIN.fullmatch(text) and text.casefold() not in _WORDS
+    return text if plain or re.fullmatch(r"0|[1-9][0-9]*", text) else json.dumps(text, ensure_ascii=False)
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+def _named(survey: Survey, paths: tuple[str, ...]) -> list[str]:
+    """The names of the files that the command reads: a file without a header becomes one that has it."""
+    headless = {part.path for part in survey.parts if part.header is not None}
+    return [_with_header(path) if path in headless else path for path in paths]
+
+
+def _with_header(path: str) -> str:
+    place = Path(path)
+    return str(place.with_name(f"{place.stem}-named{place.suffix}"))
+
+
+def _commands(survey: Survey) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The exact commands: a header for files that have none, and the run; and the same for the action."""
+    commands = [
+        f"{{ echo {shlex.quote(part.header)}; cat {shlex.quote(part.path)}; }} > {shlex.quote(_with_header(part.path))}"
+        for part in survey.parts
+        if part.header is not None
+    ]
+    free = next(f"v{i}" for i in range(1, 10**6) if not Path("releases", f"v{i}").exists())
+    words, inputs = ["gate", "run", "--release", free], []
+    benign = _named(survey, survey.paths("benign"))
+    for path in benign:
+        words += ["--benign", path]
+    if benign:
+        words += ["--split", "50%"]
+        inputs = [("benign", "\n".join(benign)), ("split", "50%")]
+    return (*commands, shlex.join(words)), tuple(inputs)
+
+
+# --- what was seen ------------------------------------------------------------------------------------------
+
+
+def _seen(survey: Survey, scale: Scale) -> list[str]:
+    columns, facts = survey.columns, survey.facts
+    lines = [f"{describe_rows(part)}{_role(part.role, columns.label)}." for part in survey.parts]
+    lines += [
+        f"{part.path} has no header line: the first command below writes a copy that has one."
+        for part in survey.parts
+        if part.header is not None
+    ]
+    also = f"; {', '.join(map(show, survey.others))} could be scores too: change data.score for those" * bool(
+        survey.others
+    )
+    lines.append(f"Scores: column {show(columns.score)}{also}.")
+    span = f"from {facts.low:.4g} to {facts.high:.4g}"
+    lines.append(f"Scale: {span}: {scale.name}; the domain is [{shorten(scale.low)}, {shorten(scale.high)}].")
+    if columns.label is not None:
+        shown = [f"{show(value)} ({_taken(value, columns.benign)})" for value, _ in survey.labels[:10]]
+        lines.append(f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign says which are benign.")
+    lines += _direction(survey, scale)
+    if facts.digits is not None and facts.distinct < facts.rows:
+        lines.append(f"Rounding: scores have at most {plural(facts.digits, 'digit')} behind the point.")
+    if facts.largest_tie > max(2, facts.rows // 100):
+        lines.append(f"Ties: {facts.distinct:,} distinct scores; {facts.largest_tie:,} benign rows share one of them.")
+    if columns.id is not None:
+        lines.append(f"Ids: column {show(columns.id)} names every row: leaks and repeated rows are found by it.")
+    if columns.timestamp is not None:
+        lines.append(f"Times: column {show(columns.timestamp)}: the older rows are fitted on, the newer held out.")
+    return [*lines, *(f"Not used: {why}." for why in survey.dropped)]
+
+
+def _taken(value: str, benign: tuple[str, ...]) -> str:
+    return "benign" if value in benign else "malicious"
+
+
+def _role(role: str, label: str | None) -> str:
+    rows = "benign rows" if label is not None else "rows, all taken for benign,"
+    return {
+        "fit": f"; its {rows} to fit on",
+        "holdout": f"; its {rows} held out",
+        "malicious": "; taken for malicious rows",
+    }.get(role, "" if label is not None else "; all taken for benign rows")
+
+
+def _direction(survey: Survey, scale: Scale) -> list[str]:
+    share = survey.facts.concordance
+    if share is None:
+        return ["Direction: unknown without malicious rows; gate takes higher scores for more malicious."]
+    pairs = f"a malicious row scores higher than a benign one in {100 * share:.3g} % of pairs"
+    if share < REVERSED:
+        turned = "the negated score" if scale.low < 0 else f"{shorten(scale.high)} - score"
+        cure = f"gate needs scores that rise with maliciousness: write {turned} instead"
+        return [f"Direction: REVERSED: {pairs}. {cure}. Until then the gate fails with `direction`."]
+    if share < USELESS:
+        return [f"Direction: unclear: {pairs}."]
+    return [f"Direction: right: {pairs}."]
