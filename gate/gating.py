@@ -162,6 +162,15 @@ class Release:
     def outcome(self) -> Outcome:
         return self.record.outcome
 
+    def __repr__(self) -> str:
+        return f"<Release {self.record.release!r}: {self.outcome}, {len(self.record.findings)} findings>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the report's first screen in words."""
+        from gate.report.short import render_html
+
+        return render_html(self.record)
+
     @property
     def used_ledger(self) -> bool:
         return self.record.of(Uses) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from html import escape
 from typing import Literal
 
 from gate.checks import CHECKS, NOT_MEASURED, Check
@@ -45,6 +46,17 @@ class Verdict:
     waivers: tuple[WaiverUse, ...]
     not_asked: tuple[NotAsked, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self.outcome}: {self.reason}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = "".join(
+            f"<tr><td>{finding.outcome}</td><td>{escape(str(finding.check))}</td><td>{escape(finding.message)}</td></tr>"
+            for finding in self.findings
+        )
+        return f"<p><strong>{self.outcome.upper()}</strong>: {escape(self.reason)}.</p><table>{rows}</table>"
 
 
 def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS) -> Verdict:

@@ -151,6 +151,9 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         coarse = describe(policy, evidence, judged.target) if reason == "granularity" else None
         drift = None if coarse else _noise_or_drift(policy, evidence, judged, outcome)
         message = _message(judged, reason, coarse)
+        remedy = drift.remedy if drift and drift.remedy else coarse.remedy if coarse else _remedy(judged, reason)
+        if reason == "too-many" and judged.target.fpr <= RARE:
+            remedy = f"{LOOK_FIRST}; else {remedy}"
         yield Finding(
             check=judged.target.check,
             outcome=outcome,
@@ -158,7 +161,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
             required=judged.target.required,
             reason=reason,
             message=f"{message}; {drift.message}" if drift else message,
-            remedy=drift.remedy if drift and drift.remedy else coarse.remedy if coarse else _remedy(judged, reason),
+            remedy=remedy,
             rate=judged_rate(
                 judged.target.fpr,
                 scores[judged.target.fpr],
@@ -185,6 +188,9 @@ def judge_targets(policy: Policy, evidence: Evidence) -> list[Judged]:
 
 
 # --- sentences ----------------------------------------------------------------------------------------------
+
+RARE = Decimal("0.001")
+LOOK_FIRST = "look at the false positives (--flagged FILE): at rare rates most are malicious rows with a benign label"
 
 
 def _noise_or_drift(policy: Policy, evidence: Evidence, judged: Judged, outcome: Outcome) -> Sentences | None:

@@ -80,7 +80,7 @@ class Calibration(Frozen):
 
 
 class Columns(Frozen):
-    """Where the scores stand: the files of `gate run` and the columns of all files"""
+    """Where the scores stand: the files of `gate run` and the columns of all files."""
 
     # Files are excluded from every dump: a record and a comparison of policies are about what is judged, not where.
     fit: Paths | None = Field(

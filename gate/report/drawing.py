@@ -40,6 +40,6 @@ def _load() -> None:
 
 
 def defaults() -> Any:
-    """matplotlib's own settings, whatever the process that draws has set."""
+    """The library's own settings, whatever the process that draws has set."""
     found = matplotlib().rcParamsDefault.items()
     return {key: value for key, value in found if not key.startswith(("backend", "interactive"))}

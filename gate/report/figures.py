@@ -269,7 +269,9 @@ class MappingDisplay(Display):
 
     height = 3.3
 
-    def __init__(self, raw: Floats, score: Floats, threshold: Floats, target_score: Floats, labels: Sequence[str]):
+    def __init__(
+        self, raw: Floats, score: Floats, threshold: Floats, target_score: Floats, labels: Sequence[str]
+    ) -> None:
         self.raw = raw
         self.score = score
         self.threshold = threshold

@@ -56,7 +56,7 @@ def bounds(interval: Interval, edges: Interval | None) -> str:
 
 
 def share(k: int, n: int, edges: Interval | None = None, digits: int = 3) -> str:
-    """k of n in percent, still on its side of each edge."""
+    """So many of n in percent, still on its side of each edge."""
     near = [] if edges is None else [exact(edge) for edge in edges]
     return percent(beside(WIDE.divide(Decimal(k), Decimal(max(n, 1))), near, digits, ROUND_HALF_EVEN))
 

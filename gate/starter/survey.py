@@ -277,7 +277,7 @@ def _measure(
         by = divided.by
     plain = columns.model_copy(update={"timestamp": None})
     malicious = sample(("malicious",), "malicious", plain)
-    if malicious is None and len({value for value, _ in labels} - {*columns.benign}):
+    if malicious is None and {value for value, _ in labels} - {*columns.benign}:
         malicious = sample(("fit", "holdout", "benign"), "malicious", plain)
     benign = np.sort(np.concatenate([fit.values, holdout.values]))
     return Survey(
