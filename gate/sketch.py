@@ -71,13 +71,18 @@ def hash_scores(ordered: Floats) -> Hashes:
     sizes = np.diff(np.append(starts, len(ordered)))
     occurrence = np.arange(len(ordered)) - np.repeat(starts, sizes)
     bits = np.ascontiguousarray(ordered, dtype=np.float64).view(np.uint64)
-    return _distinct(_mix(_mix(bits ^ _SEED) + occurrence.astype(np.uint64)))
+    return _distinct(mix(mix(bits ^ _SEED) + occurrence.astype(np.uint64)))
 
 
 def hash_texts(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
     """The hashes of a set of texts, which lie one behind the other: text i from `ends[i]` to `ends[i + 1]`."""
+    return _distinct(hash_each(ends, text))
+
+
+def hash_each(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
+    """The hash of every one of them, in their order."""
     pieces = [_hash_piece(ends[i : i + PIECE + 1], text) for i in range(0, len(ends) - 1, PIECE)]
-    return _distinct(np.concatenate(pieces)) if pieces else np.empty(0, dtype=np.uint64)
+    return np.concatenate([np.empty(0, dtype=np.uint64), *pieces])
 
 
 def _hash_piece(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
@@ -85,20 +90,20 @@ def _hash_piece(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
     padded = np.frombuffer(bytes(text[first:last]) + bytes(8), dtype=np.uint8)
     words = np.ndarray(len(padded) - 7, dtype="<u8", buffer=padded, strides=(1,))  # 8 bytes from any place on
     starts, lengths = ends[:-1] - first, np.diff(ends)
-    hashes = _mix(lengths.astype(np.uint64) ^ _SEED)
+    hashes = mix(lengths.astype(np.uint64) ^ _SEED)
     short = lengths <= LONGEST
     for done in range(0, LONGEST, 8):
         rows = np.flatnonzero(short & (lengths > done))
         unused = 8 * np.maximum(8 - (lengths[rows] - done), 0).astype(np.uint64)
-        hashes[rows] = _mix(hashes[rows] ^ (words[starts[rows] + done] & (_ALL >> unused)))
+        hashes[rows] = mix(hashes[rows] ^ (words[starts[rows] + done] & (_ALL >> unused)))
     for row in np.flatnonzero(~short):
         digest = hashlib.sha256(padded[starts[row] : starts[row] + lengths[row]].data).digest()
         hashes[row] = int.from_bytes(digest[:8], "little")
     return hashes
 
 
-def _mix(values: Hashes) -> Hashes:
-    """Spread every bit over all 64: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
+def mix(values: Hashes) -> Hashes:
+    """A bijection that spreads every bit over all 64: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -107,4 +112,4 @@ def _mix(values: Hashes) -> Hashes:
 def _distinct(hashes: Hashes) -> Hashes:
     """In rising order, each once; np.unique takes 70 times as long."""
     hashes.sort()
-    return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
+    return np.asarray(hashes[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]])

@@ -26,7 +26,7 @@ def files(option: str, help_: str, **more: Any) -> Callable[[Command], Command]:
 
 def columns_of_files(command: Command) -> Command:
     """The columns of score files, which the policy names unless the command line does."""
-    for key in ("timestamp", "id", "group", "segment", "benign", "label", "score"):
+    for key in ("count", "timestamp", "id", "group", "segment", "benign", "label", "score"):
         option, value = (f"--{key}-column", "NAME")
         more: dict[str, Any] = {"help": f"Overrides data.{key} of the policy."}
         if key == "benign":

@@ -5,9 +5,17 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from gate.contract import PAPER_ANCHORS, Anchor, Contract
@@ -82,6 +90,23 @@ class Columns(Frozen):
     timestamp: Text | None = Field(
         default=None, description="when a row was seen; a split fits on the older rows, and freshness is checked"
     )
+    count: Text | None = Field(
+        default=None,
+        description="how many rows a row stands for, as COUNT(*) gives it; not with id or group",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Records name it only where it is used: those of before have no such key."""
+        return {key: value for key, value in dump(self).items() if key != "count" or value is not None}
+
+    @field_validator("count")
+    @classmethod
+    def _without_names(cls, value: str | None, given: ValidationInfo) -> str | None:
+        named = next((key for key in ("id", "group") if given.data.get(key) is not None), None)
+        if value is not None and named is not None:
+            raise PydanticCustomError("count", f"must be null where data.{named} names a column: such rows are single")
+        return value
 
 
 class Reuse(Frozen):

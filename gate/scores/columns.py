@@ -156,6 +156,29 @@ def text_buffer(names: Any) -> tuple[NDArray[np.int64], memoryview]:
     return ends, memoryview(text or b"")
 
 
+MOST_ROWS = 1 << 53  # up to here a float is an exact whole number
+
+
+def read_counts(column: Any, name: str, path: File) -> NDArray[np.int64]:
+    """How many rows each row stands for."""
+    must = f"{path}: column {name!r} must hold whole numbers of rows"
+    try:
+        counts = decode(column)
+        kind = counts.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise pa.ArrowTypeError("")
+        values = np.asarray(round_decimals(counts).cast(pa.float64(), safe=False).fill_null(-1.0).to_numpy())
+    except pa.ArrowException:
+        raise GateError(f"{must}, got {kind_of(column)}; write what COUNT(*) gives") from None
+    wrong = ~((values >= 0) & (values < MOST_ROWS) & (values == np.floor(values)))
+    if wrong.any():
+        got = show(counts[int(np.flatnonzero(wrong)[0])].as_py())
+        raise GateError(f"{must}, got {got} in {name_rows(wrong, None)}; write what COUNT(*) gives")
+    if values.sum() >= MOST_ROWS:
+        raise GateError(f"{must}, fewer than 2^53 in all, got more; look whether the column holds counts")
+    return values.astype(np.int64)
+
+
 def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> list[Floats]:
     """The scores in the pieces that they lie in, which need no copy where they are float64 already."""
     if len(column) == 0:

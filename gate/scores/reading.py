@@ -52,9 +52,10 @@ def reading(
 
     def work() -> Scores:
         scores = read_whole(named, columns, domain, kind, budget)
-        if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:
-            scores.values.setflags(write=True)  # nobody else has seen them
-            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=True))
+        if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:  # and no counts
+            with contextlib.suppress(ValueError):  # where they lie in a library's memory
+                scores.values.setflags(write=True)  # nobody else has seen them
+            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=scores.values.flags.writeable))
         scores.ordered.survey  # noqa: B018, which is kept, and goes with the sample
         return scores
 

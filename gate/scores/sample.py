@@ -23,6 +23,7 @@ from gate.scores.columns import (
     join_names,
     number_names,
     read_codes,
+    read_counts,
     read_names,
     read_times,
     refuse_outside,
@@ -87,6 +88,7 @@ class Scores:
     skipped: tuple[tuple[str, str], ...] = ()  # what lay among the files and was not read, each name with why
     repeats: NDArray[np.int64] | None = None  # for each row left out because its id came before: where that one stands
     stored: Ordered | None = None  # the scores in files, where they are too many for the memory
+    counts: NDArray[np.int64] | None = None  # the rows that each value stands for, where the policy names a column
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -124,7 +126,20 @@ class Scores:
         return count_by_part(self.values, parts, scores)
 
     def __len__(self) -> int:
-        return len(self.values) if self.stored is None else self.stored.n
+        if self.stored is not None:
+            return self.stored.n
+        return len(self.values) if self.counts is None else int(self.counts.sum())
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The number of each row among all, the files in the order of their names."""
+        sizes = np.array([piece.taken for piece in self.pieces], dtype=np.int64)
+        if sizes.sum() != len(self.values):
+            return np.arange(len(self.values))
+        order = sorted(range(len(sizes)), key=lambda i: str(self.pieces[i].file))
+        firsts = np.empty(len(sizes), dtype=np.int64)
+        firsts[order] = np.cumsum(sizes[order]) - sizes[order]
+        return np.asarray(np.arange(len(self.values)) + np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes))
 
     def part(self, rows: NDArray[np.bool_]) -> Scores:
         """The sample of these rows alone."""
@@ -163,7 +178,7 @@ class Scores:
     @cached_property
     def ordered(self) -> Ordered:
         """The same scores in rising order."""
-        return sort_counted(self.values, None) if self.stored is None else self.stored
+        return sort_counted(self.values, self.counts) if self.stored is None else self.stored
 
     @property
     def sha256(self) -> str:
@@ -226,17 +241,22 @@ class Taken:
     timestamps: NDArray[np.int64] | None
     labels: pa.Table | None
     unread: frozenset[str]
+    counts: NDArray[np.int64] | None = None  # the rows that each score stands for
 
     @property
     def taken(self) -> int:
-        return sum(map(len, self.chunks))
+        return sum(map(len, self.chunks)) if self.counts is None else int(self.counts.sum())
 
 
 def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool) -> Taken:
     table = whole.columns
-    taken = labels = None
+    taken = labels = counts = None
+    rows = len(table[columns.score])
+    if columns.count is not None:
+        counts = read_counts(table[columns.count], columns.count, file)
+        rows = int(counts.sum())
     if columns.label is not None:
-        taken, labels = take_rows(kind, table[columns.label], columns, file, alone)
+        taken, labels = take_rows(kind, table[columns.label], columns, file, alone, counts)
     chunks = to_float64(table[columns.score], columns.score, file, taken)
     refuse_outside(chunks, columns.score, domain, file, taken)
     ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
@@ -246,7 +266,23 @@ def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float]
     if columns.timestamp is not None:
         times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
     unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
-    return Taken(len(table[columns.score]), chunks, groups, ids, segments, times, labels, unread)
+    part = Taken(rows, chunks, groups, ids, segments, times, labels, unread)
+    return part if counts is None else _counted(part, counts if taken is None else counts[taken], file)
+
+
+def _counted(part: Taken, counts: NDArray[np.int64], file: File) -> Taken:
+    """Rows that stand for many: with nothing but a score they stay as they are, else they are written out."""
+    values = np.concatenate([np.empty(0), *part.chunks])
+    if part.segments is None and part.timestamps is None:
+        return replace(part, chunks=[values[counts > 0]], counts=counts[counts > 0])
+    Budget().refuse(24 * int(counts.sum()), file)
+    places = np.repeat(np.arange(len(counts)), counts)
+    return replace(
+        part,
+        chunks=[values[places]],
+        segments=part.segments and part.segments.take(pa.array(places)),
+        timestamps=None if part.timestamps is None else part.timestamps[places],
+    )
 
 
 def piece_of(file: File, part: Taken) -> Piece:
@@ -260,9 +296,10 @@ def source_of(path: str, parts: Sequence[Taken | Piece], kind: Kind) -> Source:
 
 def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> Scores:
     values = join([chunk for part in parts for chunk in part.chunks])
-    if len(values) < 2:
+    n = sum(part.taken for part in parts)
+    if n < 2:
         names = ", ".join(source.path for source in sources)
-        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {len(values)}; give more {kind} rows")
+        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {n}; give more {kind} rows")
     groups, group_names = number_names([part.groups for part in parts])
     segments, segment_names = number_names([part.segments for part in parts])
     whole = Scores(
@@ -277,6 +314,7 @@ def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> S
         kind,
         labels=None if parts[0].labels is None else count_labels(part.labels for part in parts),
         unread=tuple(sorted(frozenset().union(*(part.unread for part in parts)))[:UNREAD]),
+        counts=None if parts[0].counts is None else np.concatenate([part.counts for part in parts]),
     )
     return whole if whole.ids is None else _count_once(whole)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gate.errors import GateError
-from gate.ordered import Ordered, sort
+from gate.ordered import Ordered, collapse, sort
 from gate.policy import Columns
 from gate.scores.child import isolate, tell
 from gate.scores.files import find, find_copy, refuse_repeated
@@ -18,7 +18,7 @@ from gate.scores.formats import File, list_wanted
 from gate.scores.labels import Kind, count_labels
 from gate.scores.place import Place
 from gate.scores.runs import Parts, Run, merge, plan_ranges, remove, write_run
-from gate.scores.sample import UNREAD, Piece, Scores, source_of, take
+from gate.scores.sample import UNREAD, Piece, Scores, Taken, source_of, take
 from gate.scores.shards import Shard, cores, divide, each, stream
 from gate.scores.wording import count_rows_from
 
@@ -58,13 +58,20 @@ class Job:
             rows, taken, unread = rows + part.rows, taken + part.taken, unread | part.unread
             labels += [] if part.labels is None else [part.labels]
             if part.taken:
-                runs.append(write_run(self.directory, sort(np.concatenate(part.chunks), in_place=True), None))
+                runs.append(self._write(part))
         return Spilled(rows, taken, labels, unread, tuple(runs))
+
+    def _write(self, part: Taken) -> Run:
+        values = np.concatenate(part.chunks)
+        if part.counts is None:
+            return write_run(self.directory, sort(values, in_place=True), None)
+        order = np.argsort(values, kind="stable")
+        return write_run(self.directory, *collapse(values[order] + 0.0, part.counts[order]))
 
 
 def must_be_stored(paths: tuple[str, ...], columns: Columns, place: Place) -> bool:
     """Whether a sample is too large for its half of the memory; only scores and labels can be stored."""
-    if not {*list_wanted(columns)} <= {columns.score, columns.label} or "-" in paths:
+    if not {*list_wanted(columns)} <= {columns.score, columns.label, columns.count} or "-" in paths:
         return False
     files = [file for path in paths for file in find(path).files]
     sizes = [file.bytes for file in files]
