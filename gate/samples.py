@@ -68,10 +68,8 @@ def tie_block(fit: Ordered | Floats, fpr: Fraction) -> TieBlock:
 
 
 def ages(scores: Scores | None) -> Ages | None:
-    if scores is None or scores.timestamps is None:
-        return None
-    oldest, newest = (_day(int(moment)) for moment in (scores.timestamps.min(), scores.timestamps.max()))
-    return Ages(oldest, newest)
+    seen = None if scores is None else scores.seen
+    return None if seen is None else Ages(*map(_day, seen))
 
 
 def _day(microseconds: int) -> date:

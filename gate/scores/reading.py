@@ -20,8 +20,9 @@ from gate.scores.child import isolated
 from gate.scores.formats import File, Table, list_wanted, one_dimensional, pick, require
 from gate.scores.labels import Kind
 from gate.scores.place import here
-from gate.scores.sample import Scores, join_parts, piece_of, read_whole, source_of, take
+from gate.scores.sample import Scores
 from gate.scores.stored import must_be_stored, read_stored
+from gate.scores.taking import join_parts, piece_of, read_whole, source_of, take
 from gate.scores.wording import reason_of
 
 SMALL = 1 << 20  # bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from gate.contract import Floats
 from gate.errors import GateError
-from gate.ordered import Ordered
 from gate.scores.columns import text_buffer
 from gate.scores.sample import Scores
 from gate.scores.wording import show
@@ -47,15 +47,14 @@ def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, S
         raise GateError(f"--split: must be a fraction between 0 and 1, got {fraction:g}; write 0.3 to fit on 30 %")
     if scores.counts is not None:
         raise GateError("--split: must divide single rows, got some that stand for many (data.count); write them out")
-    whole = "rows" if scores.groups is None else "groups"
-    if scores.timestamps is not None:
+    whole = "groups" if scores.has_groups else "rows"
+    if scores.has_times:
         rule = _by_time(scores, fraction)
         by = f"{whole} by time"
     else:
         rule = _by_hash(scores, fraction, seed)
-        by = whole if scores.segments is None else f"{whole} within segments"
-    fitted = rule.fitted(scores)
-    fit, holdout = (scores.part(rows) for rows in (fitted, ~fitted))
+        by = f"{whole} within segments" if scores.has_segments else whole
+    fit, holdout = scores.divide(rule.fitted)
     if min(len(fit), len(holdout)) < 2:
         raise GateError(
             f"--split: must leave at least 2 benign rows on each side, got {len(fit):,} and {len(holdout):,}; "
@@ -88,7 +87,7 @@ class Rule:
 
 def _by_time(scores: Scores, fraction: float) -> Rule:
     """Of the rows before a moment that leaves at most the fraction before it."""
-    times = Ordered(np.sort(_last_seen(scores)))
+    times = scores.in_order(_last_seen)
     return Rule(cut=int(times.at_rank(times.n - int(fraction * times.n))))
 
 
@@ -107,10 +106,10 @@ def _by_hash(scores: Scores, fraction: float, seed: int) -> Rule:
     """In each segment so many rows or groups, those with the lowest keys."""
     strata = max(len(scores.segment_names), 1)
     bits = 62 - (strata - 1).bit_length()
-    keys = Ordered(np.sort(_keys(scores, seed, bits)))
+    keys = scores.in_order(partial(_keys, seed=seed, bits=bits))
     starts = keys.n - keys.at_or_above(np.arange(strata + 1, dtype=np.int64) << bits)
     sizes = np.diff(starts)
-    if scores.groups is None:
+    if not scores.has_groups:
         wanted = np.round(fraction * sizes)
     else:
         drawn = _mixed(np.arange(strata, dtype=np.uint64) + np.uint64(1 << 63), seed)

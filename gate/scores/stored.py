@@ -18,8 +18,9 @@ from gate.scores.formats import File, list_wanted
 from gate.scores.labels import Kind, count_labels
 from gate.scores.place import Place
 from gate.scores.runs import Parts, Run, merge, plan_ranges, remove, write_run
-from gate.scores.sample import UNREAD, Piece, Scores, Taken, source_of, take
+from gate.scores.sample import Piece, Scores
 from gate.scores.shards import Shard, cores, divide, each, stream
+from gate.scores.taking import UNREAD, Taken, source_of, take
 from gate.scores.wording import count_rows_from
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 24  # of a run
