@@ -60,8 +60,8 @@ def reading(
         scores.ordered.survey  # noqa: B018, which is kept, and goes with the sample
         return scores
 
-    if not keep_order and must_be_stored(named, columns, place := here()):
-        yield lambda: read_stored(named, columns, domain, kind, place)
+    if must_be_stored(named, columns, place := here()):
+        yield lambda: read_stored(named, columns, domain, kind, place, keep_order)
         return
     if all(_is_small_and_plain(path) for path in named):
         yield lambda: read_whole(named, columns, domain, kind, budget)

@@ -176,8 +176,7 @@ class Scores:
 
     def score_hashes(self) -> Ordered:
         """The hashes of all rows by their scores: the i-th row with a score has one of its own."""
-        pieces = [hash_scores(*piece) for piece in _pieces(self.ordered)]
-        return Ordered(_sorted(np.concatenate(pieces)))
+        return Ordered(np.sort(np.concatenate([*hash_pieces(self.ordered)])))
 
     @cached_property
     def rows_sha256(self) -> str | None:
@@ -280,6 +279,10 @@ def _pieces(ordered: Ordered, most: int = 1 << 20) -> Iterator[tuple[Floats, NDA
             places = np.arange(start, min(start + most, int(ends[-1])))
             owner = np.searchsorted(ends, places, side="right")
             yield distinct[owner], places - (ends - rows)[owner]
+
+
+def hash_pieces(ordered: Ordered) -> Iterator[Hashes]:
+    return (hash_scores(*piece) for piece in _pieces(ordered))
 
 
 def hash_ids(part: Scores) -> Hashes:

@@ -58,6 +58,7 @@ WITHIN = {
         "shards",
         "blocks",
         "stored",
+        "alike",
         "reading",
         "split",
         "__init__",
