@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gate.checks.reuse import FURTHER, Use
 from gate.errors import GateError
+from gate.ordered import Ordered
 from gate.policy import Document
-from gate.scores import Scores, text_buffer
-from gate.sketch import Hashes, Sketch, hash_scores, hash_texts, share, sketch
+from gate.scores import Scores
+from gate.sketch import Sketch, share, sketch
 from gate.storage import refuse_links, sync_directory
 
 MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids
@@ -37,8 +36,8 @@ class Rows:
     """
 
     digest: str
-    ids: Hashes | None
-    scores: Hashes
+    ids: Ordered | None
+    scores: Ordered
     distinct: int
 
 
@@ -63,9 +62,9 @@ class Entry:
 
 def rows_of(holdout: Scores) -> Rows:
     """What the ledger keeps of a sample, but for the bounded size."""
-    ids = None if holdout.ids is None else hash_texts(*text_buffer(holdout.ids))
-    scores = hash_scores(np.concatenate([values for values, _ in holdout.ordered.ranges()]))
-    return Rows(holdout.rows_sha256 or holdout.sha256, ids, scores, holdout.ordered.survey.distinct)
+    ids = None if not holdout.has_ids else holdout.id_hashes()
+    digest = holdout.rows_sha256 or holdout.sha256
+    return Rows(digest, ids, holdout.score_hashes(), holdout.ordered.survey.distinct)
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:
@@ -104,7 +103,7 @@ def _share(entry: Entry, rows: Rows) -> float | None:
     if entry.ids is None or rows.ids is None:
         return by_scores
     by_ids = share(entry.ids, rows.ids)
-    own = min(entry.distinct / entry.scores.n, rows.distinct / len(rows.scores)) >= OWN
+    own = min(entry.distinct / entry.scores.n, rows.distinct / rows.scores.n) >= OWN
     if own and by_ids is not None and by_scores is not None and by_scores >= RENAMED:
         return max(by_ids, by_scores)
     return by_ids

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate.contract import Floats
+from gate.ordered import Ordered
 
 SIZE = 1024  # hashes of 8 bytes
 PIECE = 1 << 20  # rows hashed at a time
@@ -42,42 +43,50 @@ class Sketch:
         return self.n > 0 and len(hashes) == min(self.n, SIZE) and bool(np.all(hashes[1:] > hashes[:-1]))
 
 
-def sketch(hashes: Hashes) -> Sketch:
+def sketch(hashes: Hashes | Ordered) -> Sketch:
     """Of all hashes of a set, in rising order."""
-    return Sketch(len(hashes), hashes[:SIZE].astype("<u8", copy=False).tobytes())
+    ordered = _as_ordered(hashes)
+    lowest = ordered.at_rank(ordered.n - np.arange(min(ordered.n, SIZE)))
+    return Sketch(ordered.n, lowest.astype("<u8", copy=False).tobytes())
 
 
-def share(known: Sketch, hashes: Hashes) -> float | None:
+def share(known: Sketch, hashes: Hashes | Ordered) -> float | None:
     """The share of the smaller set that two sets have in common, one known by its sketch, one by all of its hashes.
 
     Up to the largest hash of the sketch all elements of both sets are known. The smaller set's among them are a random
     sample of it, and so many of them stand in the other. None where none of them are there: then nothing can be told.
     """
-    some = known.hashes
-    until = len(hashes) if known.n <= SIZE else int(np.searchsorted(hashes, some[-1], side="right"))
-    places = np.searchsorted(hashes[:until], some)
-    inside = places < until
-    shared = int(np.count_nonzero(hashes[places[inside]] == some[inside]))
-    sampled = len(some) if known.n <= len(hashes) else until
+    ordered, some = _as_ordered(hashes), known.hashes
+    from_, beyond = ordered.at_or_above(some), ordered.at_or_above(np.minimum(some, _ALL - np.uint64(1)) + np.uint64(1))
+    until = ordered.n if known.n <= SIZE else ordered.n - int(beyond[-1])
+    shared = int(np.count_nonzero(from_ > beyond))
+    sampled = len(some) if known.n <= ordered.n else until
     return shared / sampled if sampled else None
 
 
-def hash_scores(ordered: Floats) -> Hashes:
-    """The hashes of a sample's scores, given in rising order: the i-th row with a score is an element of its own.
+def _as_ordered(hashes: Hashes | Ordered) -> Ordered:
+    return hashes if isinstance(hashes, Ordered) else Ordered(hashes)
 
-    So as many rows are shared as can be paired with one of the same score.
+
+def hash_scores(scores: Floats, occurrence: NDArray[np.int64]) -> Hashes:
+    """The hashes of rows by their scores, and by how many of the same score came before each in its sample.
+
+    The i-th row with a score is an element of its own, so that as many rows are shared as can be paired with one of the
+    same score.
     """
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    sizes = np.diff(np.append(starts, len(ordered)))
-    occurrence = np.arange(len(ordered)) - np.repeat(starts, sizes)
-    bits = np.ascontiguousarray(ordered, dtype=np.float64).view(np.uint64)
-    return _distinct(_mix(_mix(bits ^ _SEED) + occurrence.astype(np.uint64)))
+    bits = np.ascontiguousarray(scores, dtype=np.float64).view(np.uint64)
+    return mix(mix(bits ^ _SEED) + occurrence.astype(np.uint64))
 
 
 def hash_texts(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
     """The hashes of a set of texts, which lie one behind the other: text i from `ends[i]` to `ends[i + 1]`."""
+    return _distinct(hash_each(ends, text))
+
+
+def hash_each(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
+    """The hash of every one of them, in their order."""
     pieces = [_hash_piece(ends[i : i + PIECE + 1], text) for i in range(0, len(ends) - 1, PIECE)]
-    return _distinct(np.concatenate(pieces)) if pieces else np.empty(0, dtype=np.uint64)
+    return np.concatenate([np.empty(0, dtype=np.uint64), *pieces])
 
 
 def _hash_piece(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
@@ -85,20 +94,20 @@ def _hash_piece(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
     padded = np.frombuffer(bytes(text[first:last]) + bytes(8), dtype=np.uint8)
     words = np.ndarray(len(padded) - 7, dtype="<u8", buffer=padded, strides=(1,))  # 8 bytes from any place on
     starts, lengths = ends[:-1] - first, np.diff(ends)
-    hashes = _mix(lengths.astype(np.uint64) ^ _SEED)
+    hashes = mix(lengths.astype(np.uint64) ^ _SEED)
     short = lengths <= LONGEST
     for done in range(0, LONGEST, 8):
         rows = np.flatnonzero(short & (lengths > done))
         unused = 8 * np.maximum(8 - (lengths[rows] - done), 0).astype(np.uint64)
-        hashes[rows] = _mix(hashes[rows] ^ (words[starts[rows] + done] & (_ALL >> unused)))
+        hashes[rows] = mix(hashes[rows] ^ (words[starts[rows] + done] & (_ALL >> unused)))
     for row in np.flatnonzero(~short):
         digest = hashlib.sha256(padded[starts[row] : starts[row] + lengths[row]].data).digest()
         hashes[row] = int.from_bytes(digest[:8], "little")
     return hashes
 
 
-def _mix(values: Hashes) -> Hashes:
-    """Spread every bit over all 64: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
+def mix(values: Hashes) -> Hashes:
+    """A bijection that spreads every bit over all 64: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -107,4 +116,4 @@ def _mix(values: Hashes) -> Hashes:
 def _distinct(hashes: Hashes) -> Hashes:
     """In rising order, each once; np.unique takes 70 times as long."""
     hashes.sort()
-    return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
+    return np.asarray(hashes[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]])

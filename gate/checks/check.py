@@ -89,7 +89,7 @@ def count(sample: Scores, thresholds: list[float | None], alpha: Fraction) -> li
     """How many rows of a sample reach each threshold: one question to it, and one to its groups."""
     scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds], dtype=np.float64)
     flagged = sample.ordered.at_or_above(scores)
-    groups = None if sample.groups is None else sample.by_group(scores)
+    groups = sample.by_group(scores) if sample.has_groups else None
     return [
         tally(
             threshold,

@@ -65,9 +65,9 @@ def measure(case: Case) -> Duplicates | None:
 
 
 def repeats_of(scores: Scores | None) -> Repeats | None:
-    if scores is None or scores.repeats is None:
+    if scores is None or scores.repeated is None:
         return None
-    return Repeats(rows=len(scores) + len(scores.repeats), repeated=len(scores.repeats))
+    return Repeats(rows=len(scores) + scores.repeated, repeated=scores.repeated)
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:

@@ -92,7 +92,7 @@ def measure(case: Case) -> Exchangeability | None:
     pooled = held_out + fit.ordered.at_or_above(scores)
     p_values: list[float | None] = [None] * len(scores)
     whole = least = None
-    if fit.groups is not None and holdout.groups is not None:
+    if fit.has_groups and holdout.has_groups:
         from gate.statistics.permutation import exchange
 
         of_fit, held = fit.by_group(scores), holdout.by_group(scores)
@@ -124,14 +124,14 @@ def _predicted(case: Case, rates: list[Decimal]) -> list[tuple[int, int] | None]
 
     fit, holdout = case.fit, case.holdout
     none: list[tuple[int, int] | None] = [None] * len(rates)
-    if fit is None or fit.groups is None or holdout.groups is None:
+    if fit is None or not (fit.has_groups and holdout.has_groups):
         return none
     scores = pooled_scores(fit.ordered, holdout.ordered, looked_at(len(fit) + len(holdout)))
     position = named(case.policy.calibration.plotting_position)
     ranks = [float(fractional_rank(position, Fraction(fpr), len(fit))) for fpr in rates]
     tables = []
     for sample, other in ((fit, holdout), (holdout, fit)):
-        units = units_of(len(sample.group_sizes), len(other.group_sizes))
+        units = units_of(sample.group_count, other.group_count)
         table = np.zeros((int(units.max()) + 1, len(scores)))
         np.add.at(table, units, sample.by_group(scores).reached)
         tables.append(table)

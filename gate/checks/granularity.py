@@ -70,7 +70,7 @@ def measure(case: Case) -> Resolution | None:
     found = dict(zip((anchor.fpr for anchor in case.anchors), attainable(fit.ordered, case.calibrator), strict=True))
     rates = [target.fpr for target in case.policy.targets]
     worth: list[float] | list[None] = [None] * len(rates)
-    if fit.groups is not None:
+    if fit.has_groups:
         ranks = np.array([min(max(found[fpr].through, 1), len(fit)) for fpr in rates])
         groups = fit.by_group(fit.ordered.at_rank(ranks))
         alpha = float(case.policy.alpha())

@@ -92,19 +92,16 @@ def refuse_identical(fit: Scores, holdout: Scores) -> None:
 
 def measure(case: Case) -> Overlap | None:
     """Count the held-out rows that the fit sample holds too; where all of them are, there is nothing to judge."""
-    from gate.scores import shared_names
-
     fit, holdout = case.fit, case.holdout
     if fit is None:
         return None
     refuse_identical(fit, holdout)
 
     ids = groups = rows_in_groups = None
-    if fit.ids is not None and holdout.ids is not None:
-        ids = int(shared_names(holdout.ids, fit.ids).sum())
-    if fit.groups is not None and holdout.groups is not None:
-        both = shared_names(holdout.group_names, fit.group_names)
-        groups, rows_in_groups = int(both.sum()), int(holdout.group_sizes[both].sum())
+    if fit.has_ids and holdout.has_ids:
+        ids = holdout.shared_ids(fit)
+    if fit.has_groups and holdout.has_groups:
+        groups, rows_in_groups = holdout.shared_groups(fit)
     return Overlap(
         benign=len(holdout),
         ids=ids,

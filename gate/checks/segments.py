@@ -116,14 +116,14 @@ def targets_of(policy: Policy) -> list[Target]:
 def measure(case: Case) -> Segments | None:
     """Count every target's false positives in every segment; None where the rows have none."""
     holdout, policy = case.holdout, case.policy
-    if holdout.segments is None or policy.data.segment is None:
+    if not holdout.has_segments or policy.data.segment is None:
         return None
     rates = [target.fpr for target in targets_of(policy)]
     thresholds = [case.calibrator.thresholds[fpr] for fpr in rates]
     scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
     found = holdout.by_segment(scores)
     reached = np.where(np.array([threshold is None for threshold in thresholds]), 0, found.reached)
-    worth = None if holdout.groups is None else _worth(holdout, scores, float(case.alpha))
+    worth = None if not holdout.has_groups else _worth(holdout, scores, float(case.alpha))
     kept = np.arange(len(found.parts))
     if policy.settings(SegmentsSettings) is None and len(kept) > MOST_UNASKED:
         kept = np.sort(np.argsort(-found.sizes, kind="stable")[:MOST_UNASKED])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from gate.contract import Floats
-from gate.ordered import Entries, Ints, Ordered, sort
+from gate.ordered import Entries, Ints, Ordered
 from gate.statistics.binomial import log_all_among
 from gate.statistics.floats import from_ordinal, ordinal
 from gate.stored import Count, Rate, Section, Size
@@ -88,12 +88,13 @@ class Stratum(NamedTuple):
 
 def compare_scores(fit: Scores, holdout: Scores) -> Shared:
     """The scores that both samples have, near ones included: equal as float32, or a few floats apart."""
-    if fit.groups is None or holdout.groups is None:
+    if not (fit.has_groups and holdout.has_groups):
         found = _compare("rows", fit.ordered, holdout.ordered)
         if fit.segments is None or holdout.segments is None or min(found.fewer, found.more) > LEVEL:
             return found
         return _compare_within_segments(fit, holdout)  # a split that keeps their shares divides otherwise
-    return _compare("groups", _highest_of_groups(fit), _highest_of_groups(holdout))
+    # Rows of one group stay together, so groups are what chance divides.
+    return _compare("groups", fit.highest_of_groups(), holdout.highest_of_groups())
 
 
 def compare_keys(fit: Ordered, holdout: Ordered, fit_n: int, n: int) -> Shared:
@@ -112,14 +113,6 @@ def near_cells(values: Floats) -> Ints:
 def _lowest_near(cell: int) -> float:
     """The lowest float in a cell."""
     return float(from_ordinal(np.array([(cell << FINE_BITS) - _SHIFT]))[0])
-
-
-def _highest_of_groups(scores: Scores) -> Ordered:
-    """One row of each group: rows of one group stay together, so groups are what chance divides."""
-    assert scores.groups is not None
-    highest = np.full(len(scores.group_sizes), -np.inf)
-    np.maximum.at(highest, scores.groups, scores.values)
-    return Ordered(sort(highest))
 
 
 def _compare(unit: Literal["rows", "groups"], fit: Ordered, holdout: Ordered) -> Shared:

@@ -82,6 +82,7 @@ COLUMNS = {
     "group": "The column of groups (user, template), whose rows are not independent",
     "id": "The column that names each row",
     "timestamp": "The column that says when a row was seen",
+    "count": "The column that says how many rows a row stands for",
 }
 
 

@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
     field_validator,
@@ -109,6 +110,18 @@ class Columns(Frozen):
     timestamp: Text | None = Field(
         default=None, description="when a row was seen; a split fits on the older rows, and freshness is checked"
     )
+    count: Text | None = Field(
+        default=None,
+        description="how many rows a row stands for, as COUNT(*) gives it; not with id or group",
+    )
+
+    @field_validator("count")
+    @classmethod
+    def _without_names(cls, value: str | None, given: ValidationInfo) -> str | None:
+        named = next((key for key in ("id", "group") if given.data.get(key) is not None), None)
+        if value is not None and named is not None:
+            raise PydanticCustomError("count", f"must be null where data.{named} names a column: such rows are single")
+        return value
 
 
 class Reuse(Frozen):

@@ -193,8 +193,8 @@ def command(record: Record, limit: Limit) -> list[str]:
     if record.data.label is not None:
         lines.append(_option("--label-column", record.data.label))
         lines += [_option("--benign-label", label) for label in record.data.benign]
-    for name in ("segment", "group", "id", "timestamp"):
-        column = getattr(record.data, name)
+    for name in ("segment", "group", "id", "timestamp", "count"):
+        column = record.data.model_dump().get(name)
         if column is not None:
             lines.append(_option(f"--{name}-column", column))
     if uses is not None:

@@ -1,5 +1,6 @@
 """The scores: files in, raw scores of benign (or malicious) rows out as read-only float64; counted, never judged."""
 
+from gate.scores.alike import row_keys
 from gate.scores.columns import number_alike, shared_names, text_buffer
 from gate.scores.describe import days_of, describe
 from gate.scores.files import find_copy
@@ -24,6 +25,7 @@ __all__ = [
     "number_alike",
     "read",
     "reading_sample",
+    "row_keys",
     "shared_names",
     "split",
     "text_buffer",

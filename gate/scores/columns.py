@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from gate.contract import Floats
 from gate.errors import GateError, plural
 from gate.scores.formats import File
 from gate.scores.wording import NUMBER, kind_of, name_rows, reason_of, shorten, show
+from gate.sketch import hash_each
+
+DIGESTED = 1 << 16  # ids; part of what the digest is
 
 
 def decode(column: Any) -> Any:
@@ -75,8 +79,25 @@ def _of_benign(text: Any, name: str, path: File, benign: NDArray[np.bool_] | Non
     return text
 
 
-def number_names(parts: list[Any]) -> tuple[NDArray[np.int64] | None, Any]:
-    """A number for each row's name and the names in rising order, over all files and whatever the order of rows."""
+def sort_names(names: Any) -> NDArray[np.int64]:
+    """The places of names in their own rising order."""
+    return np.asarray(pc.sort_indices(names).to_numpy(), dtype=np.int64)
+
+
+def order_names(names: Any) -> NDArray[np.int64]:
+    """The places of names in the order of their hashes, in which they can be spread over files."""
+    hashes = hash_each(*text_buffer(names))
+    order = np.argsort(hashes, kind="stable")
+    if len(order) and (hashes[order][1:] == hashes[order][:-1]).any():
+        by_name = sort_names(names)
+        order = by_name[np.argsort(hashes[by_name], kind="stable")]
+    return order
+
+
+def number_names(
+    parts: list[Any], in_order: Callable[[Any], NDArray[np.int64]] = sort_names
+) -> tuple[NDArray[np.int64] | None, Any]:
+    """A number for each row's name and the names in order, over all files and whatever the order of rows."""
     if parts[0] is None:
         return None, None
     together = pa.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type)
@@ -85,7 +106,7 @@ def number_names(parts: list[Any]) -> tuple[NDArray[np.int64] | None, Any]:
         encoded = pa.concat_arrays(encoded.chunks)
     used = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary)) > 0
     names = encoded.dictionary.filter(pa.array(used))  # a dictionary may name what no row has
-    order = pc.sort_indices(names).to_numpy()
+    order = in_order(names)
     rank = np.empty(len(used), dtype=np.int64)
     rank[np.flatnonzero(used)[order]] = np.arange(len(order))
     return rank[encoded.indices.to_numpy()], names.take(pa.array(order)).cast(pa.large_string())
@@ -140,12 +161,27 @@ def number_alike(names: list[Any]) -> list[NDArray[np.int64]]:
     return np.split(np.asarray(codes, dtype=np.int64), np.cumsum([len(text) for text in texts])[:-1])
 
 
-def digest_names(ids: Any) -> str:
-    """The digest of a set of rows by their ids, whatever the order and the file format."""
-    ends, text = text_buffer(ids.take(pc.sort_indices(ids)))
+def digest_names(parts: Iterable[Any], n: int) -> str:
+    """The digest of so many rows by their ids, given in the order of their hashes, in whatever parts.
+
+    SHA-256 over the number of rows and the digests of so many ids after so many, each over their lengths and texts.
+    """
+    whole, open_ = hashlib.sha256(n.to_bytes(8, "little")), pa.array([], pa.large_string())
+    for part in parts:
+        open_ = pa.concat_arrays([open_, part.cast(pa.large_string())])
+        full = len(open_) // DIGESTED * DIGESTED
+        for start in range(0, full, DIGESTED):
+            whole.update(_digest(open_.slice(start, DIGESTED)))
+        open_ = open_.slice(full)
+    whole.update(_digest(open_))
+    return whole.hexdigest()
+
+
+def _digest(ids: Any) -> bytes:
+    ends, text = text_buffer(ids)
     digest = hashlib.sha256(np.diff(ends).astype("<i8", copy=False).data)
     digest.update(text[ends[0] : ends[-1]])
-    return digest.hexdigest()
+    return digest.digest()
 
 
 def text_buffer(names: Any) -> tuple[NDArray[np.int64], memoryview]:
@@ -154,6 +190,29 @@ def text_buffer(names: Any) -> tuple[NDArray[np.int64], memoryview]:
     _, offsets, text = wide.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
     return ends, memoryview(text or b"")
+
+
+MOST_ROWS = 1 << 53  # up to here a float is an exact whole number
+
+
+def read_counts(column: Any, name: str, path: File) -> NDArray[np.int64]:
+    """How many rows each row stands for."""
+    must = f"{path}: column {name!r} must hold whole numbers of rows"
+    try:
+        counts = decode(column)
+        kind = counts.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise pa.ArrowTypeError("")
+        values = np.asarray(round_decimals(counts).cast(pa.float64(), safe=False).fill_null(-1.0).to_numpy())
+    except pa.ArrowException:
+        raise GateError(f"{must}, got {kind_of(column)}; write what COUNT(*) gives") from None
+    wrong = ~((values >= 0) & (values < MOST_ROWS) & (values == np.floor(values)))
+    if wrong.any():
+        got = show(counts[int(np.flatnonzero(wrong)[0])].as_py())
+        raise GateError(f"{must}, got {got} in {name_rows(wrong, None)}; write what COUNT(*) gives")
+    if values.sum() >= MOST_ROWS:
+        raise GateError(f"{must}, fewer than 2^53 in all, got more; look whether the column holds counts")
+    return values.astype(np.int64)
 
 
 def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> list[Floats]:

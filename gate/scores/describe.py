@@ -23,7 +23,7 @@ def describe(scores: Scores) -> SampleFacts:
         labels=scores.labels,
         unread_labels=scores.unread,
         rows_sha256=scores.rows_sha256,
-        groups=None if scores.groups is None else len(scores.group_sizes),
+        groups=scores.group_count if scores.has_groups else None,
         oldest=oldest,
         newest=newest,
     )
@@ -31,9 +31,8 @@ def describe(scores: Scores) -> SampleFacts:
 
 def days_of(scores: Scores) -> tuple[date, date] | None:
     """The days of the oldest and of the newest row; None where rows have no times."""
-    if scores.timestamps is None:
-        return None
-    return _day(int(scores.timestamps.min())), _day(int(scores.timestamps.max()))
+    seen = scores.seen
+    return None if seen is None else (_day(seen[0]), _day(seen[1]))
 
 
 def _day(microseconds: int) -> date:

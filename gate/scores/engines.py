@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -63,15 +64,17 @@ def _connected(kind: str, address: str) -> Iterator[None]:
     if kind == "dask":
         from dask.distributed import Client
 
-        with Client(address, timeout=TIMEOUT, set_as_default=True):
+        with Client(  # type: ignore[no-untyped-call, unused-ignore]
+            address, timeout=TIMEOUT, set_as_default=True
+        ):
             yield
     elif kind == "ray":
         import ray
         from ray.util.joblib import register_ray
 
         if not ray.is_initialized():
-            ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-        register_ray()
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        register_ray()  # type: ignore[no-untyped-call, unused-ignore]
         yield
     else:
         from joblibspark import register_spark

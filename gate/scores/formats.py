@@ -89,6 +89,7 @@ class Table:
 def list_wanted(columns: Columns) -> list[str]:
     """The columns that the policy names, the scores first."""
     named = [columns.score, columns.label, columns.group, columns.id, columns.segment, columns.timestamp]
+    named.append(columns.count)
     return list(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -128,8 +129,7 @@ def list_columns(file: File, budget: Budget) -> tuple[str, ...]:
 
 def finish(file: File, table: Table, columns: Columns, keys: Mapping[str, str], budget: Budget) -> Table:
     """The columns of a file and those that its path carries."""
-    plain = [columns.score, columns.label, columns.id, columns.timestamp]  # groups and segments stay as they are
-    for name in table.columns.keys() & {*plain}:
+    for name in table.columns.keys() - {columns.group, columns.segment}:  # these stay as they are
         budget.refuse(_written_out(table.columns[name]), file)
     both = next((key for key in keys if key in table.names), None)
     if both is not None:

@@ -65,16 +65,22 @@ def find_labels(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if re.sub(r"[\W_]+", "_", name.strip()).casefold() in LABELS)
 
 
-def take_rows(kind: Kind, labels: Any, columns: Columns, path: File, alone: bool) -> tuple[NDArray[np.bool_], pa.Table]:
+def take_rows(
+    kind: Kind, labels: Any, columns: Columns, path: File, alone: bool, weights: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.bool_], pa.Table]:
     """Which rows are benign, or not, and all distinct labels: the policy's text compared in the column's own type.
 
-    A file that stands `alone` must have some of the kind; among several, one may hold the other rows only.
+    A file that stands `alone` must have some of the kind; among several, one may hold the other rows only. `weights`
+    are the rows that each row stands for, one where there are none.
     """
     if len(labels) == 0:
         return np.zeros(0, dtype=bool), EMPTY
     labels = _plain(labels, columns, path)
     counts = pc.value_counts(labels)
     values, rows = counts.field("values"), counts.field("counts")
+    if weights is not None:
+        places = pc.index_in(labels, value_set=values).to_numpy()
+        rows = pa.array(np.bincount(places, weights, len(values)).astype(np.int64))
     benign = pa.array(_judge(labels, values, columns, path), pa.bool_())
     if _is_untyped(path, columns):
         _refuse_two_ways(labels, values.filter(benign), columns, path)
@@ -88,7 +94,8 @@ def take_rows(kind: Kind, labels: Any, columns: Columns, path: File, alone: bool
             f"{path}: column {columns.label!r} must mark {must}, "
             f"got {shown} in {plural(len(labels), 'row')}; set data.benign or --benign-label"
         )
-    return taken, pa.table({"label": values.cast(pa.string()), "benign": benign.cast(pa.int8()), "rows": rows})
+    table = pa.table({"label": values.cast(pa.string()), "benign": benign.cast(pa.int8()), "rows": rows})
+    return taken, table if weights is None else table.filter(pc.greater(table["rows"], 0))
 
 
 def count_labels(tables: Iterable[pa.Table]) -> Labels:

@@ -20,8 +20,9 @@ from gate.scores.child import isolated
 from gate.scores.formats import File, Table, list_wanted, one_dimensional, pick, require
 from gate.scores.labels import Kind
 from gate.scores.place import here
-from gate.scores.sample import Scores, join_parts, piece_of, read_whole, source_of, take
+from gate.scores.sample import Scores
 from gate.scores.stored import must_be_stored, read_stored
+from gate.scores.taking import join_parts, piece_of, read_whole, source_of, take
 from gate.scores.wording import reason_of
 
 SMALL = 1 << 20  # bytes
@@ -52,14 +53,15 @@ def reading(
 
     def work() -> Scores:
         scores = read_whole(named, columns, domain, kind, budget)
-        if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:
-            scores.values.setflags(write=True)  # nobody else has seen them
-            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=True))
+        if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:  # and no counts
+            with contextlib.suppress(ValueError):  # where they lie in a library's memory
+                scores.values.setflags(write=True)  # nobody else has seen them
+            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=scores.values.flags.writeable))
         scores.ordered.survey  # noqa: B018, which is kept, and goes with the sample
         return scores
 
-    if not keep_order and must_be_stored(named, columns, place := here()):
-        yield lambda: read_stored(named, columns, domain, kind, place)
+    if must_be_stored(named, columns, place := here()):
+        yield lambda: read_stored(named, columns, domain, kind, place, keep_order)
         return
     if all(_is_small_and_plain(path) for path in named):
         yield lambda: read_whole(named, columns, domain, kind, budget)

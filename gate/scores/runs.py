@@ -1,9 +1,10 @@
-"""Sorted runs: scores in files, in rising order, asked as an array in memory is; small parts are read at a time."""
+"""Sorted runs: numbers in files, in rising order, asked as an array in memory is; small parts are read at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gate.contract import Floats
 from gate.errors import GateError
 from gate.ordered import Entries, Ints, Ordered, collapse, join_entries
 from gate.scores.place import locate
@@ -23,15 +23,16 @@ LARGE_TIE = 1000  # rows of one score that are written as one entry
 
 @dataclass(frozen=True)
 class Slice:
-    """Some entries of a file of scores, and of the file of their rows where an entry may stand for several."""
+    """Some entries of a file of numbers, and of the file of their rows where an entry may stand for several."""
 
     path: str
+    form: str  # as NumPy writes it: <f8, <i8 or <u8
     counted: bool
     start: int
     stop: int
 
     def read(self) -> Entries:
-        values = _read(self.path, self.start, self.stop).view("<f8")
+        values = _read(self.path, self.start, self.stop).view(self.form)
         return values, _read(f"{self.path}.rows", self.start, self.stop).view("<i8") if self.counted else None
 
 
@@ -42,14 +43,14 @@ class Run:
     path: str
     entries: int
     rows: int
-    index: Floats
+    index: Any
     before: Ints | None  # None where every entry is one row
-    last: float
+    last: Any
 
     def part(self, start: int, stop: int) -> Slice:
-        return Slice(self.path, self.before is not None, start, stop)
+        return Slice(self.path, self.index.dtype.str, self.before is not None, start, stop)
 
-    def find(self, scores: Floats) -> Ints:
+    def find(self, scores: Any) -> Ints:
         """How many entries lie below each score."""
         blocks = np.searchsorted(self.index, scores, side="left") - 1
         found = np.zeros(len(scores), dtype=np.int64)
@@ -72,10 +73,10 @@ class Run:
             found[here] = self.before[block] + ends[places[here] - block * STEP]
         return found
 
-    def at(self, rows: Ints) -> Floats:
+    def at(self, rows: Ints) -> Any:
         """The scores of some rows, counted from 0 for the lowest."""
         blocks = rows // STEP if self.before is None else np.searchsorted(self.before, rows, side="right") - 1
-        found = np.empty(len(rows))
+        found = np.empty(len(rows), dtype=self.index.dtype)
         for block in np.unique(blocks):
             values, counts = self._block(int(block))
             here = blocks == block
@@ -89,26 +90,39 @@ class Run:
         return self.part(block * STEP, min((block + 1) * STEP, self.entries)).read()
 
 
-def write_run(directory: str, values: Floats, counts: Ints | None) -> Run:
+def write_run(directory: str, values: Any, counts: Ints | None = None) -> Run:
     """Write rows in rising order as a new file; many rows of one score are one entry."""
     if counts is None and len(values):
         starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
         sizes = np.diff(starts, append=len(values))
         if sizes.max() >= LARGE_TIE or 2 * len(starts) <= len(values):
             values, counts = values[starts], sizes
-    path = f"{directory}/{secrets.token_hex(12)}"
-    try:
-        _write(path, values.astype("<f8", copy=False))
+    path = new_path(directory)
+    values = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    with having_room(directory):
+        _write(path, values)
         if counts is not None:
             _write(f"{path}.rows", counts.astype("<i8", copy=False))
-    except (OSError, pa.ArrowException) as error:
-        raise GateError(
-            f"--scratch: must have room for the sorted scores, about 16 bytes for each row, got {directory}: "
-            f"{reason_of(error)}; name a larger one"
-        ) from None
     before = None if counts is None else np.concatenate([[0], np.cumsum(counts)[:-1]])[::STEP]
     rows = len(values) if counts is None else int(counts.sum())
-    return Run(path, len(values), rows, values[::STEP].copy(), before, float(values[-1]) if len(values) else 0.0)
+    return Run(path, len(values), rows, values[::STEP].copy(), before, values[-1] if len(values) else 0)
+
+
+def new_path(directory: str) -> str:
+    """Of a file that nobody else writes: a task that is done twice leaves two."""
+    return f"{directory}/{secrets.token_hex(12)}"
+
+
+@contextlib.contextmanager
+def having_room(directory: str) -> Iterator[None]:
+    """Say of what goes wrong in writing that the place is too small."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise GateError(
+            f"--scratch: must have room for what is sorted, some 16 bytes for each row and its other columns twice, "
+            f"got {directory}: {reason_of(error)}; name a larger one"
+        ) from None
 
 
 class Parts(Ordered):
@@ -117,7 +131,8 @@ class Parts(Ordered):
     def __init__(self, runs: Sequence[Run], place: object = None) -> None:
         self.runs, self.place = list(runs), place
         self.starts = np.concatenate([[0], np.cumsum([run.rows for run in self.runs])])
-        self.lasts = np.array([run.last for run in self.runs])
+        self.form = self.runs[0].index.dtype if self.runs else np.dtype(np.float64)
+        self.lasts = np.array([run.last for run in self.runs], dtype=self.form)
 
     @cached_property
     def n(self) -> int:
@@ -126,13 +141,13 @@ class Parts(Ordered):
     def at_rank(self, ranks: Any) -> Any:
         wanted = np.asarray(ranks, dtype=np.int64)
         places = np.atleast_1d(self.n - wanted)
-        found, owner = np.empty(len(places)), np.searchsorted(self.starts, places, side="right") - 1
+        found, owner = np.empty(len(places), dtype=self.form), np.searchsorted(self.starts, places, side="right") - 1
         for i in np.unique(owner):
             found[owner == i] = self.runs[i].at(places[owner == i] - self.starts[i])
         return found.reshape(wanted.shape)[()]
 
     def at_or_above(self, scores: Any) -> Ints:
-        wanted = np.asarray(scores, dtype=np.float64)
+        wanted = np.asarray(scores, dtype=self.form)
         flat = np.atleast_1d(wanted)
         owner = np.searchsorted(self.lasts, flat, side="left")
         found = np.zeros(len(flat), dtype=np.int64)
@@ -142,13 +157,15 @@ class Parts(Ordered):
         return np.asarray(found.reshape(wanted.shape))
 
     def between(self, low: Any, high: Any) -> Entries:
-        ends = np.array([-np.inf if low is None else low, np.inf if high is None else high])
-        first, last = np.searchsorted(self.lasts, ends, side="left")
+        places = [None if end is None else np.array([end], dtype=self.form) for end in (low, high)]
+        first = 0 if places[0] is None else int(np.searchsorted(self.lasts, places[0][0], side="left"))
+        last = len(self.runs) if places[1] is None else int(np.searchsorted(self.lasts, places[1][0], side="left"))
         parts = []
         for run in self.runs[first : last + 1]:
-            start, stop = run.find(ends)
-            parts.append(run.part(int(start), run.entries if high is None else int(stop)).read())
-        values = np.concatenate([np.empty(0), *(values for values, _ in parts)])
+            start = 0 if places[0] is None else int(run.find(places[0])[0])
+            stop = run.entries if places[1] is None else int(run.find(places[1])[0])
+            parts.append(run.part(start, stop).read())
+        values = np.concatenate([np.empty(0, dtype=self.form), *(values for values, _ in parts)])
         if all(counts is None for _, counts in parts):
             return values, None
         return values, np.concatenate([np.ones(len(v), np.int64) if c is None else c for v, c in parts])

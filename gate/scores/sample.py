@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gate.contract import Floats
-from gate.errors import GateError, plural
-from gate.ordered import Ordered, sort_counted
-from gate.policy import Columns
-from gate.scores.budget import Budget
-from gate.scores.child import join
-from gate.scores.columns import (
-    digest_names,
-    join_names,
-    number_names,
-    read_codes,
-    read_names,
-    read_times,
-    refuse_outside,
-    to_float64,
-)
-from gate.scores.files import find, find_copy, refuse_repeated
-from gate.scores.formats import File, Table, read_file
-from gate.scores.labels import Kind, count_labels, describe_labels, find_labels, take_rows
+from gate.errors import plural
+from gate.ordered import Ordered, sort, sort_counted
+from gate.scores.columns import digest_names, order_names, shared_names, text_buffer
+from gate.scores.formats import File
+from gate.scores.labels import Kind, describe_labels
 from gate.scores.wording import show
+from gate.sketch import Hashes, hash_each, hash_scores
 from gate.sources import Labels, Source
 
-UNREAD = 10
+Result = TypeVar("Result")
+Rows = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -79,14 +67,50 @@ class Scores:
     skipped: tuple[tuple[str, str], ...] = ()  # what lay among the files and was not read, each name with why
     repeats: NDArray[np.int64] | None = None  # for each row left out because its id came before: where that one stands
     stored: Ordered | None = None  # the scores in files, where they are too many for the memory
+    counts: NDArray[np.int64] | None = None  # the rows that each value stands for, where the policy names a column
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
 
-    @cached_property
-    def rows_sha256(self) -> str | None:
-        """The digest of the rows by their ids, where there are any: scores change with every release, ids do not."""
-        return None if self.ids is None else digest_names(self.ids)
+    # --- what is asked of a sample, in memory or in files -----------------------------------------------------
+
+    def each(self, function: Callable[[Scores], Result]) -> list[Result]:
+        """What a function makes of every part that is looked at by itself; a group is whole in its part."""
+        return [function(self)]
+
+    def in_order(self, function: Callable[[Scores], Any]) -> Ordered:
+        """The numbers that a function makes of each part, all together in rising order."""
+        return Ordered(_sorted(function(self)))
+
+    def divide(self, fitted: Callable[[Scores], Rows]) -> tuple[Scores, Scores]:
+        """The sample of the rows that a function marks, and that of the others."""
+        rows = fitted(self)
+        return self.part(rows), self.part(~rows)
+
+    @property
+    def has_ids(self) -> bool:
+        return self.ids is not None
+
+    @property
+    def has_groups(self) -> bool:
+        return self.groups is not None
+
+    @property
+    def has_segments(self) -> bool:
+        return self.segments is not None
+
+    @property
+    def has_times(self) -> bool:
+        return self.timestamps is not None
+
+    @property
+    def first_group(self) -> int:
+        """How many groups stand before those of this part of a sample."""
+        return 0
+
+    @property
+    def group_count(self) -> int:
+        return len(self.group_sizes)
 
     @cached_property
     def group_sizes(self) -> Floats:
@@ -94,29 +118,78 @@ class Scores:
 
     def flagged_by_group(self, threshold: float | None) -> Floats:
         """How many rows of each group reach a threshold; none of them where no score does."""
-        groups = self.groups if self.groups is not None else np.empty(0, dtype=np.int64)
-        flagged = groups[:0] if threshold is None else groups[self.values >= threshold]
-        return np.bincount(flagged, minlength=len(self.group_sizes)).astype(np.float64)
+        return self.by_group(np.array([np.inf if threshold is None else threshold])).reached[:, 0]
 
     def by_group(self, scores: Floats) -> Reached:
         """How many rows of each group reach each of some scores; -inf is reached by all, +inf by none."""
-        assert self.groups is not None
-        return count_by_part(self.values, self.groups, scores)
+        found = self.each(partial(_count_groups, scores=scores))
+        return Reached(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def by_segment(self, scores: Floats) -> Reached:
         """The same of each segment."""
-        assert self.segments is not None
-        return count_by_part(self.values, self.segments.astype(np.int64), scores)
+        return _add_up(self.each(partial(_count_segments, scores=scores)))
 
     def by_group_in_segment(self, scores: Floats) -> Reached:
         """The same of each group within each segment."""
-        assert self.groups is not None
-        assert self.segments is not None
-        parts = self.segments.astype(np.int64) * len(self.group_sizes) + self.groups
-        return count_by_part(self.values, parts, scores)
+        return _add_up(self.each(partial(_count_both, scores=scores, groups=self.group_count)))
+
+    def highest_of_groups(self) -> Ordered:
+        """The highest score of each group."""
+        return self.in_order(_highest)
+
+    @property
+    def seen(self) -> tuple[int, int] | None:
+        """When the oldest and the newest row were seen, in microseconds since 1970; None without times."""
+        found = [times for times in self.each(_seen) if times is not None]
+        return (min(oldest for oldest, _ in found), max(newest for _, newest in found)) if found else None
+
+    @property
+    def repeated(self) -> int | None:
+        """How many rows were left out because their id came before; None without ids."""
+        return None if self.repeats is None else len(self.repeats)
+
+    def shared_ids(self, other: Scores) -> int:
+        """How many rows have the id of a row of another sample; ids of one sample differ."""
+        return _shared(self.named_parts("ids"), other.named_parts("ids"))[0]
+
+    def shared_groups(self, other: Scores) -> tuple[int, int]:
+        """How many groups have rows of another sample too, and how many rows of this one are theirs."""
+        return _shared(self.named_parts("groups"), other.named_parts("groups"))
+
+    def named_parts(self, what: str) -> list[Callable[[], Named]]:
+        """All ids, or all groups with their sizes, in 1, 2, 4... parts of rising hashes, each read when called."""
+        if what == "ids":
+            return [lambda: (self.ids, None)]
+        return [lambda: (self.group_names, self.group_sizes)]
+
+    def id_hashes(self) -> Ordered:
+        """The hashes of all ids."""
+        return self.in_order(hash_ids)
+
+    def score_hashes(self) -> Ordered:
+        """The hashes of all rows by their scores: the i-th row with a score has one of its own."""
+        return Ordered(np.sort(np.concatenate([*hash_pieces(self.ordered)])))
+
+    @cached_property
+    def rows_sha256(self) -> str | None:
+        """The digest of the rows by their ids, where there are any: scores change with every release, ids do not."""
+        return None if self.ids is None else digest_names([self.ids.take(pa.array(order_names(self.ids)))], len(self))
 
     def __len__(self) -> int:
-        return len(self.values) if self.stored is None else self.stored.n
+        if self.stored is not None:
+            return self.stored.n
+        return len(self.values) if self.counts is None else int(self.counts.sum())
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The number of each row among all, the files in the order of their names."""
+        sizes = np.array([piece.taken for piece in self.pieces], dtype=np.int64)
+        if sizes.sum() != len(self.values):
+            return np.arange(len(self.values))
+        order = sorted(range(len(sizes)), key=lambda i: str(self.pieces[i].file))
+        firsts = np.empty(len(sizes), dtype=np.int64)
+        firsts[order] = np.cumsum(sizes[order]) - sizes[order]
+        return np.asarray(np.arange(len(self.values)) + np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes))
 
     def part(self, rows: NDArray[np.bool_]) -> Scores:
         """The sample of these rows alone."""
@@ -155,12 +228,96 @@ class Scores:
     @cached_property
     def ordered(self) -> Ordered:
         """The same scores in rising order."""
-        return sort_counted(self.values, None) if self.stored is None else self.stored
+        return sort_counted(self.values, self.counts) if self.stored is None else self.stored
 
     @property
     def sha256(self) -> str:
         """The digest of the sample as a multiset: neither the order of rows nor files or formats change it."""
         return self.ordered.survey.sha256
+
+
+Named = tuple[Any, Floats | None]
+
+
+def _shared(ours: list[Callable[[], Named]], theirs: list[Callable[[], Named]]) -> tuple[int, int]:
+    """How many of our names are among theirs, and the rows of these; no name is in two parts of one sample."""
+    names = rows = 0
+    fewer, more = sorted((ours, theirs), key=len)
+    step = len(more) // len(fewer)
+    for i, coarse in enumerate(fewer):
+        held = coarse()
+        for fine in more[i * step : (i + 1) * step]:
+            (own, sizes), (others, _) = (held, fine()) if fewer is ours else (fine(), held)
+            both = shared_names(own, others)
+            names += int(both.sum())
+            rows += int(both.sum() if sizes is None else sizes[both].sum())
+    return names, rows
+
+
+def _sorted(numbers: Any) -> Any:
+    if numbers.dtype == np.float64:
+        return sort(numbers)
+    return np.sort(numbers)
+
+
+def _pieces(ordered: Ordered, most: int = 1 << 20) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
+    """All rows in rising order, so many at a time: their scores, and how many of the same score came before each."""
+    for values, counts in ordered.ranges():
+        starts = np.flatnonzero(np.concatenate([values[:1] == values[:1], values[1:] != values[:-1]]))
+        distinct = values[starts]
+        rows = np.diff(starts, append=len(values)) if counts is None else np.add.reduceat(counts, starts)
+        ends = np.cumsum(rows)
+        for start in range(0, int(ends[-1]), most):
+            places = np.arange(start, min(start + most, int(ends[-1])))
+            owner = np.searchsorted(ends, places, side="right")
+            yield distinct[owner], places - (ends - rows)[owner]
+
+
+def hash_pieces(ordered: Ordered) -> Iterator[Hashes]:
+    return (hash_scores(*piece) for piece in _pieces(ordered))
+
+
+def hash_ids(part: Scores) -> Hashes:
+    return hash_each(*text_buffer(part.ids))
+
+
+def _highest(part: Scores) -> Floats:
+    assert part.groups is not None
+    highest = np.full(len(part.group_sizes), -np.inf)
+    np.maximum.at(highest, part.groups, part.values)
+    return highest
+
+
+def _seen(part: Scores) -> tuple[int, int] | None:
+    return None if part.timestamps is None else (int(part.timestamps.min()), int(part.timestamps.max()))
+
+
+def _count_groups(part: Scores, scores: Floats) -> Reached:
+    assert part.groups is not None
+    return count_by_part(part.values, part.groups + part.first_group, scores)
+
+
+def _count_segments(part: Scores, scores: Floats) -> Reached:
+    assert part.segments is not None
+    return count_by_part(part.values, part.segments.astype(np.int64), scores)
+
+
+def _count_both(part: Scores, scores: Floats, groups: int) -> Reached:
+    assert part.groups is not None
+    assert part.segments is not None
+    parts = part.segments.astype(np.int64) * groups + part.groups + part.first_group
+    return count_by_part(part.values, parts, scores)
+
+
+def _add_up(found: list[Reached]) -> Reached:
+    """The same part may stand in several."""
+    if len(found) == 1:
+        return found[0]
+    parts, places = np.unique(np.concatenate([each.parts for each in found]), return_inverse=True)
+    sizes, reached = np.zeros(len(parts)), np.zeros((len(parts), found[0].reached.shape[1]))
+    np.add.at(sizes, places, np.concatenate([each.sizes for each in found]))
+    np.add.at(reached, places, np.concatenate([each.reached for each in found]))
+    return Reached(parts, sizes, reached)
 
 
 def count_by_part(values: Floats, parts: NDArray[np.int64], scores: Floats) -> Reached:
@@ -182,125 +339,3 @@ def _list_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
     names = {why: [show(name) for name, of in skipped if of == why] for why in reasons}
     more = {why: f" and {len(some) - 5:,} more" if len(some) > 5 else "" for why, some in names.items()}
     return f"{len(skipped):,}: " + "; ".join(f"{why}: {', '.join(names[why][:5])}{more[why]}" for why in reasons)
-
-
-def read_whole(
-    paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: Budget
-) -> Scores:
-    parts, sources, pieces = [], [], []
-    skipped: list[tuple[str, str]] = []
-    seen: dict[Hashable, str] = {}
-    for path in paths:
-        found = find(path)
-        for file in found.files:
-            refuse_repeated(file, seen)
-        alone = len(found.files) == 1
-        read_now = [take(file, read_file(file, columns, budget), columns, domain, kind, alone) for file in found.files]
-        sources.append(source_of(path, read_now, kind))
-        pieces += [piece_of(file, part) for file, part in zip(found.files, read_now, strict=True) if part.rows]
-        skipped += found.skipped
-        parts += read_now
-    copy = find_copy(piece.file for piece in pieces)
-    if copy is not None:
-        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
-    return replace(join_parts(parts, tuple(sources), kind), pieces=tuple(pieces), skipped=tuple(skipped))
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What one file or object gave: its rows counted, the columns of the benign, or malicious, ones."""
-
-    rows: int
-    chunks: list[Floats]  # the scores
-    groups: Any
-    ids: Any
-    segments: Any
-    timestamps: NDArray[np.int64] | None
-    labels: pa.Table | None
-    unread: frozenset[str]
-
-    @property
-    def taken(self) -> int:
-        return sum(map(len, self.chunks))
-
-
-def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool) -> Taken:
-    table = whole.columns
-    taken = labels = None
-    if columns.label is not None:
-        taken, labels = take_rows(kind, table[columns.label], columns, file, alone)
-    chunks = to_float64(table[columns.score], columns.score, file, taken)
-    refuse_outside(chunks, columns.score, domain, file, taken)
-    ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
-    named = (columns.group, columns.segment)
-    groups, segments = (name and read_codes(table[name], name, file, taken) for name in named)
-    times = None
-    if columns.timestamp is not None:
-        times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
-    unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
-    return Taken(len(table[columns.score]), chunks, groups, ids, segments, times, labels, unread)
-
-
-def piece_of(file: File, part: Taken) -> Piece:
-    return Piece(file, part.rows, part.taken)
-
-
-def source_of(path: str, parts: Sequence[Taken | Piece], kind: Kind) -> Source:
-    rows, taken = sum(part.rows for part in parts), sum(part.taken for part in parts)
-    return Source(path=path, rows=rows, benign=taken if kind == "benign" else rows - taken)
-
-
-def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> Scores:
-    values = join([chunk for part in parts for chunk in part.chunks])
-    if len(values) < 2:
-        names = ", ".join(source.path for source in sources)
-        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {len(values)}; give more {kind} rows")
-    groups, group_names = number_names([part.groups for part in parts])
-    segments, segment_names = number_names([part.segments for part in parts])
-    whole = Scores(
-        values,
-        sources,
-        groups,
-        None if parts[0].ids is None else join_names([part.ids for part in parts]),
-        group_names,
-        None if segments is None else segments.astype(np.int32),
-        () if segment_names is None else tuple(segment_names.to_pylist()),
-        None if parts[0].timestamps is None else np.concatenate([part.timestamps for part in parts]),
-        kind,
-        labels=None if parts[0].labels is None else count_labels(part.labels for part in parts),
-        unread=tuple(sorted(frozenset().union(*(part.unread for part in parts)))[:UNREAD]),
-    )
-    return whole if whole.ids is None else _count_once(whole)
-
-
-def _count_once(scores: Scores) -> Scores:
-    """Rows with one id are one observation: the oldest of them stands for all."""
-    if int(pc.count_distinct(scores.ids).as_py()) == len(scores):
-        return replace(scores, repeats=np.empty(0, dtype=np.int64))
-    codes = scores.ids.dictionary_encode().indices.to_numpy()
-    times = np.zeros(len(codes), dtype=np.int64) if scores.timestamps is None else scores.timestamps
-    order = np.lexsort((times, codes))
-    kept = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # of each id
-    first = kept[codes]  # of each row
-    columns = (("score", scores.values), ("group", scores.groups), ("segment", scores.segments))
-    for name, column in columns:
-        if column is not None and (column != column[first]).any():
-            row = int(np.flatnonzero(column != column[first])[0])
-            one, other = (_shown(scores, name, place) for place in (int(first[row]), row))
-            raise GateError(
-                f"{scores.files}: must have one {name} for each id, got {show(scores.ids[row].as_py())} with {one} and "
-                f"{other}; give every row an id of its own, or each row once"
-            )
-    rows = np.zeros(len(codes), dtype=bool)
-    rows[kept] = True
-    if len(kept) < 2:
-        raise GateError(f"{scores.files}: must hold at least 2 {scores.kind} ids, got 1; give every row its own id")
-    return replace(scores.part(rows), repeats=(np.cumsum(rows) - 1)[first[~rows]])
-
-
-def _shown(scores: Scores, name: str, row: int) -> str:
-    if name == "group" and scores.groups is not None:
-        return show(scores.group_names[int(scores.groups[row])].as_py())
-    if name == "segment" and scores.segments is not None:
-        return show(scores.segment_names[int(scores.segments[row])])
-    return repr(float(scores.values[row]))

@@ -2,75 +2,140 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from gate.contract import Floats
 from gate.errors import GateError
+from gate.scores.columns import text_buffer
 from gate.scores.sample import Scores
 from gate.scores.wording import show
+from gate.sketch import hash_each, mix
 from gate.sources import Split
 
 
 def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, Split]:
     """Divide one sample into rows to fit on and rows to hold out; the rows of one group stay together.
 
-    With timestamps the older rows are fitted on. Otherwise chance decides, in each segment by itself.
+    With timestamps the older rows are fitted on. Otherwise a hash decides, of the seed and of what names a row: its
+    group, else its id, else its number among all rows, the files in the order of their names. So neither engine, nor
+    memory, nor the order of named rows matters.
+
+    Exact are, within each segment: without groups, the number of rows, to the nearest whole one; with groups, the
+    number of groups, to the whole one below or above. Which of these two is drawn, so that each group has the same
+    chance to be fitted on, whatever its size: the share of rows is as asked for on average. A group in several
+    segments is drawn in the first of them. Hashes are cut to the bits that segments leave, 42 with a million: two that
+    agree in all of them just where one side ends move one row.
     """
     if not 0 < fraction < 1:
         raise GateError(f"--split: must be a fraction between 0 and 1, got {fraction:g}; write 0.3 to fit on 30 %")
-    whole = "rows" if scores.groups is None else "groups"
-    cut = None
-    if scores.timestamps is not None:
-        fitted, cut = _older(scores, scores.timestamps, fraction)
+    if scores.counts is not None:
+        raise GateError("--split: must divide single rows, got some that stand for many (data.count); write them out")
+    whole = "groups" if scores.has_groups else "rows"
+    if scores.has_times:
+        rule = _by_time(scores, fraction)
         by = f"{whole} by time"
     else:
-        fitted = _drawn(scores, fraction, seed)
-        by = whole if scores.segments is None else f"{whole} within segments"
-    fit, holdout = (scores.part(rows) for rows in (fitted, ~fitted))
+        rule = _by_hash(scores, fraction, seed)
+        by = f"{whole} within segments" if scores.has_segments else whole
+    fit, holdout = scores.divide(rule.fitted)
     if min(len(fit), len(holdout)) < 2:
         raise GateError(
             f"--split: must leave at least 2 benign rows on each side, got {len(fit):,} and {len(holdout):,}; "
             "choose another fraction or give more rows or groups"
         )
+    cut = None if rule.cut is None else _moment(rule.cut)
     return fit, holdout, Split(fraction=fraction, seed=seed, by=by, cut=cut)
-
-
-def _older(scores: Scores, times: NDArray[np.int64], fraction: float) -> tuple[NDArray[np.bool_], str]:
-    """The rows before a moment that leaves at most the fraction before it; a group is as old as its newest row."""
-    if scores.groups is not None:
-        newest = np.full(len(scores.group_sizes), np.iinfo(np.int64).min)
-        np.maximum.at(newest, scores.groups, times)
-        times = newest[scores.groups]
-    cut = np.partition(times, int(fraction * len(times)))[int(fraction * len(times))]
-    return times < cut, _moment(int(cut))
 
 
 def _moment(microseconds: int) -> str:
     return str(np.datetime64(microseconds, "us")) + "Z"
 
 
-def _drawn(scores: Scores, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """In each segment, units drawn in random order as long as they stay within its fraction of the rows."""
-    rng = np.random.default_rng(seed)
-    n = len(scores)
-    units = np.arange(n) if scores.groups is None else scores.groups
-    sizes = np.ones(n) if scores.groups is None else scores.group_sizes
-    strata = np.zeros(len(sizes), dtype=np.int64)
-    if scores.segments is not None:  # a group that spans segments is drawn in its first
-        strata = np.full(len(sizes), len(scores.segment_names), dtype=np.int64)
-        np.minimum.at(strata, units, scores.segments)
-    order = rng.permutation(len(sizes))
-    order = order[np.argsort(strata[order], kind="stable")]
-    before = np.concatenate([[0.0], np.cumsum(sizes[order])])
-    starts = np.searchsorted(strata[order], np.arange(strata.max() + 2))
-    rows = np.diff(before[starts])
-    allowed = np.round(fraction * rows) if scores.groups is None else fraction * rows
-    taken = order[before[1:] - before[starts[strata[order]]] <= allowed[strata[order]]]
-    fitted = np.zeros(len(sizes), dtype=bool)
-    fitted[taken] = True
-    return fitted[units]
+@dataclass(frozen=True)
+class Rule:
+    """Which rows are fitted on: those of groups that are over by `cut`, or whose key is at most that of its segment."""
+
+    seed: int = 0
+    bits: int = 0
+    most: tuple[int, ...] = ()
+    cut: int | None = None
+
+    def fitted(self, rows: Scores) -> NDArray[np.bool_]:
+        """Of all rows, or of some that hold every group of theirs as a whole."""
+        if self.cut is not None:
+            return np.asarray(_last_seen(rows) < self.cut)
+        keys = _keys(rows, self.seed, self.bits)
+        fitted = keys <= np.array(self.most, dtype=np.int64)[keys >> self.bits]
+        return np.asarray(fitted if rows.groups is None else fitted[rows.groups])
+
+
+def _by_time(scores: Scores, fraction: float) -> Rule:
+    """Of the rows before a moment that leaves at most the fraction before it."""
+    times = scores.in_order(_last_seen)
+    return Rule(cut=int(times.at_rank(times.n - int(fraction * times.n))))
+
+
+def _last_seen(rows: Scores) -> NDArray[np.int64]:
+    """When each row was seen, or the newest of its group."""
+    times = rows.timestamps
+    assert times is not None
+    if rows.groups is None:
+        return times
+    newest = np.full(len(rows.group_sizes), np.iinfo(np.int64).min)
+    np.maximum.at(newest, rows.groups, times)
+    return np.asarray(newest[rows.groups])
+
+
+def _by_hash(scores: Scores, fraction: float, seed: int) -> Rule:
+    """In each segment so many rows or groups, those with the lowest keys."""
+    strata = max(len(scores.segment_names), 1)
+    bits = 62 - (strata - 1).bit_length()
+    keys = scores.in_order(partial(_keys, seed=seed, bits=bits))
+    starts = keys.n - keys.at_or_above(np.arange(strata + 1, dtype=np.int64) << bits)
+    sizes = np.diff(starts)
+    if not scores.has_groups:
+        wanted = np.round(fraction * sizes)
+    else:
+        drawn = _mixed(np.arange(strata, dtype=np.uint64) + np.uint64(1 << 63), seed)
+        wanted = np.floor(fraction * sizes + drawn / 2.0**64)
+    ends = starts[:-1] + wanted.astype(np.int64)
+    most = np.where(wanted > 0, keys.at_rank(keys.n - np.maximum(ends - 1, 0)), -1)
+    return Rule(seed, bits, tuple(most.tolist()))
+
+
+def _keys(rows: Scores, seed: int, bits: int) -> NDArray[np.int64]:
+    """A number for every row or group: that of its segment, followed by so many bits of a hash."""
+    texts, numbers = rows.ids, rows.numbers
+    if rows.groups is not None:
+        texts, numbers = rows.group_names, np.arange(len(rows.group_sizes))
+    if texts is not None:
+        names = hash_each(*text_buffer(texts))
+    else:
+        names = mix(numbers.astype(np.uint64) ^ np.uint64(_NUMBERED))
+    hashes = (_mixed(names, seed) >> np.uint64(64 - bits)).astype(np.int64)
+    if rows.segments is None:
+        return hashes
+    strata = rows.segments.astype(np.int64)
+    if rows.groups is not None:
+        strata = np.full(len(hashes), len(rows.segment_names), dtype=np.int64)
+        np.minimum.at(strata, rows.groups, rows.segments)
+    return np.asarray((strata << bits) | hashes)
+
+
+def _mixed(hashes: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """Another hash for every seed."""
+    for word in (seed & _WORD, seed >> 64):
+        hashes = mix(hashes ^ mix(np.array([word & _WORD], dtype=np.uint64)))
+    return hashes
+
+
+_WORD = (1 << 64) - 1
+_NUMBERED = 0xA0761D6478BD642F  # so that numbers hash otherwise than names
 
 
 def match(old: Scores, new: Scores) -> tuple[Floats, Floats, NDArray[np.int64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 from itertools import pairwise
@@ -91,6 +92,84 @@ def test_labels_are_read_in_shards_too(tmp_path: Path) -> None:
     assert (disk.returncode, disk.stdout) == (memory.returncode, memory.stdout)
     assert memory.returncode in (0, 1, 3), memory.stderr
     assert bytes_of(tmp_path / "disk") == bytes_of(tmp_path / "memory")
+
+
+def with_columns(rng: np.random.Generator, n: int, first: int) -> pa.Table:
+    """Rows that have an id, a segment and a time; some ids come twice."""
+    again = np.concatenate([np.arange(n), rng.integers(0, n, n // 50)])
+    names = np.array(["de", "en", "fr"])[rng.integers(0, 3, n)]
+    times = 1_790_000_000 + rng.integers(0, 10**6, len(again))
+    return pa.table(
+        {
+            "score": np.round(rng.beta(0.5, 8, n), 6)[again],
+            "id": [f"row {first + i}" for i in again],
+            "segment": names[again],
+            "seen": times,
+        }
+    )
+
+
+MORE = ("--id-column", "id", "--segment-column", "segment", "--timestamp-column", "seen")
+
+
+def test_ids_segments_and_times_are_kept_on_disk_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(SEED + 6)
+    fit, holdout, _ = (
+        write(tmp_path / name, with_columns(rng, N // 4, first), "parquet", 3)
+        for name, first in (("fit", 0), ("holdout", N // 4 - 50), ("malicious", N))
+    )
+    options = (*MORE, "--ledger", "ledger.jsonl", "--malicious", "malicious", "--dry-run", "--json")
+    memory = run(tmp_path, "memory", fit, holdout, *options)
+    (tmp_path / "ledger.jsonl").rename(tmp_path / "memory.jsonl")
+    disk = run(tmp_path, "disk", fit, holdout, *options, *DISK, "--scratch", "s")
+    assert (disk.returncode, disk.stdout) == (memory.returncode, memory.stdout)
+    assert memory.returncode in (0, 1, 3), memory.stderr
+    assert (tmp_path / "ledger.jsonl").read_bytes() == (tmp_path / "memory.jsonl").read_bytes()
+    assert [*(tmp_path / "s").iterdir()] == []
+
+
+@pytest.mark.parametrize("options", [(), MORE[:2], MORE[:4], MORE])
+def test_a_sample_is_split_on_disk_as_in_memory(tmp_path: Path, options: tuple[str, ...]) -> None:
+    write(tmp_path / "benign", with_columns(np.random.default_rng(SEED + 7), N // 4, 0), "parquet", 3)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    command = ("run", "--policy", "policy.yaml", "--release", "r", "--benign", "benign", "--split", "0.3", *options)
+    memory = gate(*command, "--out", "memory", cwd=tmp_path, env=EPOCH)
+    disk = gate(*command, "--out", "disk", *DISK, "--scratch", "s", cwd=tmp_path, env=EPOCH)
+    assert (disk.returncode, disk.stdout) == (memory.returncode, memory.stdout)
+    assert memory.returncode in (0, 1, 3), memory.stderr
+    assert disk.stderr == memory.stderr.replace("memory", "disk")
+    assert bytes_of(tmp_path / "disk") == bytes_of(tmp_path / "memory")
+
+
+def test_counts_are_kept_on_disk_and_give_the_record_of_the_rows_written_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(SEED + 8)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    for name in ("fit", "holdout"):
+        values, counts = np.unique(np.round(rng.beta(0.5, 8, N), 5), return_counts=True)
+        shuffled = rng.permutation(len(values))
+        table = pa.table({"score": values[shuffled], "n": counts[shuffled]})
+        pa.parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=2_000)
+        long = tmp_path / "long"
+        long.mkdir(exist_ok=True)
+        np.save(long / f"{name}.npy", np.repeat(table["score"], table["n"]))
+    records = []
+    for folder, suffix, options in (
+        (".", "parquet", ("--count-column", "n")),
+        (".", "parquet", ("--count-column", "n", "--memory", "20kB")),
+        ("long", "npy", ()),
+    ):
+        files = ("--fit", f"{folder}/fit.{suffix}", "--holdout", f"{folder}/holdout.{suffix}")
+        found = gate(
+            "run", "--policy", "policy.yaml", "--release", "r", *files, "--json", "--dry-run", *options,
+            cwd=tmp_path, env=EPOCH,
+        )  # fmt: skip
+        assert found.returncode in (0, 1, 3), found.stderr
+        record = json.loads(found.stdout)
+        for sample in (record["fit"], record["holdout"]):
+            del sample["sources"], sample["files"]
+        record["data"].pop("count", None)
+        records.append(record)
+    assert records[0] == records[1] == records[2]
 
 
 def test_a_bad_last_row_leaves_nothing_behind_and_is_named_as_in_memory(tmp_path: Path) -> None:

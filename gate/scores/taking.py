@@ -1,0 +1,185 @@
+"""Taking: from the columns of files to a sample in memory, every value checked."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from gate.contract import Floats
+from gate.errors import GateError
+from gate.policy import Columns
+from gate.scores.budget import Budget
+from gate.scores.child import join
+from gate.scores.columns import (
+    join_names,
+    number_names,
+    order_names,
+    read_codes,
+    read_counts,
+    read_names,
+    read_times,
+    refuse_outside,
+    to_float64,
+)
+from gate.scores.files import find, find_copy, refuse_repeated
+from gate.scores.formats import File, Table, read_file
+from gate.scores.labels import Kind, count_labels, find_labels, take_rows
+from gate.scores.sample import Piece, Scores
+from gate.scores.wording import show
+from gate.sources import Source
+
+UNREAD = 10
+
+
+def read_whole(
+    paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: Budget
+) -> Scores:
+    parts, sources, pieces = [], [], []
+    skipped: list[tuple[str, str]] = []
+    seen: dict[Hashable, str] = {}
+    for path in paths:
+        found = find(path)
+        for file in found.files:
+            refuse_repeated(file, seen)
+        alone = len(found.files) == 1
+        read_now = [take(file, read_file(file, columns, budget), columns, domain, kind, alone) for file in found.files]
+        sources.append(source_of(path, read_now, kind))
+        pieces += [piece_of(file, part) for file, part in zip(found.files, read_now, strict=True) if part.rows]
+        skipped += found.skipped
+        parts += read_now
+    copy = find_copy(piece.file for piece in pieces)
+    if copy is not None:
+        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+    return replace(join_parts(parts, tuple(sources), kind), pieces=tuple(pieces), skipped=tuple(skipped))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one file or object gave: its rows counted, the columns of the benign, or malicious, ones."""
+
+    rows: int
+    chunks: list[Floats]  # the scores
+    groups: Any
+    ids: Any
+    segments: Any
+    timestamps: NDArray[np.int64] | None
+    labels: pa.Table | None
+    unread: frozenset[str]
+    counts: NDArray[np.int64] | None = None  # the rows that each score stands for
+
+    @property
+    def taken(self) -> int:
+        return sum(map(len, self.chunks)) if self.counts is None else int(self.counts.sum())
+
+
+def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool) -> Taken:
+    table = whole.columns
+    taken = labels = counts = None
+    rows = len(table[columns.score])
+    if columns.count is not None:
+        counts = read_counts(table[columns.count], columns.count, file)
+        rows = int(counts.sum())
+    if columns.label is not None:
+        taken, labels = take_rows(kind, table[columns.label], columns, file, alone, counts)
+    chunks = to_float64(table[columns.score], columns.score, file, taken)
+    refuse_outside(chunks, columns.score, domain, file, taken)
+    ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
+    named = (columns.group, columns.segment)
+    groups, segments = (name and read_codes(table[name], name, file, taken) for name in named)
+    times = None
+    if columns.timestamp is not None:
+        times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
+    unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
+    part = Taken(rows, chunks, groups, ids, segments, times, labels, unread)
+    return part if counts is None else _counted(part, counts if taken is None else counts[taken], file)
+
+
+def _counted(part: Taken, counts: NDArray[np.int64], file: File) -> Taken:
+    """Rows that stand for many: with nothing but a score they stay as they are, else they are written out."""
+    values = np.concatenate([np.empty(0), *part.chunks])
+    if part.segments is None and part.timestamps is None:
+        return replace(part, chunks=[values[counts > 0]], counts=counts[counts > 0])
+    Budget().refuse(24 * int(counts.sum()), file)
+    places = np.repeat(np.arange(len(counts)), counts)
+    return replace(
+        part,
+        chunks=[values[places]],
+        segments=part.segments and part.segments.take(pa.array(places)),
+        timestamps=None if part.timestamps is None else part.timestamps[places],
+    )
+
+
+def piece_of(file: File, part: Taken) -> Piece:
+    return Piece(file, part.rows, part.taken)
+
+
+def source_of(path: str, parts: Sequence[Taken | Piece], kind: Kind) -> Source:
+    rows, taken = sum(part.rows for part in parts), sum(part.taken for part in parts)
+    return Source(path=path, rows=rows, benign=taken if kind == "benign" else rows - taken)
+
+
+def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> Scores:
+    values = join([chunk for part in parts for chunk in part.chunks])
+    n = sum(part.taken for part in parts)
+    if n < 2:
+        names = ", ".join(source.path for source in sources)
+        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {n}; give more {kind} rows")
+    groups, group_names = number_names([part.groups for part in parts], order_names)
+    segments, segment_names = number_names([part.segments for part in parts])
+    whole = Scores(
+        values,
+        sources,
+        groups,
+        None if parts[0].ids is None else join_names([part.ids for part in parts]),
+        group_names,
+        None if segments is None else segments.astype(np.int32),
+        () if segment_names is None else tuple(segment_names.to_pylist()),
+        None if parts[0].timestamps is None else np.concatenate([part.timestamps for part in parts]),
+        kind,
+        labels=None if parts[0].labels is None else count_labels(part.labels for part in parts),
+        unread=tuple(sorted(frozenset().union(*(part.unread for part in parts)))[:UNREAD]),
+        counts=None if parts[0].counts is None else np.concatenate([part.counts for part in parts]),
+    )
+    if whole.ids is None:
+        return whole
+    once = count_once(whole)
+    if len(once) < 2:
+        raise GateError(f"{once.files}: must hold at least 2 {kind} ids, got 1; give every row its own id")
+    return once
+
+
+def count_once(scores: Scores) -> Scores:
+    """Rows with one id are one observation: the oldest of them stands for all."""
+    if int(pc.count_distinct(scores.ids).as_py()) == len(scores):
+        return replace(scores, repeats=np.empty(0, dtype=np.int64))
+    codes = scores.ids.dictionary_encode().indices.to_numpy()
+    times = np.zeros(len(codes), dtype=np.int64) if scores.timestamps is None else scores.timestamps
+    order = np.lexsort((times, codes))
+    kept = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # of each id
+    first = kept[codes]  # of each row
+    columns = (("score", scores.values), ("group", scores.groups), ("segment", scores.segments))
+    for name, column in columns:
+        if column is not None and (column != column[first]).any():
+            row = int(np.flatnonzero(column != column[first])[0])
+            one, other = (_shown(scores, name, place) for place in (int(first[row]), row))
+            raise GateError(
+                f"{scores.files}: must have one {name} for each id, got {show(scores.ids[row].as_py())} with {one} and "
+                f"{other}; give every row an id of its own, or each row once"
+            )
+    rows = np.zeros(len(codes), dtype=bool)
+    rows[kept] = True
+    return replace(scores.part(rows), repeats=(np.cumsum(rows) - 1)[first[~rows]])
+
+
+def _shown(scores: Scores, name: str, row: int) -> str:
+    if name == "group" and scores.groups is not None:
+        return show(scores.group_names[int(scores.groups[row])].as_py())
+    if name == "segment" and scores.segments is not None:
+        return show(scores.segment_names[int(scores.segments[row])])
+    return repr(float(scores.values[row]))
