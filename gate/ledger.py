@@ -1,4 +1,4 @@
-"""The ledger: which held-out rows have judged which releases, one JSON line each. It counts; it never judges."""
+"""The ledger: which held-out and malicious rows have judged which releases, one JSON line each. It counts only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gate.scores import Scores, text_buffer
 from gate.sketch import Hashes, Sketch, hash_scores, hash_texts, share, sketch
 from gate.storage import refuse_links, sync_directory
 
-MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids
+MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids, half as many with malicious ones
 FURTHER = 0.05  # of the smaller set of rows shared: a further use
 RENAMED = 0.5  # of the scores shared under other ids: the same rows by other names
 OWN = 0.9  # of the rows with a score that no other row has: then chance shares few
@@ -32,7 +32,7 @@ _TEXTS = ("rows", "question", "release", "created")
 
 @dataclass(frozen=True)
 class Rows:
-    """Held-out rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
+    """Rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
 
     distinct   different scores among them
     """
@@ -44,10 +44,23 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Known:
+    """Rows that have judged, as the ledger keeps them: the digest, and sketches of their ids and scores.
+
+    Of a judgement whose line was cut off there is no sketch: its rows may have been any.
+    """
+
+    rows: str
+    ids: Sketch | None = None
+    scores: Sketch | None = None
+    distinct: int = 0
+
+
+@dataclass(frozen=True)
 class Entry:
     """One judgement. `rows` names the held-out rows, `question` what they were asked: calibrator, policy and columns.
 
-    Of a judgement whose line was cut off there is no sketch: its rows may have been any.
+    `malicious` are the malicious rows that were asked the same; None where there were none.
     """
 
     rows: str
@@ -57,16 +70,26 @@ class Entry:
     ids: Sketch | None = None
     scores: Sketch | None = None
     distinct: int = 0
+    malicious: Known | None = None
+
+    @property
+    def held_out(self) -> Known:
+        return Known(self.rows, self.ids, self.scores, self.distinct)
+
+    @property
+    def same(self) -> tuple[str, str, str | None]:
+        """What another line for the same judgement would have."""
+        return self.rows, self.question, None if self.malicious is None else self.malicious.rows
 
 
 # --- what is compared ---------------------------------------------------------------------------------------
 
 
-def rows_of(holdout: Scores) -> Rows:
-    """What the ledger keeps of a sample, but for the bounded size."""
-    ids = None if holdout.ids is None else hash_texts(*text_buffer(holdout.ids))
-    scores = hash_scores(np.concatenate([values for values, _ in holdout.ordered.ranges()]))
-    return Rows(holdout.rows_sha256 or holdout.sha256, ids, scores, holdout.ordered.survey.distinct)
+def rows_of(sample: Scores) -> Rows:
+    """What the ledger keeps of a sample, held out or malicious, but for the bounded size."""
+    ids = None if sample.ids is None else hash_texts(*text_buffer(sample.ids))
+    scores = hash_scores(np.concatenate([values for values, _ in sample.ordered.ranges()]))
+    return Rows(sample.rows_sha256 or sample.sha256, ids, scores, sample.ordered.survey.distinct)
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:
@@ -80,18 +103,33 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
 
     The same question to the same rows is the same use, whatever has come between.
     """
+    return _use_of([(entry.held_out, entry) for entry in entries], rows, question)
+
+
+def malicious_use_of(entries: list[Entry], malicious: Rows, question: str) -> Use:
+    """The same for malicious rows; a line that was cut off may have been of any."""
+    return _use_of(
+        [(entry.malicious or Known(""), entry) for entry in entries if _has_malicious(entry)], malicious, question
+    )
+
+
+def _has_malicious(entry: Entry) -> bool:
+    return entry.malicious is not None or entry.release == CUT
+
+
+def _use_of(known: list[tuple[Known, Entry]], rows: Rows, question: str) -> Use:
     earlier: dict[tuple[str, str], tuple[str, float | None]] = {}
-    for entry in entries:
-        if (entry.rows, entry.question) == (rows.digest, question):
+    for before, entry in known:
+        if (before.rows, entry.question) == (rows.digest, question):
             break
-        found = _share(entry, rows)
+        found = _share(before, rows)
         if found is None or found >= FURTHER:
-            earlier.setdefault((entry.rows, entry.question), (entry.release, found))
+            earlier.setdefault((before.rows or entry.rows, entry.question), (entry.release, found))
     names, shares = zip(*earlier.values(), strict=True) if earlier else ((), ())
     return Use(len(earlier) + 1, names, shares)
 
 
-def _share(entry: Entry, rows: Rows) -> float | None:
+def _share(entry: Known, rows: Rows) -> float | None:
     """The share of the smaller set of rows that is in both; None where that cannot be told, which counts as shared.
 
     Rows are told apart by ids where both sets have them, else by scores. Scores are no evidence of anything else than
@@ -130,21 +168,30 @@ def read(path: str) -> list[Entry]:
         os.close(descriptor)
 
 
-def claim(path: str, rows: Rows, question: str, release: str, created: str) -> Use:
-    """Count a judgement before it is made, and tell which use of its rows it is.
+def claim(path: str, rows: Rows, question: str, release: str, created: str, malicious: Rows | None = None) -> Use:
+    """Count a judgement before it is made, and tell which use of its held-out rows it is.
 
     The ledger is locked from the reading to the appending: two runs at once are two uses. The line stands before the
     verdict is known, so that no verdict is seen uncounted; a run that is repeated asks the same and adds no line.
     """
-    ids = None if rows.ids is None else sketch(rows.ids)
-    entry = Entry(rows.digest, question, release, created, ids, sketch(rows.scores), rows.distinct)
+    held_out = _known(rows)
+    entry = Entry(
+        rows.digest,
+        question,
+        release,
+        created,
+        held_out.ids,
+        held_out.scores,
+        rows.distinct,
+        None if malicious is None else _known(malicious),
+    )
     descriptor = -1
     try:
         refuse_links(path).parent.mkdir(parents=True, exist_ok=True)
         descriptor = _open(path, os.O_RDWR | os.O_CREAT)
         content = _content(path, descriptor)
         entries, end = _entries(path, content)
-        if not any((known.rows, known.question) == (entry.rows, entry.question) for known in entries):
+        if not any(known.same == entry.same for known in entries):
             cut = entries[-1:] if end < len(content) else []
             for line in map(_line, [*cut, entry]):
                 _put(descriptor, end, line)
@@ -166,6 +213,22 @@ def recall(path: str, rows: Rows, question: str) -> Use:
     if not any((entry.rows, entry.question) == (rows.digest, question) for entry in entries):
         raise GateError(f"{path}: must have a line for this judgement of these rows, got none; name the ledger it used")
     return use_of(entries, rows, question)
+
+
+def recall_malicious(path: str, malicious: Rows, question: str) -> Use:
+    """Which use of its malicious rows a judgement was that the ledger has counted, with these rows."""
+    entries = read(path)
+    if not any(
+        e.malicious is not None and (e.malicious.rows, e.question) == (malicious.digest, question) for e in entries
+    ):
+        raise GateError(
+            f"{path}: must have a line for this judgement of these malicious rows, got none; name the ledger it used"
+        )
+    return malicious_use_of(entries, malicious, question)
+
+
+def _known(rows: Rows) -> Known:
+    return Known(rows.digest, None if rows.ids is None else sketch(rows.ids), sketch(rows.scores), rows.distinct)
 
 
 def _open(path: str, flags: int) -> int:
@@ -221,14 +284,26 @@ def _entries(path: str, content: bytes) -> tuple[list[Entry], int]:
 def _parsed(line: bytes) -> Entry:
     content = json.loads(line)
     texts = {key: content[key] for key in _TEXTS}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise ValueError
+    held_out = _read_known(texts["rows"], content)
+    if (held_out.scores is None) != (texts["release"] == CUT):
+        raise ValueError
+    malicious = content.get("malicious")  # lines of earlier versions have none
+    known = None if malicious is None else _read_known(malicious["rows"], malicious)
+    if known is not None and (known.scores is None or not isinstance(known.rows, str)):
+        raise ValueError
+    return Entry(**texts, ids=held_out.ids, scores=held_out.scores, distinct=held_out.distinct, malicious=known)
+
+
+def _read_known(rows: str, content: dict[str, Any]) -> Known:
     ids, scores = (_unpacked(content[key]) for key in ("ids", "scores"))
     distinct = content["distinct"]
-    known = all(isinstance(text, str) for text in texts.values()) and type(distinct) is int
-    if not known or (scores is None) != (texts["release"] == CUT) or (ids is not None and scores is None):
+    if type(distinct) is not int or (ids is not None and scores is None):
         raise ValueError
     if scores is not None and not 0 < distinct <= scores.n:
         raise ValueError
-    return Entry(**texts, ids=ids, scores=scores, distinct=distinct)
+    return Known(rows, ids, scores, distinct)
 
 
 def _unpacked(content: dict[str, Any] | None) -> Sketch | None:
@@ -245,9 +320,14 @@ def _packed(known: Sketch | None) -> dict[str, Any] | None:
 
 
 def _line(entry: Entry) -> bytes:
-    content = {key: getattr(entry, key) for key in (*_TEXTS, "distinct")}
-    content |= {"ids": _packed(entry.ids), "scores": _packed(entry.scores)}
+    content = {key: getattr(entry, key) for key in _TEXTS} | _content_of(entry.held_out)
+    if entry.malicious is not None:
+        content["malicious"] = {"rows": entry.malicious.rows} | _content_of(entry.malicious)
     return json.dumps(content, ensure_ascii=True, sort_keys=True).encode() + b"\n"
+
+
+def _content_of(known: Known) -> dict[str, Any]:
+    return {"distinct": known.distinct, "ids": _packed(known.ids), "scores": _packed(known.scores)}
 
 
 def _put(descriptor: int, end: int, line: bytes) -> None:
@@ -279,7 +359,7 @@ def require(document: Document, ledger: str | None) -> None:
         )
 
 
-def warnings(use: Use | None, rows_sha256: str | None, policy: Policy) -> tuple[str, ...]:
+def warnings(use: Use | None, rows_sha256: str | None, policy: Policy, malicious: Use | None = None) -> tuple[str, ...]:
     """What the ledger cannot see, and what the policy does not pay for; nothing where no ledger is kept."""
     if use is None:
         return ()
@@ -289,10 +369,12 @@ def warnings(use: Use | None, rows_sha256: str | None, policy: Policy) -> tuple[
             "the held-out rows have no ids (data.id), so the ledger compares scores: those of another release hide a "
             "further use, and scores that are alike by chance count as one"
         )
-    if use.earlier and policy.reuse is None:
-        sentences.append(
-            f"the held-out rows judge for the {_ordinal(use.number)} time, and the policy has no `reuse:` to pay for it"
-        )
+    for kind, used in (("held-out", use), ("malicious", malicious)):
+        if used is not None and used.earlier and policy.reuse is None:
+            sentences.append(
+                f"the {kind} rows judge for the {_ordinal(used.number)} time, and the policy has no `reuse:` to pay "
+                "for it"
+            )
     return tuple(sentences)
 
 
