@@ -22,7 +22,8 @@ from scipy.special import ndtr, ndtri
 from gate.calibration.fit import fit
 from gate.contract import Anchor, Contract, Floats
 from gate.ordered import in_order
-from gate.policy import Calibration
+from gate.planning import band_of, plan
+from gate.policy import Calibration, parse
 from gate.scores import count_by_part
 from gate.statistics import drift, exchangeability, permutation, prediction
 from gate.statistics.binomial import Band, beta_binomial, clopper_pearson, critical_counts
@@ -41,7 +42,7 @@ class Row(NamedTuple):
     error: float
 
     def __str__(self) -> str:
-        return f"| {self.simulation} | {self.promise} | {self.result:.1%} | {self.error:.1%} |"
+        return f"| {self.simulation} | {self.promise} | {100 * self.result:.1f} % | {100 * self.error:.1f} % |"
 
 
 def share_error(share: float, runs: int) -> float:
@@ -319,6 +320,36 @@ def simulate_bounds(runs: int) -> Iterator[Row]:
             yield Row(what, "at least 95 %", keep_bound(shape, n, runs), share_error(0.05, runs))
 
 
+# --- planning below rank 5 ------------------------------------------------------------------------------------
+
+BETWEEN: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    # A score by the share of rows above it: a threshold half-way between two scores has another rate for each.
+    "linear": (lambda u: -u, lambda s: -s),
+    "convex": (lambda u: u**-0.5, lambda s: s**-2.0),
+    "concave": (lambda u: -(u**3), lambda s: (-s) ** (1 / 3)),
+}
+
+
+def simulate_planning(runs: int) -> Iterator[Row]:
+    for rule, fit_n, n in (("observed", 3000, 100_000), ("proven", 4000, 130_000)):
+        target = "{fpr: 0.001, min_n: 1, max_relative_error: 0.5}"
+        policy = parse(f"version: 1\nname: bracket\nrule: {rule}\ntargets: [{target}]\n", "bracket.yaml").policy
+        planned = plan(policy, fit_n=fit_n, holdout_n=n).targets[0]
+        ends = sorted(chances.passes for chances in planned.sound)
+        rank = 0.001 * (fit_n + 0.365) + 0.3175
+        accepted = critical_counts(n, band_of(policy.targets[0], policy.alpha())).passing(rule, n) or (1, 0)
+        for shape, (to_score, to_rate) in BETWEEN.items():
+            rng = np.random.default_rng([n, len(shape)])
+            lower = rng.beta(int(rank) + 1, fit_n - int(rank), 100 * runs)
+            upper = lower * rng.beta(int(rank), 1, 100 * runs)
+            share = rank - int(rank)
+            counts = rng.binomial(n, to_rate((1 - share) * to_score(upper) + share * to_score(lower)))
+            passes = float(np.mean((counts >= accepted[0]) & (counts <= accepted[1])))
+            what = f"a sound release passes `{rule}`, {fit_n:,} fit and {n:,} held-out rows at 0.1 %, {shape} scores"
+            promise = f"{ends[0]:.1%} to {ends[1]:.1%}".replace("%", " %")
+            yield Row(what, promise, passes, share_error(passes, 100 * runs))
+
+
 SIMULATIONS: dict[str, Callable[[int], Iterator[Row]]] = {
     "groups": simulate_groups,
     "prediction": simulate_prediction,
@@ -326,6 +357,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Row]]] = {
     "drift": simulate_drift,
     "looks": simulate_looks,
     "bounds": simulate_bounds,
+    "planning": simulate_planning,
 }
 
 
