@@ -9,7 +9,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from gate.scores import Scores, text_buffer
 from gate.sketch import Hashes, Sketch, hash_scores, hash_texts, share, sketch
 from gate.storage import refuse_links, sync_directory
 
-MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids, half as many with malicious ones
+MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids
 FURTHER = 0.05  # of the smaller set of rows shared: a further use
 RENAMED = 0.5  # of the scores shared under other ids: the same rows by other names
 OWN = 0.9  # of the rows with a score that no other row has: then chance shares few
@@ -103,33 +103,18 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
 
     The same question to the same rows is the same use, whatever has come between.
     """
-    return _use_of([(entry.held_out, entry) for entry in entries], rows, question)
-
-
-def malicious_use_of(entries: list[Entry], malicious: Rows, question: str) -> Use:
-    """The same for malicious rows; a line that was cut off may have been of any."""
-    return _use_of(
-        [(entry.malicious or Known(""), entry) for entry in entries if _has_malicious(entry)], malicious, question
-    )
-
-
-def _has_malicious(entry: Entry) -> bool:
-    return entry.malicious is not None or entry.release == CUT
-
-
-def _use_of(known: list[tuple[Known, Entry]], rows: Rows, question: str) -> Use:
     earlier: dict[tuple[str, str], tuple[str, float | None]] = {}
-    for before, entry in known:
-        if (before.rows, entry.question) == (rows.digest, question):
+    for entry in entries:
+        if (entry.rows, entry.question) == (rows.digest, question):
             break
-        found = _share(before, rows)
+        found = _share(entry, rows)
         if found is None or found >= FURTHER:
-            earlier.setdefault((before.rows or entry.rows, entry.question), (entry.release, found))
+            earlier.setdefault((entry.rows, entry.question), (entry.release, found))
     names, shares = zip(*earlier.values(), strict=True) if earlier else ((), ())
     return Use(len(earlier) + 1, names, shares)
 
 
-def _share(entry: Known, rows: Rows) -> float | None:
+def _share(entry: Entry, rows: Rows) -> float | None:
     """The share of the smaller set of rows that is in both; None where that cannot be told, which counts as shared.
 
     Rows are told apart by ids where both sets have them, else by scores. Scores are no evidence of anything else than
@@ -147,6 +132,18 @@ def _share(entry: Known, rows: Rows) -> float | None:
     if own and by_ids is not None and by_scores is not None and by_scores >= RENAMED:
         return max(by_ids, by_scores)
     return by_ids
+
+
+def malicious_use_of(entries: list[Entry], malicious: Rows, question: str) -> Use:
+    """The same for malicious rows; a line that was cut off may have been of any."""
+    known = [_with_malicious(entry) for entry in entries if entry.malicious is not None or entry.release == CUT]
+    return use_of(known, malicious, question)
+
+
+def _with_malicious(entry: Entry) -> Entry:
+    """The judgement as one of its malicious rows."""
+    of = entry.malicious
+    return entry if of is None else replace(entry, rows=of.rows, ids=of.ids, scores=of.scores, distinct=of.distinct)
 
 
 # --- the file -----------------------------------------------------------------------------------------------
@@ -359,7 +356,7 @@ def require(document: Document, ledger: str | None) -> None:
         )
 
 
-def warnings(use: Use | None, rows_sha256: str | None, policy: Policy, malicious: Use | None = None) -> tuple[str, ...]:
+def warnings(use: Use | None, rows_sha256: str | None, policy: Policy) -> tuple[str, ...]:
     """What the ledger cannot see, and what the policy does not pay for; nothing where no ledger is kept."""
     if use is None:
         return ()
@@ -369,12 +366,10 @@ def warnings(use: Use | None, rows_sha256: str | None, policy: Policy, malicious
             "the held-out rows have no ids (data.id), so the ledger compares scores: those of another release hide a "
             "further use, and scores that are alike by chance count as one"
         )
-    for kind, used in (("held-out", use), ("malicious", malicious)):
-        if used is not None and used.earlier and policy.reuse is None:
-            sentences.append(
-                f"the {kind} rows judge for the {_ordinal(used.number)} time, and the policy has no `reuse:` to pay "
-                "for it"
-            )
+    if use.earlier and policy.reuse is None:
+        sentences.append(
+            f"the held-out rows judge for the {_ordinal(use.number)} time, and the policy has no `reuse:` to pay for it"
+        )
     return tuple(sentences)
 
 
