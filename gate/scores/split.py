@@ -66,24 +66,27 @@ def _moment(microseconds: int) -> str:
 
 
 def _drawn(scores: Scores, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """In each segment, units drawn in random order as long as they stay within its fraction of the rows."""
+    """In each segment, its fraction of the rows, or of the groups: whatever its size, each has the same chance.
+
+    Rows are as many as the fraction is nearest to. Where it asks for a part of a group, chance decides whether that is
+    one more: else a segment of one group would never be fitted on.
+    """
     rng = np.random.default_rng(seed)
     n = len(scores)
     units = np.arange(n) if scores.groups is None else scores.groups
-    sizes = np.ones(n) if scores.groups is None else scores.group_sizes
-    strata = np.zeros(len(sizes), dtype=np.int64)
+    count = n if scores.groups is None else len(scores.group_sizes)
+    strata = np.zeros(count, dtype=np.int64)
     if scores.segments is not None:  # a group that spans segments is drawn in its first
-        strata = np.full(len(sizes), len(scores.segment_names), dtype=np.int64)
+        strata = np.full(count, len(scores.segment_names), dtype=np.int64)
         np.minimum.at(strata, units, scores.segments)
-    order = rng.permutation(len(sizes))
+    order = rng.permutation(count)
     order = order[np.argsort(strata[order], kind="stable")]
-    before = np.concatenate([[0.0], np.cumsum(sizes[order])])
     starts = np.searchsorted(strata[order], np.arange(strata.max() + 2))
-    rows = np.diff(before[starts])
-    allowed = np.round(fraction * rows) if scores.groups is None else fraction * rows
-    taken = order[before[1:] - before[starts[strata[order]]] <= allowed[strata[order]]]
-    fitted = np.zeros(len(sizes), dtype=bool)
-    fitted[taken] = True
+    wanted = fraction * np.diff(starts)
+    whole = np.round(wanted) if scores.groups is None else np.floor(wanted + rng.random(len(wanted)))
+    place = np.arange(count) - starts[strata[order]]
+    fitted = np.zeros(count, dtype=bool)
+    fitted[order[place < whole[strata[order]]]] = True
     return fitted[units]
 
 
