@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from benchmarks import statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,14 @@ def test_retrying_until_it_passes(reuse: str, holds: bool) -> None:
     assert share == pytest.approx(1 - missed, abs=4 * (missed * (1 - missed) / RUNS) ** 0.5)
     assert (share <= 0.025 + slack) == holds
     assert holds or share > 0.15
+
+
+@pytest.mark.parametrize(("looks", "unspent"), [(5, 0.05), (20, 0.09)])
+def test_rows_added_look_by_look(looks: int, unspent: float) -> None:
+    """A release at the edge, 40,000 rows more at every look until one proves it: 4,000 runs, three errors allowed."""
+    rng = np.random.default_rng(looks)
+    assert statistics.look_again(rng, 4000, looks, spend=True) <= 0.025 + 3 * statistics.share_error(0.025, 4000)
+    assert statistics.look_again(rng, 4000, looks, spend=False) >= unspent
 
 
 # --- the ledger ---------------------------------------------------------------------------------------------
