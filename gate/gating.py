@@ -46,7 +46,7 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.checks.fpr import Targets
 from gate.checks.overlap import refuse_identical
-from gate.checks.reuse import Use, Uses
+from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, as_reference, compose, read_calibrator, recorded_policy, stamp
@@ -277,17 +277,14 @@ def _uses(job: Job, case: Case, artifact: str) -> Uses | None:
     if job.ledger is None:
         return None
     question = ledgers.question_of(artifact, job.document.sha256, case.policy.data.model_dump())
-    found: list[Use | None] = []
-    for sample in (case.holdout, case.malicious):
-        if sample is None:
-            found.append(None)
-        elif job.counted:
-            found.append(ledgers.recall(job.ledger, ledgers.rows_of(sample), question))
-        else:
-            rows = ledgers.rows_of(sample)
-            found.append(ledgers.claim(job.ledger, rows, question, job.release, stamp(job.created)))
-    assert found[0] is not None
-    return Uses(ledger=job.ledger, holdout=found[0], malicious=found[1])
+    rows = ledgers.rows_of(case.holdout)
+    malicious = None if case.malicious is None else ledgers.rows_of(case.malicious)
+    if job.counted:
+        use = ledgers.recall(job.ledger, rows, question)
+    else:
+        use = ledgers.claim(job.ledger, rows, question, job.release, stamp(job.created), malicious)
+    of_malicious = None if malicious is None else ledgers.recall_malicious(job.ledger, malicious, question)
+    return Uses(ledger=job.ledger, holdout=use, malicious=of_malicious)
 
 
 @dataclass(frozen=True)

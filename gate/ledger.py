@@ -1,4 +1,4 @@
-"""The ledger: which held-out rows have judged which releases, one JSON line each. It counts; it never judges."""
+"""The ledger: which held-out and malicious rows have judged which releases, one JSON line each. It counts only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ _TEXTS = ("rows", "question", "release", "created")
 
 @dataclass(frozen=True)
 class Rows:
-    """Held-out rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
+    """Rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
 
     distinct   different scores among them
     """
@@ -42,10 +42,23 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Known:
+    """Rows that have judged, as the ledger keeps them: the digest, and sketches of their ids and scores.
+
+    Of a judgement whose line was cut off there is no sketch: its rows may have been any.
+    """
+
+    rows: str
+    ids: Sketch | None = None
+    scores: Sketch | None = None
+    distinct: int = 0
+
+
+@dataclass(frozen=True)
 class Entry:
     """One judgement. `rows` names the held-out rows, `question` what they were asked: calibrator, policy and columns.
 
-    Of a judgement whose line was cut off there is no sketch: its rows may have been any.
+    `malicious` are the malicious rows that were asked the same; None where there were none.
     """
 
     rows: str
@@ -55,16 +68,25 @@ class Entry:
     ids: Sketch | None = None
     scores: Sketch | None = None
     distinct: int = 0
+    malicious: Known | None = None
+
+    @property
+    def held_out(self) -> Known:
+        return Known(self.rows, self.ids, self.scores, self.distinct)
+
+    @property
+    def same(self) -> tuple[str, str, str | None]:
+        """What another line for the same judgement would have."""
+        return self.rows, self.question, None if self.malicious is None else self.malicious.rows
 
 
 # --- what is compared ---------------------------------------------------------------------------------------
 
 
-def rows_of(holdout: Scores) -> Rows:
-    """What the ledger keeps of a sample, but for the bounded size."""
-    ids = None if not holdout.has_ids else holdout.id_hashes()
-    digest = holdout.rows_sha256 or holdout.sha256
-    return Rows(digest, ids, holdout.score_hashes(), holdout.ordered.survey.distinct)
+def rows_of(sample: Scores) -> Rows:
+    """What the ledger keeps of a sample, held out or malicious, but for the bounded size."""
+    ids = sample.id_hashes() if sample.has_ids else None
+    return Rows(sample.rows_sha256 or sample.sha256, ids, sample.score_hashes(), sample.ordered.survey.distinct)
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:
@@ -109,6 +131,18 @@ def _share(entry: Entry, rows: Rows) -> float | None:
     return by_ids
 
 
+def malicious_use_of(entries: list[Entry], malicious: Rows, question: str) -> Use:
+    """The same for malicious rows; a line that was cut off may have been of any."""
+    known = [_with_malicious(entry) for entry in entries if entry.malicious is not None or entry.release == CUT]
+    return use_of(known, malicious, question)
+
+
+def _with_malicious(entry: Entry) -> Entry:
+    """The judgement as one of its malicious rows."""
+    of = entry.malicious
+    return entry if of is None else replace(entry, rows=of.rows, ids=of.ids, scores=of.scores, distinct=of.distinct)
+
+
 # --- the file -----------------------------------------------------------------------------------------------
 
 
@@ -128,21 +162,30 @@ def read(path: str) -> list[Entry]:
         os.close(descriptor)
 
 
-def claim(path: str, rows: Rows, question: str, release: str, created: str) -> Use:
-    """Count a judgement before it is made, and tell which use of its rows it is.
+def claim(path: str, rows: Rows, question: str, release: str, created: str, malicious: Rows | None = None) -> Use:
+    """Count a judgement before it is made, and tell which use of its held-out rows it is.
 
     The ledger is locked from the reading to the appending: two runs at once are two uses. The line stands before the
     verdict is known, so that no verdict is seen uncounted; a run that is repeated asks the same and adds no line.
     """
-    ids = None if rows.ids is None else sketch(rows.ids)
-    entry = Entry(rows.digest, question, release, created, ids, sketch(rows.scores), rows.distinct)
+    held_out = _known(rows)
+    entry = Entry(
+        rows.digest,
+        question,
+        release,
+        created,
+        held_out.ids,
+        held_out.scores,
+        rows.distinct,
+        None if malicious is None else _known(malicious),
+    )
     descriptor = -1
     try:
         refuse_links(path).parent.mkdir(parents=True, exist_ok=True)
         descriptor = _open(path, os.O_RDWR | os.O_CREAT)
         content = _content(path, descriptor)
         entries, end = _entries(path, content)
-        if not any((known.rows, known.question) == (entry.rows, entry.question) for known in entries):
+        if not any(known.same == entry.same for known in entries):
             cut = entries[-1:] if end < len(content) else []
             for line in map(_line, [*cut, entry]):
                 _put(descriptor, end, line)
@@ -164,6 +207,22 @@ def recall(path: str, rows: Rows, question: str) -> Use:
     if not any((entry.rows, entry.question) == (rows.digest, question) for entry in entries):
         raise GateError(f"{path}: must have a line for this judgement of these rows, got none; name the ledger it used")
     return use_of(entries, rows, question)
+
+
+def recall_malicious(path: str, malicious: Rows, question: str) -> Use:
+    """Which use of its malicious rows a judgement was that the ledger has counted, with these rows."""
+    entries = read(path)
+    if not any(
+        e.malicious is not None and (e.malicious.rows, e.question) == (malicious.digest, question) for e in entries
+    ):
+        raise GateError(
+            f"{path}: must have a line for this judgement of these malicious rows, got none; name the ledger it used"
+        )
+    return malicious_use_of(entries, malicious, question)
+
+
+def _known(rows: Rows) -> Known:
+    return Known(rows.digest, None if rows.ids is None else sketch(rows.ids), sketch(rows.scores), rows.distinct)
 
 
 def _open(path: str, flags: int) -> int:
@@ -219,14 +278,26 @@ def _entries(path: str, content: bytes) -> tuple[list[Entry], int]:
 def _parsed(line: bytes) -> Entry:
     content = json.loads(line)
     texts = {key: content[key] for key in _TEXTS}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise ValueError
+    held_out = _read_known(texts["rows"], content)
+    if (held_out.scores is None) != (texts["release"] == CUT):
+        raise ValueError
+    malicious = content.get("malicious")  # lines of earlier versions have none
+    known = None if malicious is None else _read_known(malicious["rows"], malicious)
+    if known is not None and (known.scores is None or not isinstance(known.rows, str)):
+        raise ValueError
+    return Entry(**texts, ids=held_out.ids, scores=held_out.scores, distinct=held_out.distinct, malicious=known)
+
+
+def _read_known(rows: str, content: dict[str, Any]) -> Known:
     ids, scores = (_unpacked(content[key]) for key in ("ids", "scores"))
     distinct = content["distinct"]
-    known = all(isinstance(text, str) for text in texts.values()) and type(distinct) is int
-    if not known or (scores is None) != (texts["release"] == CUT) or (ids is not None and scores is None):
+    if type(distinct) is not int or (ids is not None and scores is None):
         raise ValueError
     if scores is not None and not 0 < distinct <= scores.n:
         raise ValueError
-    return Entry(**texts, ids=ids, scores=scores, distinct=distinct)
+    return Known(rows, ids, scores, distinct)
 
 
 def _unpacked(content: dict[str, Any] | None) -> Sketch | None:
@@ -243,9 +314,14 @@ def _packed(known: Sketch | None) -> dict[str, Any] | None:
 
 
 def _line(entry: Entry) -> bytes:
-    content = {key: getattr(entry, key) for key in (*_TEXTS, "distinct")}
-    content |= {"ids": _packed(entry.ids), "scores": _packed(entry.scores)}
+    content = {key: getattr(entry, key) for key in _TEXTS} | _content_of(entry.held_out)
+    if entry.malicious is not None:
+        content["malicious"] = {"rows": entry.malicious.rows} | _content_of(entry.malicious)
     return json.dumps(content, ensure_ascii=True, sort_keys=True).encode() + b"\n"
+
+
+def _content_of(known: Known) -> dict[str, Any]:
+    return {"distinct": known.distinct, "ids": _packed(known.ids), "scores": _packed(known.scores)}
 
 
 def _put(descriptor: int, end: int, line: bytes) -> None:

@@ -122,8 +122,8 @@ def granularity(
         return Sentences(message, f"fit on {reach:,} benign rows: {percent(through / n)} is then reached {_OFTEN}")
     if settle is None:
         return Sentences(message, _finer(above, saturated))
-    rows = f"fit on {settle:,} benign rows to see: with so many it is proven that no threshold has this rate, or shown"
-    return Sentences(message, f"{rows} which has; as it seems none has, and then {_finer(above, saturated)}")
+    rows = f"fit on {settle:,} benign rows, which show whether any threshold has this rate"
+    return Sentences(message, f"{rows}; it seems that none has, and then {_finer(above, saturated)}")
 
 
 def floor(fpr: Decimal, n: int, tied: int, lowest_label: float, support: int, of_tie: Sentences | None) -> Sentences:

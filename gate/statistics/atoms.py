@@ -68,12 +68,21 @@ def rows_to_reach(
     return found if found < MOST_ROWS else None
 
 
-def rows_to_settle(below: int, n: int, band: Band) -> int | None:
-    """The fit rows at which what lies above the tied score, at the rate observed, is provably too little for the band.
+def rows_to_settle(
+    below: int, n: int, band: Band, through: int | None = None, fpr: Fraction | None = None
+) -> int | None:
+    """The fit rows at which, with the rates observed, the target is provably unattainable; None where it is not.
 
-    None where it is not too little. As many rows show either that, or that there is more than there seemed to be.
+    What lies above the tied score must be too little for the band, and that score, with `through` rows, above `fpr`.
+    As many rows show either that, or that one of the two is not as it seemed.
     """
     if below >= n * band.low:
         return None
-    found = first(lambda rows: band.refutes_low(below / n * rows, rows), n, MOST_ROWS)
+
+    def settles(rows: int) -> bool:
+        if through is None or fpr is None:
+            return band.refutes_low(below / n * rows, rows)
+        return is_unattainable(below / n * rows, through / n * rows, rows, fpr, band)
+
+    found = first(settles, n, MOST_ROWS)
     return found if found < MOST_ROWS else None

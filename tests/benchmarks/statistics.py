@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -18,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from gate.contract import Floats
+from gate.calibration.fit import fit
+from gate.contract import Anchor, Contract, Floats
 from gate.ordered import in_order
+from gate.planning import band_of, plan
+from gate.policy import Calibration, parse
 from gate.scores import count_by_part
 from gate.statistics import drift, exchangeability, permutation, prediction
-from gate.statistics.binomial import beta_binomial, clopper_pearson
+from gate.statistics.binomial import Band, beta_binomial, clopper_pearson, critical_counts
 from gate.statistics.clusters import effective_rows
 
 Ints = NDArray[np.int64]
@@ -38,7 +42,7 @@ class Row(NamedTuple):
     error: float
 
     def __str__(self) -> str:
-        return f"| {self.simulation} | {self.promise} | {self.result:.1%} | {self.error:.1%} |"
+        return f"| {self.simulation} | {self.promise} | {100 * self.result:.1f} % | {100 * self.error:.1f} % |"
 
 
 def share_error(share: float, runs: int) -> float:
@@ -261,11 +265,99 @@ def simulate_exchange(runs: int) -> Iterator[Row]:
     yield Row("a tail twice as heavy found at 5 %", "as often as can be", found, share_error(found, runs // 4))
 
 
+# --- rows that judge again ------------------------------------------------------------------------------------
+
+
+def look_again(rng: np.random.Generator, runs: int, looks: int, spend: bool) -> float:
+    """How often a release at 1.5 times its target is proven at one of some looks, each with as many rows more."""
+    rows, half = 40_000, Fraction(1, 2)
+    passed, counts = np.zeros(runs, dtype=bool), np.zeros(runs, dtype=np.int64)
+    for look in range(1, looks + 1):
+        counts += rng.binomial(rows, 0.0015, runs)
+        alpha = Fraction(1, 20) / (look * (look + 1) if spend else 1)
+        proven = critical_counts(look * rows, Band.around(Fraction(1, 1000), half, half, alpha)).proven
+        if proven is not None:
+            passed |= (counts >= proven[0]) & (counts <= proven[1])
+    return float(np.mean(passed))
+
+
+def simulate_looks(runs: int) -> Iterator[Row]:
+    rng = np.random.default_rng(29)
+    for looks in (5, 20):
+        for spend in (True, False):
+            share = look_again(rng, 20 * runs, looks, spend)
+            what = f"false passes after {looks} looks at rows that grow, {'spent' if spend else 'not spent'}"
+            promise = "at most 2.5 %" if spend else "none"
+            yield Row(what, promise, share, share_error(0.025, 20 * runs))
+
+
+# --- bounds as plotting positions -----------------------------------------------------------------------------
+
+SATURATING: dict[str, tuple[Callable[[Floats], Floats], Callable[[float], float]]] = {
+    "uniform": (lambda u: u, lambda t: 1 - t),
+    "within 1e-12 of one": (lambda u: 1 - 10 ** (-12 * u), lambda t: 1 + math.log10(max(1 - t, 1e-300)) / 12),
+    "near zero": (lambda u: u**20, lambda t: 1 - t**0.05),
+    "cut off at a rate of 0.8 %": (lambda u: np.minimum(u, 0.992), lambda t: 1 - t if t <= 0.992 else 0.0),
+}
+
+
+def keep_bound(shape: str, n: int, runs: int) -> float:
+    """How often the true rate at the threshold of a calibrator fitted with `np 0.95` is at most its 1 %."""
+    draw, true_rate = SATURATING[shape]
+    contract = Contract((Anchor(Decimal("0.01"), Decimal("0.5")),))
+    chosen = Calibration(plotting_position="np 0.95", knots=101)
+    rng, kept = np.random.default_rng([n, len(shape)]), 0
+    for _ in range(runs):
+        threshold = fit(draw(rng.random(n)), chosen, contract).thresholds[Decimal("0.01")]
+        kept += threshold is None or true_rate(float(threshold)) <= 0.01
+    return kept / runs
+
+
+def simulate_bounds(runs: int) -> Iterator[Row]:
+    for shape in SATURATING:
+        for n in (320, 350, 380):
+            what = f"`np: 0.95` keeps 1 % of {n} rows, scores {shape}"
+            yield Row(what, "at least 95 %", keep_bound(shape, n, runs), share_error(0.05, runs))
+
+
+# --- planning below rank 5 ------------------------------------------------------------------------------------
+
+BETWEEN: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    # A score by the share of rows above it: a threshold half-way between two scores has another rate for each.
+    "linear": (lambda u: -u, lambda s: -s),
+    "convex": (lambda u: u**-0.5, lambda s: s**-2.0),
+    "concave": (lambda u: -(u**3), lambda s: (-s) ** (1 / 3)),
+}
+
+
+def simulate_planning(runs: int) -> Iterator[Row]:
+    for rule, fit_n, n in (("observed", 3000, 100_000), ("proven", 4000, 130_000)):
+        target = "{fpr: 0.001, min_n: 1, max_relative_error: 0.5}"
+        policy = parse(f"version: 1\nname: bracket\nrule: {rule}\ntargets: [{target}]\n", "bracket.yaml").policy
+        planned = plan(policy, fit_n=fit_n, holdout_n=n).targets[0]
+        ends = sorted(chances.passes for chances in planned.sound)
+        rank = 0.001 * (fit_n + 0.365) + 0.3175
+        accepted = critical_counts(n, band_of(policy.targets[0], policy.alpha())).passing(rule, n) or (1, 0)
+        for shape, (to_score, to_rate) in BETWEEN.items():
+            rng = np.random.default_rng([n, len(shape)])
+            lower = rng.beta(int(rank) + 1, fit_n - int(rank), 100 * runs)
+            upper = lower * rng.beta(int(rank), 1, 100 * runs)
+            share = rank - int(rank)
+            counts = rng.binomial(n, to_rate((1 - share) * to_score(upper) + share * to_score(lower)))
+            passes = float(np.mean((counts >= accepted[0]) & (counts <= accepted[1])))
+            what = f"a sound release passes `{rule}`, {fit_n:,} fit and {n:,} held-out rows at 0.1 %, {shape} scores"
+            promise = f"{ends[0]:.1%} to {ends[1]:.1%}".replace("%", " %")
+            yield Row(what, promise, passes, share_error(passes, 100 * runs))
+
+
 SIMULATIONS: dict[str, Callable[[int], Iterator[Row]]] = {
     "groups": simulate_groups,
     "prediction": simulate_prediction,
     "exchange": simulate_exchange,
     "drift": simulate_drift,
+    "looks": simulate_looks,
+    "bounds": simulate_bounds,
+    "planning": simulate_planning,
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -122,6 +125,43 @@ def test_of_a_boosted_detector_more_rows_help_or_it_is_said_that_none_do(trees: 
     assert ("unattainable" in stands[0]) == (trees < 12)
 
 
+DATA = Path(os.environ.get("GATE_DATA", Path(__file__).parents[3] / "shared" / "data"))
+PAPER = tuple(Decimal(rate) for rate in ("0.1", "0.01", "0.001", "0.0001"))
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the real scores are not at hand")
+@pytest.mark.parametrize("column", ["logistic", "boosted"])
+@pytest.mark.parametrize("name", ["kdd_http", "kdd_smtp"])
+def test_on_real_scores_the_remedy_works_or_none_would(name: str, column: str) -> None:
+    """A tenth of the rows is judged; what all of them show is what was said: never, or told by so many rows."""
+    table = pyarrow.parquet.read_table(DATA / f"{name}.parquet")
+    scores = np.asarray(table[column])[np.asarray(table["label"]) == 0]
+    rng = np.random.default_rng(4)
+
+    def look(rows: int) -> dict[Decimal, tuple[str, Attainable]]:
+        some = np.sort(rng.permutation(scores)[:rows])
+        calibrator = fit(some, Calibration(knots=2000))
+        found = dict(zip([a.fpr for a in calibrator.contract.anchors], attainable(some, calibrator), strict=True))
+        return {rate: (stand_within(found[rate], rows, rate), found[rate]) for rate in PAPER}
+
+    few, n = len(scores) // 10, len(scores)
+    later = look(n)
+    for rate, (said, found) in look(few).items():
+        assert said != "unattainable" or later[rate][0] == "unattainable"
+        if said == "borderline":
+            band = Band.around(Fraction(rate), Fraction(1, 2), Fraction(1, 2), Fraction(1, 20))
+            needed = rows_to_reach(found.through, few, Fraction(rate), Filliben().rank)
+            needed = needed or rows_to_settle(found.below, few, band, found.through, Fraction(rate))
+            assert needed is not None
+            assert needed > n or later[rate][0] in ("fine", "unattainable")
+
+
+def stand_within(found: Attainable, n: int, rate: Decimal) -> str:
+    half = Fraction(1, 2)
+    band = Band.around(Fraction(rate), half, half, Fraction(1, 20))
+    return standing(found.below, found.through, found.apart, n, Fraction(rate), band)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2000, 50_000), st.floats(0.6, 0.99), st.integers(0, 2**32 - 1))
 def test_as_many_rows_as_are_advised_reach_a_tied_score(n: int, share: float, seed: int) -> None:
@@ -150,6 +190,11 @@ def test_as_many_rows_as_are_advised_settle_what_lies_above_a_tied_score(n: int,
     assert rows is not None
     assert band.refutes_low(below / n * rows, rows)
     assert rows == n or not band.refutes_low(below / n * (rows - 1), rows - 1)
+    through, fpr = n // 500 + below + 2, Fraction(1, 1000)  # above the target, but perhaps by chance
+    both = rows_to_settle(below, n, band, through, fpr)
+    assert both is not None
+    assert both >= rows
+    assert is_unattainable(below / n * both, through / n * both, both, fpr, band)
 
 
 def test_the_floor_of_a_tied_sample_is_not_its_size() -> None:
