@@ -76,7 +76,7 @@ class SampleFacts(Section):
 
     sha256            of the scores with their counts
     rows_sha256       of the sorted ids, where the policy names a column of them
-    groups            how many there are, where it names a column of them
+    groups            how many there are, where it names a column of them; the largest has `largest_group` rows
     oldest, newest    the days of the rows, where they have times
     unread_labels     columns named like labels, where the policy names no label column
     """
@@ -89,6 +89,7 @@ class SampleFacts(Section):
     unread_labels: tuple[str, ...] = ()
     rows_sha256: str | None = None
     groups: Count | None = None
+    largest_group: Count | None = None
     oldest: str | None = None
     newest: str | None = None
 

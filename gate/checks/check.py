@@ -17,7 +17,8 @@ from gate.contract import Anchor
 from gate.names import CheckName, Name
 from gate.policy import Frozen, Location, Policy
 from gate.sources import SampleFacts
-from gate.statistics.tally import Tally, tally
+from gate.statistics.clusters import Effective, Groups
+from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Rate, Section
 
 if TYPE_CHECKING:
@@ -85,18 +86,32 @@ class Case:
         return dict(zip(thresholds, count(sample, list(thresholds.values()), alpha), strict=True))
 
 
-def count(sample: Scores, thresholds: list[float | None], alpha: Fraction) -> list[Tally]:
-    """How many rows of a sample reach each threshold: one question to it, and one to its groups."""
+def count(
+    sample: Scores, thresholds: list[float | None], alpha: Fraction, weighed: set[int] | None = None
+) -> list[Tally]:
+    """How many rows of a sample reach each threshold: one question to it, and one to its groups.
+
+    What rows in groups are worth is found at every threshold, or at those `weighed`, the first and the last among them;
+    between two of these it is the smaller, for a group that is flagged together at a score is so at lower ones too.
+    """
     scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds], dtype=np.float64)
     flagged = sample.ordered.at_or_above(scores)
-    groups = sample.by_group(scores) if sample.has_groups else None
+    worth: list[Effective | None] = [None] * len(thresholds)
+    if sample.has_groups:
+        places = sorted(range(len(thresholds)) if weighed is None else weighed)
+        found = sample.by_group(scores[places])
+        groups = Groups(found.sizes)
+        known = [groups.worth(found.reached[:, i], float(alpha)) for i in range(len(places))]
+        at = np.arange(len(thresholds))
+        sides = [known[int(i)] for i in np.searchsorted(places, at, side="right") - 1]
+        others = [known[int(i)] for i in np.searchsorted(places, at, side="left")]
+        worth = [Effective(*map(min, one, other)) for one, other in zip(sides, others, strict=True)]
     return [
-        tally(
-            threshold,
-            0 if threshold is None else int(flagged[i]),
-            len(sample),
-            None if groups is None else (groups.sizes, groups.reached[:, i]),
-            float(alpha),
+        Tally(
+            threshold=threshold,
+            flagged=0 if threshold is None else int(flagged[i]),
+            rows=len(sample),
+            effective=worth[i],
         )
         for i, threshold in enumerate(thresholds)
     ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 
+import numpy as np
 from pydantic import Field
 
 from gate.checks.check import Case, Evidence, count
@@ -16,6 +17,7 @@ from gate.stored import Count, ExactRate, Rate, Section
 
 STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
 MAX_POINTS = 200
+WEIGHED = 10  # of so many points, one at which what grouped rows are worth is found
 
 
 class CurvePoint(Section):
@@ -38,10 +40,13 @@ def trace(case: Case) -> Curve:
     """Count the held-out benign rows, and the malicious ones, that reach a grid's scores."""
     anchors = grid(case.calibrator.contract)
     thresholds = list(replace(case.calibrator, contract=Contract(anchors)).thresholds.values())
-    benign = count(case.holdout, thresholds, case.alpha)
+    own = {anchor.fpr for anchor in case.anchors}
+    weighed = {i for i, anchor in enumerate(anchors) if anchor.fpr in own or i % WEIGHED == 0} | {len(anchors) - 1}
+    benign = count(case.holdout, thresholds, case.alpha, weighed)
     detected: list[int] | list[None] = [None] * len(anchors)
     if case.malicious is not None:
-        detected = [found.flagged for found in count(case.malicious, thresholds, case.malicious_alpha)]
+        reachable = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
+        detected = case.malicious.ordered.at_or_above(reachable).tolist()
     return Curve(
         floor=float(case.calibrator.contract.score(case.calibrator.facts.lowest_label)),
         points=tuple(

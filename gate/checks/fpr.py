@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -62,6 +63,7 @@ class Judged:
     def __init__(self, policy: Policy, evidence: Evidence, target: Target, tally: Tally, budget: Budget) -> None:
         self.policy, self.target, self.tally = policy, target, tally
         self.fit_n = evidence.fit.n
+        self.largest_group = evidence.holdout.largest_group or 1
         self.band: Band = band_of(target, alpha_of(policy, evidence), policy.interval)
         self.critical: CriticalCounts = tally.critical(self.band)
         self.extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
@@ -98,6 +100,21 @@ class Judged:
         rank = float(fractional_rank(position, Fraction(self.target.fpr), self.fit_n))
         law = beta_binomial(self.tally.rows, rank, self.fit_n - rank + 1) if rank >= 1 else None
         return None if law is None else law.quantiles(0.05)
+
+    @property
+    def spare(self) -> int:
+        """How many more flagged rows would leave the tolerance."""
+        return max(math.floor(self.tally.rows * self.band.high) - self.tally.flagged, 0)
+
+    @property
+    def too_skewed(self) -> bool:
+        """Whether nothing but groups of unlike sizes keeps the count from being proven.
+
+        As independent rows these would prove it; but the largest group alone could hide more than the tolerance leaves.
+        """
+        plain = self.tally.model_copy(update={"effective": None})
+        proven = grade_count(self.tally.flagged, plain.critical(self.band)) == "proven"
+        return self.tally.is_clustered and proven and self.largest_group > self.spare
 
     @property
     def ships(self) -> tuple[tuple[float, float], ...]:
@@ -138,6 +155,8 @@ class Judged:
             return "pass", self.policy.rule
         if self.too_coarse:
             return "inconclusive", "granularity"
+        if self.too_skewed:
+            return "inconclusive", "skewed-groups"
         if self.extrapolated:
             return "inconclusive", "extrapolated"
         return "inconclusive", "open" if self.policy.rule == "proven" else "outside"
@@ -220,6 +239,9 @@ def _message(judged: Judged, reason: str, coarse: Sentences | None) -> str:
         counted += "; no raw score reaches this anchor, so nothing is ever flagged there"
     elif coarse is not None:
         counted += f"; {coarse.message}"
+    elif reason == "skewed-groups":
+        skewed = readings.skewed_groups(judged.largest_group, judged.tally.rows, judged.spare)
+        counted += f"; {skewed.message}"
     elif judged.extrapolated:
         counted += "; the threshold is extrapolated beyond the fit sample"
     passes = None
@@ -235,6 +257,8 @@ def _remedy(judged: Judged, reason: str) -> str | None:
         return None
     if reason == "unreachable":
         return UNREACHABLE
+    if reason == "skewed-groups":
+        return readings.skewed_groups(judged.largest_group, judged.tally.rows, judged.spare).remedy
     advice, found = judged.advice, judged.tally
     if advice is None:
         return f"fit on at least {judged.support:,} benign rows whose highest scores are not tied"
@@ -334,5 +358,6 @@ CHECK = Check(
         "extrapolated": "beyond the fit sample, not proven",
         "unreachable": "no raw score reaches it",
         "granularity": "tied scores allow no such rate",
+        "skewed-groups": "groups too unlike in size to prove it",
     },
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
+import numpy as np
+
 from gate.scores.sample import Scores
 from gate.sources import MAX_LISTED_FILES, FileRows, Files, SampleFacts, digest_files
 
@@ -24,6 +26,7 @@ def describe(scores: Scores) -> SampleFacts:
         unread_labels=scores.unread,
         rows_sha256=scores.rows_sha256,
         groups=scores.group_count if scores.has_groups else None,
+        largest_group=int(scores.by_group(np.empty(0)).sizes.max()) if scores.has_groups else None,
         oldest=oldest,
         newest=newest,
     )
