@@ -264,8 +264,8 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8) -> st
         problem = f"a sound release passes only {planned.passes.value:.0%} of the time {sizes}"
     elif worst.passes > WEAK_TEETH:
         problem = (
-            f"a release at {float(worst.multiple):g} times its rates from {worst.start:.3g} to {worst.stop:.3g} "
-            f"may still pass {worst.passes:.0%} of the time"
+            f"a release at {float(worst.multiple):g} times its rates from {100 * worst.start:.3g}% to "
+            f"{100 * worst.stop:.3g}% may still pass {worst.passes:.0%} of the time"
         )
     else:
         return None
