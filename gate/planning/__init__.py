@@ -13,6 +13,15 @@ from gate.planning.plan import (
     plan_target,
     warnings,
 )
+from gate.planning.ranges import (
+    RangeLaw,
+    RangePlan,
+    advise_range,
+    corridor_of,
+    plan_range,
+    segment_corridor_of,
+)
+from gate.planning.sequential import Deciding, SequentialPlan, decide_band, decide_later, plan_sequential
 from gate.planning.watch import CHECKS_A_YEAR, Alarm, TargetWatch, Watch, watch
 
 __all__ = [
@@ -22,18 +31,29 @@ __all__ = [
     "Alarm",
     "Budget",
     "Curve",
+    "Deciding",
     "Plan",
+    "RangeLaw",
+    "RangePlan",
+    "SequentialPlan",
     "TargetPlan",
     "TargetWatch",
     "Teeth",
     "Watch",
     "advise",
     "advise_at_rate",
+    "advise_range",
     "band_of",
+    "corridor_of",
+    "decide_band",
+    "decide_later",
     "describe_weakness",
     "operating_characteristics",
     "plan",
+    "plan_range",
+    "plan_sequential",
     "plan_target",
+    "segment_corridor_of",
     "ships",
     "warnings",
     "watch",

@@ -213,13 +213,14 @@ class Corridor:
         return SequentialTails(self.above, self.below) if self.sequential else FixedTails()
 
     @cached_property
-    def _exact(self) -> list[Fraction]:
-        return [Fraction(point.fpr) for point in self.grid.points]
+    def _exact_edges(self) -> tuple[list[Fraction], list[Fraction]]:
+        rates = [Fraction(point.fpr) for point in self.grid.points]
+        return [p * (1 - self.below) for p in rates], [p * (1 + self.above) for p in rates]
 
     @cached_property
     def edges(self) -> Sides:
         """The lowest and the highest rate that the policy accepts at each point."""
-        low, high = (np.array([float(p * share) for p in self._exact]) for share in (1 - self.below, 1 + self.above))
+        low, high = (np.array([float(edge) for edge in edges]) for edges in self._exact_edges)
         return Sides(low, high)
 
     @cached_property
@@ -309,10 +310,10 @@ class Corridor:
 
     def _observed(self, n: int, points: Ints | None = None) -> Counts:
         """The counts whose rate lies in the tolerance, exactly."""
-        rates = self._exact if points is None else [self._exact[i] for i in points.tolist()]
-        least, most = n * (1 - self.below), n * (1 + self.above)
-        lowest = [max(math.ceil(p * least), 0) for p in rates]
-        highest = [min(math.floor(p * most), n) for p in rates]
+        low, high = self._exact_edges
+        at = range(len(low)) if points is None else points.tolist()
+        lowest = [max(-(-n * low[i].numerator // low[i].denominator), 0) for i in at]
+        highest = [min(n * high[i].numerator // high[i].denominator, n) for i in at]
         return Counts(np.array(lowest, dtype=np.int64), np.array(highest, dtype=np.int64))
 
     def _nearest(self, bounds: Sides) -> Nearest:

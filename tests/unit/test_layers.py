@@ -76,7 +76,7 @@ WITHIN = {
         "exchangeability",
         "__init__",
     ],
-    "planning": ["law", "sequential", "ranges", "advice", "plan", "__init__"],
+    "planning": ["law", "advice", "sequential", "ranges", "plan", "__init__"],
     "starter": ["init", "demo", "__init__"],
     "calibration": ["positions", "calibrator", "export", "fit", "__init__"],
 }
