@@ -361,10 +361,10 @@ def _table(values: Floats, **columns: NDArray[np.generic]) -> Scores:
 
 
 def _in_segments(rng: np.random.Generator) -> tuple[Scores, Scores]:
-    """Pairs of tied rows in 60 segments of 100 rows, half of each segment held out."""
+    """Pairs of tied rows in 1,500 segments of 4 rows, half of each segment held out: two of three pairs are divided."""
     values = np.repeat(rng.random(3000), 2)
-    held = np.argsort(rng.random((60, 100)), axis=1).ravel() < 50
-    segments = np.repeat(np.arange(60), 100).astype(str)
+    held = np.argsort(rng.random((1500, 4)), axis=1).ravel() < 2
+    segments = np.repeat(np.arange(1500), 4).astype(str)
     return _table(values[~held], segment=segments[~held]), _table(values[held], segment=segments[held])
 
 
