@@ -16,15 +16,17 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from gate.calibration.fit import fit
+from gate.checks.shared import Shared, compare_scores
 from gate.contract import Anchor, Contract, Floats
 from gate.ordered import in_order
 from gate.planning import band_of, plan
-from gate.policy import Calibration, parse
-from gate.scores import count_by_part
+from gate.policy import Calibration, Columns, parse
+from gate.scores import Scores, count_by_part, from_object
 from gate.statistics import drift, exchangeability, permutation, prediction
 from gate.statistics.binomial import Band, beta_binomial, clopper_pearson, critical_counts
 from gate.statistics.clusters import effective_rows
@@ -350,6 +352,55 @@ def simulate_planning(runs: int) -> Iterator[Row]:
             yield Row(what, promise, passes, share_error(passes, 100 * runs))
 
 
+# --- overlap without ids --------------------------------------------------------------------------------------
+
+
+def _table(values: Floats, **columns: NDArray[np.generic]) -> Scores:
+    wanted = Columns(segment="segment" if columns else None)
+    return from_object(pa.table({"score": values, **columns}), "benchmark", wanted, (0.0, 1.0))
+
+
+def _in_segments(rng: np.random.Generator) -> tuple[Scores, Scores]:
+    """Pairs of tied rows in 1,500 segments of 4 rows, half of each segment held out: two of three pairs are divided."""
+    values = np.repeat(rng.random(3000), 2)
+    held = np.argsort(rng.random((1500, 4)), axis=1).ravel() < 2
+    segments = np.repeat(np.arange(1500), 4).astype(str)
+    return _table(values[~held], segment=segments[~held]), _table(values[held], segment=segments[held])
+
+
+def _decimals(digits: int, leaked: float) -> Callable[[np.random.Generator], tuple[Scores, Scores]]:
+    def draw(rng: np.random.Generator) -> tuple[Scores, Scores]:
+        fitted, held = (np.round(rng.beta(0.5, 8, rows), digits) for rows in (20_000, 30_000))
+        held[: int(leaked * len(held))] = rng.choice(fitted, int(leaked * len(held)))
+        return _table(fitted), _table(held)
+
+    return draw
+
+
+def _copies(shared: Shared) -> bool:
+    return shared.copied > 0.001 * shared.n
+
+
+def _nothing(shared: Shared) -> bool:
+    """Whether it is said that nothing is shared, and not that nothing can be told."""
+    return not _copies(shared) and shared.tells
+
+
+OVERLAPS: dict[str, tuple[Callable[[np.random.Generator], tuple[Scores, Scores]], Callable[[Shared], bool], str]] = {
+    "sound pairs of tied rows in small segments: called copies": (_in_segments, _copies, "never"),
+    "sound rows, six decimals: called copies": (_decimals(6, 0.0), _copies, "never"),
+    "half of the rows copied, six decimals: called copies": (_decimals(6, 0.5), _copies, "always"),
+    "half of the rows copied, three decimals: called none": (_decimals(3, 0.5), _nothing, "never"),
+}
+
+
+def simulate_overlap(runs: int) -> Iterator[Row]:
+    for name, (draw, said, promise) in OVERLAPS.items():
+        rng, some = np.random.default_rng(len(name)), max(runs // 5, 5)
+        share = sum(said(compare_scores(*draw(rng))) for _ in range(some)) / some
+        yield Row(f"overlap without ids, {name}", promise, share, share_error(share, some))
+
+
 SIMULATIONS: dict[str, Callable[[int], Iterator[Row]]] = {
     "groups": simulate_groups,
     "prediction": simulate_prediction,
@@ -358,6 +409,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Row]]] = {
     "looks": simulate_looks,
     "bounds": simulate_bounds,
     "planning": simulate_planning,
+    "overlap": simulate_overlap,
 }
 
 

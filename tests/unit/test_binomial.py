@@ -386,3 +386,11 @@ def test_at_an_edge_either_error_happens_at_most_half_alpha_of_the_time(
     if low > 0:
         assert upper_tail(kmin, n, low) <= limit
         assert found.refuted_at_or_below is None or lower_tail(found.refuted_at_or_below, n, low) <= limit
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60))
+def test_the_chance_that_all_are_drawn_is_a_ratio_of_binomial_coefficients(total: int, drawn: int, c: int) -> None:
+    drawn, c = min(drawn, total), min(c, total)
+    exact = math.comb(drawn, c) / math.comb(total, c)
+    assert math.exp(float(binomial.log_all_among(c, drawn, total))) == pytest.approx(exact, rel=1e-9, abs=1e-300)
