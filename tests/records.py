@@ -88,8 +88,9 @@ def recorded(document: Document, evidence: Evidence, curve: Curve, checks: tuple
     )
 
 
-def sample(path: str, n: int, rows: int) -> SampleFacts:
-    return describe(Scores(np.arange(n) / n, (Source(path=path, rows=rows, benign=n),)))
+def sample(path: str, n: int, rows: int, malicious: bool = False) -> SampleFacts:
+    source = Source(path=path, rows=rows, benign=rows - n if malicious else n)
+    return describe(Scores(np.arange(n) / n, (source,), kind="malicious" if malicious else "benign"))
 
 
 def thresholds_of(policy: Policy) -> dict[Decimal, float]:
@@ -181,7 +182,9 @@ def with_text(record: Record, text: str) -> Record:
             return value if value == "fpr@10%" else f"{value}/language={text}"
         return text if isinstance(value, str) and not fixed else value
 
-    return Record.model_validate(replaced(record.model_dump(mode="json")))
+    content = record.model_dump(mode="json")
+    a_column = text.isprintable() and bool(text.strip()) and len(text) <= 200
+    return Record.model_validate(replaced(content) | ({} if a_column else {"data": content["data"]}))
 
 
 def hostile() -> Record:
@@ -222,15 +225,14 @@ def segmented() -> Record:
     ]
     assert whole.curve is not None
     points = tuple(
-        point.model_copy(update={"detected": round(40_000 + 5_000 * float(point.fpr.log10()))})
+        point.model_copy(update={"detected": max(0, round(40_000 + 5_000 * float(point.fpr.log10())))})
         for point in whole.curve.points
-        if point.fpr >= Decimal("1e-6")
     )
     return whole.model_copy(
         update={
             "findings": (*whole.findings, *checks, *entries),
             "warnings": ("1,200 rows had no timestamp", ATTACKS["markdown-link"]),
-            "malicious": sample("malicious.parquet", 40_000, 40_000),
+            "malicious": sample("malicious.parquet", 40_000, 40_000, malicious=True),
             "curve": whole.curve.model_copy(update={"points": points}),
         }
     )
@@ -271,7 +273,9 @@ def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", check
         drop=Drops(anchors=tuple(changes(policy, malicious, before[1], attacks, checked))),
     )
     caught = {point.fpr: round(attacks * (1 - float(point.score)) ** 0.5) for point in grid(policy.anchors)}
-    evidence = evidence_of(policy, parts, "check" if checked else "run", sample("malicious.parquet", attacks, 50_000))
+    evidence = evidence_of(
+        policy, parts, "check" if checked else "run", sample("malicious.parquet", attacks, 50_000, malicious=True)
+    )
     return recorded(
         document,
         evidence,

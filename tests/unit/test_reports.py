@@ -289,7 +289,7 @@ def enormous() -> Record:
     content = RECORDS["segments"].model_dump(mode="json")
     content["findings"] = [dict(finding) for finding in content["findings"] * 4]
     for i, finding in enumerate(content["findings"]):
-        finding["check"] += ("" if "/" in finding["check"] else "/") + f"{i}<&|>" * 300
+        finding["check"] += f"{i}<&|>" * 300 if "/" in finding["check"] else ""
         finding["message"] *= 20
         finding["remedy"] = f"{i} [x](y) " * 100
     content["warnings"] = ["|" * 3000] * 200
