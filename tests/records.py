@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from gate import policy as policies
-from gate.calibration.calibrator import FitFacts
-from gate.checks.direction import Direction, Flagged
-from gate.comparison import Baseline, Change, Comparison, Counted, Sample, policy_changes
-from gate.curve import Curve, curve_of, grid
-from gate.detection import measure_anchor
-from gate.evidence import Evidence, measure_target
-from gate.planning import Budget
-from gate.policy import Policy
-from gate.release import FindingEntry, Record, RocPoint, RocSection, compose
-from gate.scores import Scores, Source
-from gate.statistics.binomial import clopper_pearson
-from gate.statistics.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
+from gate.checks import CHECKS, Parts, baseline, detection, direction, drop, fpr, parse_policy
+from gate.checks.baseline import Comparison, ReferenceFacts
+from gate.checks.change import Change, Flipped
+from gate.checks.check import AnchorFacts, CalibratorFacts, Check, Evidence, Finding, JudgedRate
+from gate.checks.curve import Curve, CurvePoint, grid
+from gate.checks.detection import Detection
+from gate.checks.direction import Direction
+from gate.checks.drop import Drops
+from gate.checks.fpr import AtAnchor, Targets
+from gate.checks.reuse import Use, Uses
+from gate.names import CheckName
+from gate.policy import Document, Policy
+from gate.policy.changes import policy_changes
+from gate.record import Record, compose
+from gate.scores import Scores, describe
+from gate.sources import SampleFacts, Source
+from gate.statistics.tally import Tally
 from gate.verdict import judge
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -39,61 +41,108 @@ targets:
 """
 WAIVERS = """\
 waivers:
-  - {check: fpr@0.001, reason: known until the next labelling, owner: "@detections", expires: 2026-06-30}
-  - {check: fpr@0.01, reason: nothing to cover, owner: "@detections", expires: 2026-06-30}
-  - {check: fpr@0.0001, reason: too old, owner: "@detections", expires: 2026-01-31}
+  - {check: fpr@0.1%, reason: known until the next labelling, owner: "@detections", expires: 2026-06-30}
+  - {check: fpr@1%, reason: nothing to cover, owner: "@detections", expires: 2026-06-30}
+  - {check: fpr@0.01%, reason: too old, owner: "@detections", expires: 2026-01-31}
 """
+
+
+# What these records measure and judge: the rows at hand have no ids, no times and no segments.
+JUDGED: tuple[Check, ...] = (fpr.CHECK, detection.CHECK, direction.CHECK, baseline.CHECK, drop.CHECK)
 
 
 def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
     """The record of a release with these counts; the calibrator and the scores are stand-ins of fixed content."""
-    document = policies.parse(text, "policies/production.yaml")
-    measurements = tuple(
-        measure_target(
-            document.policy, target, 0.25 + i / 10, counts[target.check], benign, 1e-6, fit_n=200_000, budget=Budget()
-        )
-        for i, target in enumerate(document.policy.targets)
+    document = parse_policy(text, "policies/production.yaml")
+    curve = curve_through(document.policy, counts, benign)
+    at = {point.fpr: point.tally.flagged for point in curve.points}
+    flagged = [at[anchor.fpr] for anchor in document.policy.anchors.anchors]
+    evidence = evidence_of(document.policy, Parts(fpr=Targets(anchors=anchors_of(document.policy, flagged, benign))))
+    return recorded(document, evidence, curve)
+
+
+def evidence_of(policy: Policy, parts: Any, kind: Any = "run", malicious: SampleFacts | None = None) -> Evidence:
+    """These parts with samples of fixed content; the held-out rows are those of the targets."""
+    benign = parts.fpr.anchors[0].tally.rows
+    return Evidence(
+        kind,
+        NOON.date(),
+        stand_in(policy),
+        sample("benign-fit.parquet", 200_000, 250_000),
+        sample("benign-holdout.parquet", benign, benign),
+        malicious,
+        parts,
     )
+
+
+def recorded(document: Document, evidence: Evidence, curve: Curve, checks: tuple[Check, ...] = JUDGED) -> Record:
     return compose(
         release="v2.4.0",
         created=NOON,
-        judged_on=NOON.date(),
         version="1.2.3",
         document=document,
-        fit=Scores(np.arange(200_000) / 200_000, (Source("benign-fit.parquet", 250_000, 200_000),)),
-        holdout=Scores(np.arange(benign) / benign, (Source("benign-holdout.parquet", benign, benign),)),
-        calibrator=stand_in(),
-        verdict=judge(document.policy, Evidence(measurements), NOON.date()),
-        curve=curve_through(document.policy, counts, benign),
+        evidence=evidence,
+        verdict=judge(document.policy, evidence, checks),
+        confidence=float(1 - document.policy.alpha()),
+        curve=curve,
     )
 
 
-def stand_in() -> Any:
-    return SimpleNamespace(
-        facts=FitFacts(200_000, 180_000, 3.5e-6),
+def sample(path: str, n: int, rows: int, malicious: bool = False) -> SampleFacts:
+    source = Source(path=path, rows=rows, benign=rows - n if malicious else n)
+    return describe(Scores(np.arange(n) / n, (source,), kind="malicious" if malicious else "benign"))
+
+
+def thresholds_of(policy: Policy) -> dict[Decimal, float]:
+    return {anchor.fpr: 0.25 + i / 10 for i, anchor in enumerate(policy.anchors.anchors)}
+
+
+def anchors_of(policy: Policy, flagged: list[int] | tuple[int, ...], rows: int) -> tuple[AtAnchor, ...]:
+    """The rows that reach each anchor of the contract."""
+    return tuple(
+        AtAnchor(fpr=fpr, tally=Tally(threshold=threshold, flagged=k, rows=rows))
+        for (fpr, threshold), k in zip(thresholds_of(policy).items(), flagged, strict=True)
+    )
+
+
+def stand_in(policy: Policy) -> CalibratorFacts:
+    thresholds = thresholds_of(policy)
+    return CalibratorFacts(
         sha256="c" * 64,
-        artifact=bytes(161_113),
-        knots=(range(10_000), range(10_000)),
+        bytes=161_113,
+        knots=10_000,
+        plotting_position="filliben",
+        ties="conservative",
+        distinct=180_000,
+        lowest_label=3.5e-6,
+        anchors=tuple(
+            AnchorFacts(fpr=anchor.fpr, score=anchor.score, threshold=thresholds[anchor.fpr])
+            for anchor in policy.anchors.anchors
+        ),
     )
 
 
-def curve_through(policy: Policy, counts: Mapping[str, int], benign: int) -> Curve:
+def curve_through(
+    policy: Policy, counts: Mapping[str, int], benign: int, detected: Mapping[Decimal, int] | None = None
+) -> Curve:
     """A curve that meets the counts at the targets, and errs in between as its neighbours do."""
     anchors = grid(policy.anchors)
-    at_targets = {target.fpr: counts[target.check] for target in policy.targets}
+    at_targets = {target.fpr: counts[str(target.check)] for target in policy.targets}
     known = [(0.0, 1.0)]
     known += [(float(a.score), at_targets[a.fpr] / benign / float(a.fpr)) for a in anchors if a.fpr in at_targets]
-    found: dict[Decimal, int] = {}
+    points = []
     for anchor in anchors:
         ratio = float(np.interp(float(anchor.score), *zip(*known, strict=True)))
-        found[anchor.fpr] = at_targets.get(anchor.fpr, min(round(ratio * float(anchor.fpr) * benign), benign))
-    thresholds = {anchor.fpr: round(0.2 + float(anchor.score) / 2, 6) for anchor in anchors}
-    return curve_of(policy.anchors, thresholds, found, benign, 3.5e-6, policy.alpha())
+        flagged = at_targets.get(anchor.fpr, min(round(ratio * float(anchor.fpr) * benign), benign))
+        found = Tally(threshold=round(0.2 + float(anchor.score) / 2, 6), flagged=flagged, rows=benign)
+        caught = None if detected is None else detected.get(anchor.fpr)
+        points.append(CurvePoint(score=float(anchor.score), fpr=anchor.fpr, tally=found, detected=caught))
+    return Curve(floor=float(policy.anchors.score(3.5e-6)), points=tuple(points))
 
 
-PASSING = {"fpr@0.1": 20_100, "fpr@0.01": 1_990, "fpr@0.001": 204, "fpr@0.0001": 15}
-FAILING = {"fpr@0.1": 20_100, "fpr@0.01": 1_990, "fpr@0.001": 390, "fpr@0.0001": 61}
-OPEN = {"fpr@0.1": 6_020, "fpr@0.01": 700, "fpr@0.001": 61, "fpr@0.0001": 6}
+PASSING = {"fpr@10%": 20_100, "fpr@1%": 1_990, "fpr@0.1%": 204, "fpr@0.01%": 15}
+FAILING = {"fpr@10%": 20_100, "fpr@1%": 1_990, "fpr@0.1%": 390, "fpr@0.01%": 61}
+OPEN = {"fpr@10%": 6_020, "fpr@1%": 700, "fpr@0.1%": 61, "fpr@0.01%": 6}
 
 RECORDS = {
     "pass": record_of(POLICY, PASSING, 200_000),
@@ -121,17 +170,21 @@ ATTACKS = {
 
 
 def with_text(record: Record, text: str) -> Record:
-    """The record with this text in every place where its format allows any text at all."""
+    """The record with this text in every place where its format allows any text at all; of names, in their segment."""
 
     def replaced(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
             return {name: replaced(part, name) for name, part in value.items()}
         if isinstance(value, list):
             return [replaced(part) for part in value]
-        fixed = key in ("outcome", "grade", "status", "kind")
+        fixed = key in ("outcome", "grade", "status", "kind", "unit", "judged_on", "expires")
+        if key == "check":
+            return value if value == "fpr@10%" else f"{value}/language={text}"
         return text if isinstance(value, str) and not fixed else value
 
-    return Record.model_validate(replaced(record.model_dump(mode="json")))
+    content = record.model_dump(mode="json")
+    a_column = text.isprintable() and bool(text.strip()) and len(text) <= 200
+    return Record.model_validate(replaced(content) | ({} if a_column else {"data": content["data"]}))
 
 
 def hostile() -> Record:
@@ -156,10 +209,10 @@ def segmented() -> Record:
     entries = []
     for i in range(60):
         benign = 5_000 + 2_000 * i
-        counts = {"fpr@0.1": benign // 10, "fpr@0.01": benign // 100, "fpr@0.001": max(0, 90 - 3 * i), "fpr@0.0001": 0}
+        counts = {"fpr@10%": benign // 10, "fpr@1%": benign // 100, "fpr@0.1%": max(0, 90 - 3 * i), "fpr@0.01%": 0}
         entry = record_of(POLICY, counts, benign).findings[2]
         name = f"language={ATTACKS['html'] if i == 3 else chr(97 + i // 26) + chr(97 + i % 26)}"
-        entries.append(entry.model_copy(update={"check": f"fpr@0.001/{name}"}))
+        entries.append(entry.model_copy(update={"check": CheckName("fpr", Decimal("0.001"), segment=name)}))
     checks = [
         check("overlap", "pass", "none", "0 of 200,000 held-out rows are in the fit sample", None),
         check(
@@ -170,24 +223,25 @@ def segmented() -> Record:
             "hold out rows of the same weeks as the fit sample",
         ),
     ]
-    roc = RocSection(
-        malicious=40_000,
-        points=tuple(RocPoint(fpr=10.0**-i, threshold=0.1 * i, true_positives=40_000 - 5_000 * i) for i in range(7)),
-    )
     assert whole.curve is not None
+    points = tuple(
+        point.model_copy(update={"detected": max(0, round(40_000 + 5_000 * float(point.fpr.log10())))})
+        for point in whole.curve.points
+    )
     return whole.model_copy(
         update={
             "findings": (*whole.findings, *checks, *entries),
             "warnings": ("1,200 rows had no timestamp", ATTACKS["markdown-link"]),
-            "curve": whole.curve.model_copy(update={"roc": roc}),
+            "malicious": sample("malicious.parquet", 40_000, 40_000, malicious=True),
+            "curve": whole.curve.model_copy(update={"points": points}),
         }
     )
 
 
-def check(name: str, outcome: Any, reason: str, message: str, remedy: str | None) -> FindingEntry:
+def check(name: str, outcome: Any, reason: str, message: str, remedy: str | None) -> Finding:
     """A finding that is not about a false-positive rate."""
     words = {"reason": reason, "message": message, "remedy": remedy}
-    return FindingEntry(check=name, outcome=outcome, grade=None, required=False, waived=False, blocks=False, **words)
+    return Finding(check=name, outcome=outcome, required=False, **words)
 
 
 RECORDS["segments"] = segmented()
@@ -203,93 +257,67 @@ DETECTED = (39_200, 37_100, 33_000, 25_400, 17_100, 8_300)
 
 def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", checked: bool = False) -> Record:
     """A release that is held against the one before it, on the same rows; or the check of a release, on other rows."""
-    document = policies.parse(POLICY + DETECTION, "policies/production.yaml")
+    document = parse_policy(POLICY + DETECTION, "policies/production.yaml")
     policy, benign, attacks = document.policy, 200_000, 40_000
-    anchors = policy.anchors.anchors
     counts = [20_100, 1_990, 204, 15, 2, 0]
-    measurements = tuple(
-        measure_target(
-            policy, target, 0.25 + i / 10, PASSING[target.check], benign, 1e-6, fit_n=200_000, budget=Budget()
-        )
-        for i, target in enumerate(policy.targets)
+    before = [k + 7 - i for i, k in enumerate(counts)], [k + 90 - 9 * i for i, k in enumerate(DETECTED)]
+    parts = Parts(
+        fpr=Targets(anchors=anchors_of(policy, counts, benign)),
+        detection=Detection(anchors=anchors_of(policy, malicious, attacks)),
+        direction=Direction(anchors=len(counts)),
+        baseline=Comparison(
+            reference=reference(document, outcome, checked),
+            policy_changes=() if checked else policy_changes(parse_policy(OLD_POLICY, "").policy, policy),
+            anchors=tuple(changes(policy, counts, before[0], benign, checked)),
+        ),
+        drop=Drops(anchors=tuple(changes(policy, malicious, before[1], attacks, checked))),
     )
-    detection = tuple(
-        measure_anchor(policy, anchor, 0.25 + i / 10, k, attacks)
-        for i, (anchor, k) in enumerate(zip(anchors, malicious, strict=True))
+    caught = {point.fpr: round(attacks * (1 - float(point.score)) ** 0.5) for point in grid(policy.anchors)}
+    evidence = evidence_of(
+        policy, parts, "check" if checked else "run", sample("malicious.parquet", attacks, 50_000, malicious=True)
+    )
+    return recorded(
+        document,
+        evidence,
+        curve_through(policy, PASSING, benign, caught),
+        CHECKS if checked else JUDGED,
     )
 
-    def change(i: int, k: int, was: int, n: int, paired: bool) -> Change:
-        only = 3 + max(k, was) // 20
-        pairs = Pairs(min(k, was) - only, only + max(k - was, 0), only + max(was - k, 0), 0)
-        pairs = replace(pairs, neither=n - pairs.rows) if min(k, was) > only else Pairs(0, k, was, n - k - was)
-        old, new = Counted(0.2 + i / 10, was, n, float(n)), Counted(0.25 + i / 10, k, n, float(n))
-        stale = min(5 * k + 4, n)
-        return Change(
-            anchor=anchors[i],
-            old=replace(old, threshold=new.threshold) if checked else old,
-            new=new,
-            pairs=pairs if paired else None,
-            p_value=mcnemar(int(pairs.new_only), int(pairs.old_only)) if paired else fisher(k, n, was, n),
-            interval=paired_interval(pairs, 0.05) if paired else difference_interval(k, n, was, n, 0.05),
-            stale=k if checked else stale,
-            stale_interval=clopper_pearson(k if checked else stale, n, 0.05),
-        )
 
-    old = Baseline(
+def reference(document: Document, outcome: Any, checked: bool) -> ReferenceFacts:
+    """The release before; or, of a check, the release itself."""
+    return ReferenceFacts(
         path="releases/v2.3.0",
         release="v2.4.0" if checked else "v2.3.0",
         created="2026-02-01T12:00:00Z",
         outcome=outcome,
         verdict_sha256="a" * 64,
         policy_sha256=document.sha256 if checked else "b" * 64,
-        policy=policy if checked else policies.parse(OLD_POLICY, "policies/production.yaml").policy,
-        benign=Sample({}, None if checked else Scores(np.zeros(2), (Source("old-benign.parquet", benign, benign),))),
-        malicious=None,
-        scores_sha256="d" * 64,
-        rows_sha256=None,
+        holdout_sha256="d" * 64,
+        sources=() if checked else (Source(path="old-benign.parquet", rows=200_000, benign=200_000),),
     )
-    comparison = Comparison(
-        baseline=old,
-        policy_changes=policy_changes(old.policy, policy),
-        benign=tuple(change(i, k, k + 7 - i, benign, not checked) for i, k in enumerate(counts)),
-        malicious=tuple(change(i, k, DETECTED[i] + 90 - 9 * i, attacks, not checked) for i, k in enumerate(malicious)),
-        itself=checked,
-    )
-    direction = Direction(
-        anchors=tuple(
-            Flagged(
-                fpr=float(found.anchor.fpr),
-                true_positives=found.true_positives,
-                malicious=attacks,
-                malicious_worth=attacks,
-                false_positives=k,
-                benign=benign,
-                benign_worth=benign,
-            )
-            for found, k in zip(detection, counts, strict=True)
+
+
+def changes(
+    policy: Policy, now: list[int] | tuple[int, ...], then: list[int], rows: int, checked: bool
+) -> Iterator[Change]:
+    """Every anchor under two releases; on the same rows unless a release is checked."""
+    parts = zip(policy.anchors.anchors, thresholds_of(policy).values(), now, then, strict=True)
+    for i, (anchor, threshold, k, was) in enumerate(parts):
+        old = threshold if checked else 0.2 + i / 10
+        only = min(3 + max(k, was) // 20, rows - max(k, was))
+        few = min(k, was) <= only
+        flipped = Flipped(
+            new_only=k if few else only + max(k - was, 0), old_only=was if few else only + max(was - k, 0)
         )
-    )
-    evidence = Evidence(measurements, detection=detection, direction=direction, comparison=comparison)
-    whole = RECORDS["pass"]
-    curve = curve_through(policy, PASSING, benign)
-    points = [replace(p, true_positives=round(attacks * (1 - p.score) ** 0.5)) for p in curve.points]
-    return compose(
-        release="v2.4.0",
-        created=NOON,
-        version="1.2.3",
-        document=document,
-        fit=whole
-        if checked
-        else Scores(np.arange(200_000) / 200_000, (Source("benign-fit.parquet", 250_000, 200_000),)),
-        holdout=Scores(np.arange(benign) / benign, (Source("benign-holdout.parquet", benign, benign),)),
-        calibrator=stand_in(),
-        verdict=judge(policy, evidence, NOON.date()),
-        curve=replace(curve, points=tuple(points), malicious=attacks),
-        malicious=Scores(
-            np.arange(attacks) / attacks, (Source("malicious.parquet", 50_000, 10_000),), kind="malicious"
-        ),
-        evidence=evidence,
-    )
+        yield Change(
+            fpr=anchor.fpr,
+            score=anchor.score,
+            old=Tally(threshold=old, flagged=was, rows=rows),
+            new=Tally(threshold=threshold, flagged=k, rows=rows),
+            flipped=None if checked else flipped,
+            stale=Tally(threshold=old, flagged=k if checked else min(5 * k + 4, rows), rows=rows),
+        )
 
 
 RECORDS["followed"] = followed()
@@ -301,9 +329,16 @@ RECORDS["check"] = followed(checked=True)
 def retrained(record: Record, name: str, created: str, factor: float, **changes: Any) -> Record:
     """The record as another release of the same detector: its raw scores, and so every threshold, scaled."""
     content = record.model_dump(mode="json") | {"release": name, "created": created} | changes
-    for part in (*content["findings"], *content["curve"]["points"]):
-        if part["threshold"] is not None:
-            part["threshold"] *= factor
+
+    def scaled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: part * factor if key == "threshold" and part is not None else scaled(part)
+                for key, part in value.items()
+            }
+        return [scaled(part) for part in value] if isinstance(value, list) else value
+
+    content = scaled(content)
     content["calibrator"]["sha256"] = f"{name:c>64}"[-64:]
     return Record.model_validate(content)
 
@@ -311,30 +346,37 @@ def retrained(record: Record, name: str, created: str, factor: float, **changes:
 def with_detection(record: Record, true_positives: int, malicious: int) -> Record:
     """The record with what was detected at 0.1 %; the interval is a stand-in of fixed width."""
     rate = true_positives / malicious
-    finding = check("tpr@0.001", "pass", "proven", "most malicious rows are detected", None).model_copy(
+    finding = check("tpr@0.1%", "pass", "proven", "most malicious rows are detected", None).model_copy(
         update={
-            "target_fpr": 0.001,
-            "true_positives": true_positives,
-            "malicious": malicious,
-            "observed_tpr": rate,
-            "min_tpr": 0.8,
-            "interval": (rate - 0.01, rate + 0.01),
+            "rate": JudgedRate(
+                target=Decimal("0.001"),
+                score=Decimal("0.5"),
+                tally=Tally(threshold=0.45, flagged=true_positives, rows=malicious),
+                interval=(rate - 0.01, rate + 0.01),
+                tolerance=(0.8, 1.0),
+            )
         }
     )
     return record.model_copy(update={"findings": (*record.findings, finding)})
 
 
+def reused(record: Record, number: int) -> Record:
+    """The record of rows that the ledger has seen before."""
+    use = Use(number=number, earlier=tuple(f"v{i}" for i in range(number - 1)), shared=(1.0,) * (number - 1))
+    uses = Uses(ledger="ledger.jsonl", holdout=use)
+    return record.model_copy(update={"checks": record.checks.model_copy(update={"reuse": uses})})
+
+
 def releases() -> list[Record]:
     """A history: releases with waivers, re-used rows and malicious scores, a check, and a policy that changed."""
-    reuse = {"ledger": "ledger.jsonl", "use": 3, "earlier": ["v0", "v1"], "confidence": 0.99}
     other = record_of(POLICY.replace("0.1%, min_n: 98000, max_relative_error: 0.5", "0.1%, min_n: 98000, "
                                      "max_relative_error: 0.6").replace("  - {fpr: 10%", "  - {fpr: 20%")
                       .replace("name: production", "name: production\ncontract: [{fpr: 20%, score: 0.05}, {fpr: 1%, "
                                "score: 0.3}, {fpr: 0.1%, score: 0.5}, {fpr: 0.01%, score: 0.7}]"),
-                      {"fpr@0.2": 40_100, **{k: v for k, v in PASSING.items() if k != "fpr@0.1"}}, 200_000)  # fmt: skip
+                      {"fpr@20%": 40_100, **{k: v for k, v in PASSING.items() if k != "fpr@10%"}}, 200_000)  # fmt: skip
     return [
         retrained(RECORDS["pass"], "v1", "2026-01-05T09:00:00Z", 1.0),
-        retrained(RECORDS["waived"], "v2", "2026-02-02T09:00:00Z", 1.1, reuse=reuse),
+        retrained(reused(RECORDS["waived"], 3), "v2", "2026-02-02T09:00:00Z", 1.1),
         retrained(with_detection(RECORDS["inconclusive"], 36_480, 40_000), "v3", "2026-03-02T09:00:00Z", 0.8),
         retrained(RECORDS["fail"], "v3", "2026-03-09T09:00:00Z", 0.8, kind="check"),
         retrained(with_detection(other, 35_001, 40_000), ATTACKS["html"], "2026-04-06T09:00:00Z", 1.05),

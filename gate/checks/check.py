@@ -145,11 +145,12 @@ class CalibratorFacts(Section):
         return {anchor.fpr: anchor.threshold for anchor in self.anchors}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """All that was measured, fresh or as a record has it: a judgement follows from it and the policy alone.
 
-    `parts` has one field for each check, by its key.
+    `parts` has one field for each check, by its key. Two are equal only if they are the same, so that what several
+    checks ask of one can be kept.
     """
 
     kind: Kind

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.checks import readings
@@ -195,7 +196,8 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def judge_targets(policy: Policy, evidence: Evidence) -> list[Judged]:
+@lru_cache(maxsize=4)  # several checks ask, and advice takes long
+def judge_targets(policy: Policy, evidence: Evidence) -> tuple[Judged, ...]:
     """The targets in the policy's order; from the highest rate down they share one budget of advice."""
     found = evidence.of(Targets)
     counts = {} if found is None else {anchor.fpr: anchor.tally for anchor in found.anchors}
@@ -203,7 +205,7 @@ def judge_targets(policy: Policy, evidence: Evidence) -> list[Judged]:
     budget, judged = Budget(), {}
     for target in sorted(measured, key=lambda target: -target.fpr):
         judged[target.fpr] = Judged(policy, evidence, target, counts[target.fpr], budget)
-    return [judged[target.fpr] for target in measured]
+    return tuple(judged[target.fpr] for target in measured)
 
 
 # --- sentences ----------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ def _options(record: Record) -> dict[str, Any]:
         "baseline_malicious": bool(baseline and baseline.malicious_sources),
         "malicious": record.malicious is not None,
         "use": None if uses is None else uses.holdout.number,
+        "malicious_use": None if uses is None or uses.malicious is None else uses.malicious.number,
         "judged_on": None if record.judged_on is None else record.judged_on.isoformat(),
     }
     text = json.dumps(options, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,24 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from gate.comparison import Baseline, Counted, Sample, compare, policy_changes, scored, warnings
-from gate.contract import Anchor, Contract
+from gate.checks import CHECKS, Parts, parse_policy
+from gate.checks.baseline import Comparison, ReferenceFacts
+from gate.checks.change import Change, compare
+from gate.checks.check import CalibratorFacts, Evidence, Finding, count
+from gate.checks.detection import Detection
+from gate.checks.drop import Drops
+from gate.checks.fpr import AtAnchor
+from gate.contract import Anchor
 from gate.errors import GateError
-from gate.evidence import Evidence
-from gate.policy import Policy, parse
-from gate.scores import Scores, Source, match
+from gate.policy import Policy
+from gate.policy.changes import policy_changes
+from gate.scores import Scores, match
+from gate.sources import SampleFacts, Source
 from gate.statistics.binomial import clopper_pearson
 from gate.statistics.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
+from gate.statistics.tally import Tally
 from gate.verdict import judge
 
 TODAY = date(2026, 6, 30)
@@ -34,35 +44,29 @@ targets:
   - {fpr: 1%, min_n: 5000, max_relative_error: 0.5}
 """
 DETECTION = "checks: {detection: {targets: [{fpr: 1%, min_tpr: 0.5}], max_drop: 0.02}}\n"
-ONE = Contract((Anchor(Decimal("0.1"), Decimal("0.1")),))
+ONE = (Anchor(Decimal("0.1"), Decimal("0.1")),)
+ALPHA = Fraction(1, 20)
 TENTH = Decimal("0.1")
 
 
 def policy_of(text: str = POLICY) -> Policy:
-    return parse(text, "p.yaml").policy
+    return parse_policy(text, "p.yaml").policy
 
 
 def sample(values: Any, ids: Any = None, groups: Any = None, name: str = "rows") -> Scores:
     values = np.asarray(values, dtype=np.float64)
     text = None if ids is None else pa.array([str(i) for i in ids], type=pa.large_string())
     numbered = None if groups is None else np.asarray(groups)
-    return Scores(values, (Source(name, len(values), len(values)),), numbered, text)
+    return Scores(values, (Source(path=name, rows=len(values), benign=len(values)),), numbered, text)
 
 
-def baseline_of(benign: Sample, malicious: Sample | None = None, outcome: Any = "pass") -> Baseline:
-    return Baseline(
-        path="releases/v1",
-        release="v1",
-        created="2026-02-01T00:00:00Z",
-        outcome=outcome,
-        verdict_sha256="a" * 64,
-        policy_sha256="b" * 64,
-        policy=policy_of(),
-        benign=benign,
-        malicious=malicious,
-        scores_sha256="c" * 64,
-        rows_sha256=None,
-    )
+def tallied(threshold: float | None, k: int, n: int) -> dict[Decimal, Tally]:
+    """So many of n rows at the one anchor."""
+    return {TENTH: Tally(threshold=threshold, flagged=k, rows=n)}
+
+
+def counted(threshold: float | None, scores: Scores) -> dict[Decimal, Tally]:
+    return {TENTH: count(scores, [threshold], ALPHA)[0]}
 
 
 # --- joining by id ------------------------------------------------------------------------------------------
@@ -116,65 +120,83 @@ thresholds = st.none() | st.integers(0, 21).map(lambda i: i / 20)
 def test_the_same_rows_are_compared_one_by_one(data: st.DataObject, old: float | None, new: float | None) -> None:
     then = data.draw(scores)
     now = data.draw(st.lists(st.sampled_from(then), min_size=len(then), max_size=len(then)))
-    policy, rows = policy_of(), range(len(then))
-    before = Sample({TENTH: Counted(old, 0, 10, 10.0)}, sample(then, rows))
-    after = scored({TENTH: new}, sample(now, rows), policy)
-    (change,) = compare(baseline_of(before), policy, ONE, after, None).benign
+    before, after = (sample(values, range(len(then))) for values in (then, now))
+    (change,) = compare(ONE, tallied(old, 0, 10), counted(new, after), ALPHA, before, after)
     flags = [(old is not None and a >= old, new is not None and b >= new) for a, b in zip(then, now, strict=True)]
     pairs = Pairs(*(flags.count(kind) for kind in [(True, True), (False, True), (True, False), (False, False)]))
     stale = sum(old is not None and b >= old for b in now)
     assert change.pairs == pairs
     assert (change.old.flagged, change.new.flagged) == (pairs.both + pairs.old_only, pairs.both + pairs.new_only)
     assert change.p_value == mcnemar(int(pairs.new_only), int(pairs.old_only))
-    assert change.interval == paired_interval(pairs, 0.05)
-    assert (change.stale, change.stale_interval) == (stale, clopper_pearson(stale, len(now), 0.05))
-    assert change.difference == pytest.approx((pairs.new_only - pairs.old_only) / len(then))
+    assert change.interval(0.05) == paired_interval(pairs, 0.05)
+    assert change.stale is not None
+    assert (change.stale.flagged, change.stale.interval(0.05)) == (stale, clopper_pearson(stale, len(now), 0.05))
+    assert float(change.difference) == pytest.approx((pairs.new_only - pairs.old_only) / len(then))
 
 
 @given(scores, st.integers(0, 500), thresholds, thresholds)
 def test_different_rows_are_compared_by_their_counts(
     now: list[float], k: int, old: float | None, new: float | None
 ) -> None:
-    policy = policy_of()
-    before = Sample({TENTH: Counted(old, k, 500, 500.0)})
-    (change,) = compare(baseline_of(before), policy, ONE, scored({TENTH: new}, sample(now), policy), None).benign
+    k = 0 if old is None else k
+    rows = sample(now)
+    (change,) = compare(ONE, tallied(old, k, 500), counted(new, rows), ALPHA, None, rows)
     flagged = sum(new is not None and score >= new for score in now)
     assert (change.new.flagged, change.new.rows, change.pairs) == (flagged, len(now), None)
     assert change.p_value == fisher(flagged, len(now), k, 500)
-    assert change.interval == difference_interval(flagged, len(now), k, 500, 0.05)
-    assert change.stale == sum(old is not None and score >= old for score in now)
+    assert change.interval(0.05) == difference_interval(flagged, len(now), k, 500, 0.05)
+    assert change.stale is not None
+    assert change.stale.flagged == sum(old is not None and score >= old for score in now)
 
 
 def test_recorded_counts_alone_give_no_stale_count() -> None:
-    samples = [Sample({TENTH: Counted(0.4, k, 1000, 1000.0)}) for k in (90, 130)]
-    (change,) = compare(baseline_of(samples[0]), policy_of(), ONE, samples[1], None).benign
-    assert (change.stale, change.stale_interval) == (None, None)
+    (change,) = compare(ONE, tallied(0.4, 90, 1000), tallied(0.4, 130, 1000), ALPHA)
+    assert change.stale is None
     assert change.p_value == fisher(130, 1000, 90, 1000)
 
 
 def test_anchors_that_only_one_release_has_are_left_out() -> None:
-    two = Contract((*ONE.anchors, Anchor(Decimal("0.01"), Decimal("0.3"))))
-    new = Sample({TENTH: Counted(0.4, 1, 10, 10.0), Decimal("0.01"): Counted(0.5, 1, 10, 10.0)})
-    changes = compare(baseline_of(Sample({TENTH: Counted(0.4, 1, 10, 10.0)})), policy_of(), two, new, None).benign
-    assert [change.anchor.fpr for change in changes] == [TENTH]
+    two = (*ONE, Anchor(Decimal("0.01"), Decimal("0.3")))
+    new = tallied(0.4, 1, 10) | {Decimal("0.01"): Tally(threshold=0.5, flagged=1, rows=10)}
+    assert [change.fpr for change in compare(two, tallied(0.4, 1, 10), new, ALPHA)] == [TENTH]
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))
+def test_only_rows_that_are_flagged_can_have_flipped(old: int, new: int, new_only: int, old_only: int) -> None:
+    """A record that says otherwise is refused on reading."""
+    both = new - new_only
+    possible = 0 <= both == old - old_only and both + new_only + old_only <= 10 and max(old, new) <= 10
+    content = {
+        "fpr": 0.1,
+        "score": 0.1,
+        "old": {"threshold": 0.5, "flagged": old, "rows": 10},
+        "new": {"threshold": 0.5, "flagged": new, "rows": 10},
+        "flipped": {"new_only": new_only, "old_only": old_only},
+    }
+    if possible:
+        assert Change.model_validate(content).pairs == Pairs(both, new_only, old_only, 10 - both - new_only - old_only)
+    else:
+        with pytest.raises(ValidationError):
+            Change.model_validate(content)
 
 
 def test_grouped_rows_get_intervals_that_allow_for_it_and_no_exact_test() -> None:
     """Fifty groups that flip as one: the interval is about as wide as that of fifty rows."""
-    rng, policy = np.random.default_rng(1), policy_of()
+    rng = np.random.default_rng(1)
     groups, ids = np.repeat(np.arange(50), 40), range(2_000)
     then, now = (np.repeat(rng.choice([0.2, 0.8], 50), 40) for _ in range(2))
-    before = Sample({TENTH: Counted(0.5, 0, 10, 10.0)}, sample(then, ids))
-    after = scored({TENTH: 0.5}, sample(now, ids, groups), policy)
-    (change,) = compare(baseline_of(before), policy, ONE, after, None).benign
+    before, after = sample(then, ids), sample(now, ids, groups)
+    (change,) = compare(ONE, tallied(0.5, 0, 10), counted(0.5, after), ALPHA, before, after)
     assert change.p_value is None
     assert change.pairs is not None
-    assert change.interval is not None
-    few = paired_interval(change.pairs.worth(50 / 2_000), 0.05)
-    assert change.interval[1] - change.interval[0] == pytest.approx(few[1] - few[0], rel=0.15)
-    unpaired = compare(baseline_of(Sample({TENTH: Counted(0.5, 900, 2_000, None)})), policy, ONE, after, None)
-    assert (unpaired.benign[0].p_value, unpaired.benign[0].interval) == (None, None)
-    assert "rows come in groups" in warnings(unpaired, "", None)[0]
+    few, found = paired_interval(change.pairs.worth(50 / 2_000), 0.05), change.interval(0.05)
+    assert found[1] - found[0] == pytest.approx(few[1] - few[0], rel=0.15)
+    (unpaired,) = compare(ONE, tallied(0.5, 900, 2_000), counted(0.5, after), ALPHA, None, after)
+    assert unpaired.p_value is None
+    few, found = difference_interval(20, 50, 900, 2_000, 0.05), unpaired.interval(0.05)
+    assert found[1] - found[0] > 0.7 * (few[1] - few[0])
+    verdict = judge(policy_of(), evidence_of(policy_of(), baseline=Comparison(reference=FACTS, anchors=(unpaired,))))
+    assert [warning for warning in verdict.warnings if "rows come in groups" in warning]
 
 
 # --- what changed in the policy -----------------------------------------------------------------------------
@@ -191,29 +213,29 @@ checks:
   exchangeability: {alpha: 0.001, required: true}
   detection: {targets: [{fpr: 1%, min_tpr: 0.8}], max_drop: 0.02}
 waivers:
-  - {check: fpr@0.01, reason: r, owner: o, expires: 2026-12-31}
+  - {check: fpr@1%, reason: r, owner: o, expires: 2026-12-31}
 """
 CHANGES = [
     ("rule: proven", "rule: observed", ["weaker: rule is observed instead of proven"]),
     ("confidence: 0.95", "confidence: 0.9", ["weaker: confidence is 0.9 instead of 0.95"]),
     ("confidence: 0.95", "confidence: 0.99", ["stricter: confidence is 0.99 instead of 0.95"]),
-    ("min_n: 1000", "min_n: 900", ["weaker: fpr@0.1 needs 900 rows instead of 1,000"]),
-    ("min_n: 5000", "min_n: 6000", ["stricter: fpr@0.01 needs 6,000 rows instead of 5,000"]),
-    ("error: 0.25", "error: 0.3", ["weaker: fpr@0.1 may err 30 % around its target instead of 25 %"]),
-    ("above: 0.5", "above: 0.75", ["weaker: fpr@0.01 may err 75 % above its target instead of 50 %"]),
-    ("below: 1}", "below: 0.5}", ["stricter: fpr@0.01 may err 50 % below its target instead of 100 %"]),
-    ("error: 0.25}", "error: 0.25, required: false}", ["weaker: fpr@0.1 no longer blocks a release"]),
-    ("  - {fpr: 10%, min_n: 1000, max_relative_error: 0.25}\n", "", ["weaker: fpr@0.1 is no longer judged"]),
+    ("min_n: 1000", "min_n: 900", ["weaker: fpr@10% needs 900 rows instead of 1,000"]),
+    ("min_n: 5000", "min_n: 6000", ["stricter: fpr@1% needs 6,000 rows instead of 5,000"]),
+    ("error: 0.25", "error: 0.3", ["weaker: fpr@10% may err 30 % around its target instead of 25 %"]),
+    ("above: 0.5", "above: 0.75", ["weaker: fpr@1% may err 75 % above its target instead of 50 %"]),
+    ("below: 1}", "below: 0.5}", ["stricter: fpr@1% may err 50 % below its target instead of 100 %"]),
+    ("error: 0.25}", "error: 0.25, required: false}", ["weaker: fpr@10% no longer blocks a release"]),
+    ("  - {fpr: 10%, min_n: 1000, max_relative_error: 0.25}\n", "", ["weaker: fpr@10% is no longer judged"]),
     ("alpha: 0.001", "alpha: 0.0005", ["weaker: checks.exchangeability.alpha is 0.0005 instead of 0.001"]),
     ("required: true", "required: false", ["weaker: checks.exchangeability.required is false instead of true"]),
     ("min_tpr: 0.8", "min_tpr: 0.7", ["weaker: checks.detection.targets[0.01].min_tpr is 0.7 instead of 0.8"]),
     ("max_drop: 0.02", "max_drop: 0.05", ["weaker: checks.detection.max_drop is 0.05 instead of 0.02"]),
     (", max_drop: 0.02", "", ["weaker: checks.detection.max_drop is nothing instead of 0.02"]),
-    ("2026-12-31", "2027-06-30", ["weaker: fpr@0.01 is waived until 2027-06-30 instead of 2026-12-31"]),
+    ("2026-12-31", "2027-06-30", ["weaker: fpr@1% is waived until 2027-06-30 instead of 2026-12-31"]),
     (
-        "check: fpr@0.01",
-        "check: fpr@0.1",
-        ["weaker: fpr@0.1 is waived until 2026-12-31", "stricter: fpr@0.01 is no longer waived"],
+        "check: fpr@1%",
+        "check: fpr@10%",
+        ["weaker: fpr@10% is waived until 2026-12-31", "stricter: fpr@1% is no longer waived"],
     ),
     ("name: full", "name: other", []),
     (
@@ -264,16 +286,49 @@ def test_every_key_of_a_policy_is_watched() -> None:
 # --- judging against a baseline -----------------------------------------------------------------------------
 
 
-def drop(rule: str, old: tuple[int, int], new: tuple[int, int], outcome: str = "pass") -> dict[str, Any]:
+FACTS = ReferenceFacts(
+    path="releases/v1",
+    release="v1",
+    created="2026-02-01T00:00:00Z",
+    outcome="pass",
+    verdict_sha256="a" * 64,
+    policy_sha256="b" * 64,
+    holdout_sha256="c" * 64,
+)
+SAMPLE = SampleFacts(sources=(), sha256="", n=1000)
+HUNDREDTH = Decimal("0.01")
+
+
+def evidence_of(policy: Policy, malicious: bool = False, **parts: Any) -> Evidence:
+    """These parts of a release of which nothing else was measured."""
+    calibrator = CalibratorFacts(
+        sha256="c" * 64,
+        bytes=1,
+        knots=11,
+        plotting_position="filliben",
+        ties="conservative",
+        distinct=9,
+        lowest_label=1e-6,
+        anchors=(),
+    )
+    return Evidence("run", TODAY, calibrator, SAMPLE, SAMPLE, SAMPLE if malicious else None, Parts(**parts))
+
+
+def drop(rule: str, old: tuple[int, int], new: tuple[int, int], outcome: Any = "pass") -> dict[str, Finding]:
     """The findings of a release whose malicious rows are detected so often, before and now."""
+    before = policy_of(POLICY.replace("name: small", f"name: small\nrule: {rule}"))
     policy = policy_of(POLICY.replace("name: small", f"name: small\nrule: {rule}") + DETECTION)
-    hundredth = Decimal("0.01")
-    contract = Contract((Anchor(hundredth, Decimal("0.3")),))
-    benign = Sample({hundredth: Counted(0.4, 10, 1000, 1000.0)})
-    before, after = (Sample({hundredth: Counted(0.4, k, n, float(n))}) for k, n in (old, new))
-    comparison = compare(baseline_of(benign, before, outcome), policy, contract, benign, after)
-    verdict = judge(policy, Evidence((), detection=(), comparison=comparison), TODAY)
-    return {finding.check: finding for finding in verdict.findings if finding.check != "tpr@0.01"} | {"": verdict}
+    then, now = (Tally(threshold=0.4, flagged=k, rows=n) for k, n in (old, new))
+    evidence = evidence_of(
+        policy,
+        malicious=True,
+        detection=Detection(anchors=(AtAnchor(fpr=HUNDREDTH, tally=now),)),
+        baseline=Comparison(
+            reference=FACTS.model_copy(update={"outcome": outcome}), policy_changes=policy_changes(before, policy)
+        ),
+        drop=Drops(anchors=(Change(fpr=HUNDREDTH, score=Decimal("0.3"), old=then, new=now),)),
+    )
+    return {str(finding.check): finding for finding in judge(policy, evidence, CHECKS).findings}
 
 
 @pytest.mark.parametrize(
@@ -292,14 +347,14 @@ def drop(rule: str, old: tuple[int, int], new: tuple[int, int], outcome: str = "
 def test_non_inferiority_is_three_valued_too(
     rule: str, old: tuple[int, int], new: tuple[int, int], outcome: str, reason: str
 ) -> None:
-    finding = drop(rule, old, new)["tpr-drop@0.01"]
+    finding = drop(rule, old, new)["tpr-drop@1%"]
     assert (finding.outcome, finding.reason) == (outcome, reason)
     low, high = difference_interval(*new, *old, 0.05)
     assert finding.grade == ("proven" if low >= -0.02 else "refuted" if high < -0.02 else "open")
 
 
 def test_the_drop_is_said_in_counts_and_points() -> None:
-    finding = drop("proven", (8000, 10_000), (7000, 10_000))["tpr-drop@0.01"]
+    finding = drop("proven", (8000, 10_000), (7000, 10_000))["tpr-drop@1%"]
     assert finding.message == (
         "7,000 of 10,000 malicious rows detected, 8,000 of 10,000 by v1, taken as different rows; a change of -10 "
         "points, between -11.2 and -8.8, where 2 may be lost"
@@ -310,7 +365,7 @@ def test_the_drop_is_said_in_counts_and_points() -> None:
 def test_a_baseline_that_did_not_pass_is_shown_and_is_no_reference(outcome: str) -> None:
     """However well this release compares with it: what non-inferiority to a bad release proves is nothing."""
     findings = drop("proven", (8000, 10_000), (9000, 10_000), outcome)
-    assert "tpr-drop@0.01" not in findings
+    assert "tpr-drop@1%" not in findings
     finding = findings["baseline"]
     assert (finding.outcome, finding.required, finding.reason) == ("inconclusive", True, "did-not-pass")
     assert finding.message == (
@@ -321,20 +376,16 @@ def test_a_baseline_that_did_not_pass_is_shown_and_is_no_reference(outcome: str)
 
 
 def test_a_failed_baseline_only_informs_where_nothing_is_judged_against_it() -> None:
-    policy = policy_of()
-    benign = Sample({TENTH: Counted(0.4, 10, 100, 100.0)})
-    comparison = compare(baseline_of(benign, outcome="fail"), policy, ONE, benign, None)
-    verdict = judge(policy, Evidence((), comparison=comparison), TODAY)
-    found = [(f.outcome, f.required) for f in verdict.findings if f.check == "baseline"]
+    failed = Comparison(reference=FACTS.model_copy(update={"outcome": "fail"}))
+    verdict = judge(policy_of(), evidence_of(policy_of(), baseline=failed))
+    found = [(f.outcome, f.required) for f in verdict.findings if str(f.check) == "baseline"]
     assert found == [("inconclusive", False)]
 
 
 def test_a_baseline_without_malicious_rows_leaves_the_drop_unmeasured() -> None:
     policy = policy_of(POLICY + DETECTION)
-    benign = Sample({TENTH: Counted(0.4, 10, 100, 100.0)})
-    comparison = compare(baseline_of(benign), policy, ONE, benign, benign)
-    verdict = judge(policy, Evidence((), detection=(), comparison=comparison), TODAY)
-    finding = next(f for f in verdict.findings if f.check == "tpr-drop@0.01")
+    evidence = evidence_of(policy, malicious=True, baseline=Comparison(reference=FACTS))
+    finding = next(f for f in judge(policy, evidence).findings if str(f.check) == "tpr-drop@1%")
     assert (finding.outcome, finding.reason, finding.message) == (
         "inconclusive",
         "not-measured",

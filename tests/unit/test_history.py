@@ -6,7 +6,9 @@ import json
 import re
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,10 +19,13 @@ from rich.cells import cell_len
 from scipy.stats import binom
 
 import gate
+from gate.checks import default_policy
+from gate.checks.check import Finding
+from gate.checks.detection import Detection
 from gate.history import History, _detected, collect
+from gate.names import CheckName
 from gate.planning import plan
-from gate.policy import load_default
-from gate.release import Record
+from gate.record import Record
 from gate.report import history as report
 from gate.report.rows import THIN_SPACE, clean
 from gate.starter.demo import RETRAINED_ROWS, retrain
@@ -51,6 +56,16 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     history_of(Path("releases"), releases())
     write(Path("releases", "broken"), RECORDS["pass"]).joinpath("verdict.json").write_text('{"schema_version": 2}')
     return collect(["releases"])
+
+
+TENTH = CheckName("fpr", Decimal("0.001"))
+
+
+def with_tally(finding: Finding, **changes: Any) -> Finding:
+    """The finding of another count, or at another threshold."""
+    assert finding.rate is not None
+    tally = finding.rate.tally.model_copy(update=changes)
+    return finding.model_copy(update={"rate": finding.rate.model_copy(update={"tally": tally})})
 
 
 def names(history: History) -> list[str]:
@@ -141,7 +156,7 @@ def test_only_releases_are_taken_from_a_directory_that_holds_some(tmp_path: Path
         (lambda path: path.write_text('{"schema_version": 2}'), "upgrade gate"),
         (lambda path: path.write_text("{"), "must be JSON"),
         (lambda path: path.unlink(), "No such file"),
-        (lambda path: path.write_text(path.read_text().replace('"target_fpr": 0.001', '"target_fpr": 0')), "_fpr"),
+        (lambda path: path.write_text(path.read_text().replace('"target": 0.001', '"target": 0')), "target"),
     ],
     ids=["newer", "torn", "lost", "impossible"],
 )
@@ -197,11 +212,11 @@ def test_the_same_held_out_rows_are_noticed_without_a_ledger(tmp_path: Path) -> 
 
 def test_what_else_keeps_a_release_from_passing_is_named(tmp_path: Path) -> None:
     """A release that fails while every anchor passes must not stand there unexplained."""
-    blocks = {"required": True, "blocks": True}
+    blocks = {"required": True}
     findings = [check(name, "fail", "x", "y", None).model_copy(update=blocks) for name in ("overlap", "a", "b", "c")]
     record = RECORDS["pass"].model_copy(update={"outcome": "fail", "findings": (*RECORDS["pass"].findings, *findings)})
     history = history_of(tmp_path, [record])
-    assert history.releases[0].blocking == ("overlap", "a", "b", "c")
+    assert [*map(str, history.releases[0].blocking)] == ["overlap", "a", "b", "c"]
     for render in RENDERERS.values():
         assert "locked by overlap, a, b and 1 more" in render(history)
 
@@ -210,13 +225,13 @@ def test_a_kept_threshold_is_bracketed_by_the_curve(tmp_path: Path) -> None:
     """Exact where the threshold is a point of the curve, everything below all of them, nothing above."""
     record = retrained(RECORDS["pass"], "new", "2026-02-01T00:00:00Z", 1.0)
     assert record.curve is not None
-    points = [(p.threshold, p.false_positives) for p in record.curve.points if p.threshold is not None]
+    points = [(p.tally.threshold, p.tally.flagged) for p in record.curve.points if p.tally.threshold is not None]
     known = [points[40][0], (points[40][0] + points[41][0]) / 2, points[0][0] / 2, points[-1][0] * 2]
     brackets = []
     for i, threshold in enumerate(known):
-        findings = tuple(f.model_copy(update={"threshold": threshold}) for f in record.findings)
+        findings = tuple(with_tally(f, threshold=threshold) for f in record.findings)
         old = record.model_copy(update={"findings": findings, "release": "old", "created": "2026-01-01T00:00:00Z"})
-        kept = history_of(tmp_path / str(i), [old, record]).releases[1].readings["fpr@0.001"].kept
+        kept = history_of(tmp_path / str(i), [old, record]).releases[1].readings[TENTH].kept
         assert kept is not None
         assert (kept.release, kept.threshold, kept.benign) == ("old", threshold, 200_000)
         brackets.append((kept.least, kept.most))
@@ -297,16 +312,21 @@ def test_a_name_in_a_figure_is_that_name_or_a_number(name: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "numbers",
     [
-        {"threshold": 1e308},
-        {"threshold": None},
-        {"false_positives": 10**15, "benign": 0},
-        {"interval": (-1.0, 1.0), "observed_fpr": 0.0},
-        {"interval": (0.0, 5e-324), "observed_fpr": 0.0, "tolerance": (0.0, 0.0)},
+        {"tally": {"threshold": 1e308}},
+        {"tally": {"threshold": None, "flagged": 0}},
+        {"tally": {"flagged": 10**15, "rows": 10**15}},
+        {"interval": (0.0, 1.0)},
+        {"interval": (0.0, 5e-324), "tolerance": (0.0, 0.0)},
     ],
     ids=str,
 )
-def test_one_odd_record_does_not_take_the_page_with_it(numbers: dict[str, object], tmp_path: Path) -> None:
-    odd = [finding.model_copy(update=numbers) for finding in RECORDS["pass"].findings]
+def test_one_odd_record_does_not_take_the_page_with_it(numbers: dict[str, Any], tmp_path: Path) -> None:
+    tally = numbers.get("tally", {})
+    rest = {name: value for name, value in numbers.items() if name != "tally"}
+    odd = []
+    for finding in (with_tally(finding, **tally) for finding in RECORDS["pass"].findings):
+        assert finding.rate is not None
+        odd.append(finding.model_copy(update={"rate": finding.rate.model_copy(update=rest)}))
     history = history_of(tmp_path, [RECORDS["pass"].model_copy(update={"findings": tuple(odd)}), RECORDS["pass"]])
     assert history.unread == ()
     for render in (*RENDERERS.values(), report.to_json):
@@ -325,8 +345,8 @@ def test_the_tables_of_a_terminal_are_cut_nowhere(whole: History) -> None:
 def test_a_display_draws_on_axes_of_its_own_or_given(whole: History) -> None:
     from matplotlib.figure import Figure
 
-    display = report.display(whole, "fpr@0.001")
-    assert list(display.threshold) == [r.readings["fpr@0.001"].fpr.threshold for r in whole.releases]
+    display = report.display(whole, TENTH)
+    assert list(display.threshold) == [r.readings[TENTH].threshold for r in whole.releases]
     ax = Figure().add_subplot()
     assert display.plot(ax).ax_ is ax
     assert len(ax.child_axes) == 2
@@ -355,8 +375,14 @@ def test_a_thousand_records_are_a_page_in_seconds(tmp_path: Path) -> None:
 
 def test_a_page_of_many_targets_says_what_it_leaves_out(tmp_path: Path) -> None:
     finding = RECORDS["pass"].findings[2]
-    rates = [round(0.5 * 0.8**i, 6) for i in range(20)]
-    findings = tuple(finding.model_copy(update={"check": f"fpr@{rate}", "target_fpr": rate}) for rate in rates)
+    assert finding.rate is not None
+    rates = [Decimal(str(round(0.5 * 0.8**i, 6))) for i in range(20)]
+    findings = tuple(
+        finding.model_copy(
+            update={"check": CheckName("fpr", rate), "rate": finding.rate.model_copy(update={"target": rate})}
+        )
+        for rate in rates
+    )
     history = history_of(tmp_path, [RECORDS["pass"].model_copy(update={"findings": findings})] * 2)
     for render in RENDERERS.values():
         assert re.search("and 8 more targets", render(history), re.IGNORECASE)
@@ -367,7 +393,7 @@ def test_a_page_of_many_targets_says_what_it_leaves_out(tmp_path: Path) -> None:
 
 def test_a_sound_retraining_passes_as_often_as_planned() -> None:
     """Sixty retrainings, from seeds that nobody chose, at the size where the plan says that some do not pass."""
-    document, rows = load_default(), 98_000
+    document, rows = default_policy(), 98_000
     planned = plan(document.policy, rows, rows)
     required = [target.sound[0].passes for target in planned.targets if target.target.required]
     low, high = 1 - sum(1 - chance for chance in required), min(required)
@@ -384,7 +410,7 @@ def test_a_sound_retraining_passes_as_often_as_planned() -> None:
 
 
 def test_at_the_demo_s_size_a_sound_release_practically_always_passes() -> None:
-    planned = plan(load_default().policy, RETRAINED_ROWS, RETRAINED_ROWS)
+    planned = plan(default_policy().policy, RETRAINED_ROWS, RETRAINED_ROWS)
     assert sum(1 - t.sound[0].passes for t in planned.targets if t.target.required) < 0.001
 
 
@@ -396,15 +422,13 @@ def test_names_sort_in_the_order_of_time_however_many_there_are() -> None:
 def test_what_is_detected_is_shown_where_no_minimum_is_set_too() -> None:
     """Every anchor of the malicious rows is in the record, whether the policy judges it or not."""
     judged = RECORDS["followed"]
-    assert judged.malicious is not None
+    counted = judged.of(Detection)
+    assert counted is not None
+    with_minimum = {f.check.rate for f in judged.findings if f.check.kind == "tpr"}
     for f in judged.findings:
-        if f.check.startswith("fpr@"):
-            (at,) = (at for at in judged.malicious.anchors if at.fpr == f.target_fpr)
-            found = _detected(judged)[f.check.removeprefix("fpr@")]
-            assert (found.true_positives, found.malicious, found.interval) == (
-                at.true_positives,
-                at.malicious,
-                at.interval,
-            )
-            minimum = {g.check for g in judged.findings} & {f.check.replace("fpr@", "tpr@")}
-            assert (found.outcome is None) == (not minimum)
+        if f.check.kind == "fpr":
+            assert f.check.rate is not None
+            found = _detected(judged)[f.check.rate]
+            assert found.tally == counted.at(f.check.rate)
+            assert found.interval == found.tally.interval(0.05)
+            assert (found.outcome is None) == (f.check.rate not in with_minimum)

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gate
-from gate import policy as policies
 from gate import repetition
+from gate.checks import parse_policy
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.repetition import Data, verify
@@ -316,7 +316,7 @@ def released(directory: Path, seed: int, **columns: Any) -> tuple[Any, Path]:
         labels = rng.choice(["0", "1", "x"], rows, p=[0.8, 0.1, 0.1])
         paths.append(directory / f"{name}.parquet")
         pa.parquet.write_table(pa.table({"score": rng.random(rows), "label": labels}), paths[-1])
-    document = policies.parse(POLICY, "p.yaml").with_columns(columns)
+    document = parse_policy(POLICY, "p.yaml").with_columns(columns)
     made = gate.run(str(paths[0]), str(paths[1]), release="r", policy=document)
     made.write(directory / "release")
     return made, directory / "release"
@@ -331,7 +331,7 @@ def test_every_report_says_that_a_label_column_was_not_used(tmp_path: Path) -> N
         assert any(warning.startswith(said) for warning in made.record.warnings)
     for name in ("report.html", "report.md", "verdict.json"):
         assert "named like a label" in (directory / name).read_text()
-    assert state_of(verify(str(directory)).checks) == "holds"
+    assert state_of(verify(str(directory)).answers) == "holds"
 
 
 def leaves(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -343,8 +343,8 @@ def leaves(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def test_no_value_of_files_and_labels_can_be_changed_unnoticed(label: str | None, tmp_path: Path) -> None:
     made, directory = released(tmp_path, 2, label=label)
     data = Data(fit=(str(tmp_path / "fit.parquet"),), holdout=(str(tmp_path / "holdout.parquet"),))
-    assert state_of(verify(str(directory), data).checks) == "holds"
-    document = policies.parse(POLICY, "p.yaml").with_columns({"label": label})
+    assert state_of(verify(str(directory), data).answers) == "holds"
+    document = parse_policy(POLICY, "p.yaml").with_columns({"label": label})
     samples = repetition._read(made.record, document.policy, data)
     again = repetition._repeat(made.record, document, samples, data).model_dump(mode="json")
     original = json.loads((directory / "verdict.json").read_text())
@@ -375,7 +375,7 @@ def test_the_files_are_listed_up_to_a_hundred_with_a_digest_of_all(tmp_path: Pat
             rows = int(rng.integers(20, 60))
             pa.parquet.write_table(pa.table({"score": rng.random(rows)}), tmp_path / name / f"{i:03d}.parquet")
         pa.parquet.write_table(pa.table({"score": pa.array([], pa.float64())}), tmp_path / name / "none.parquet")
-    made = gate.run(str(tmp_path / "fit"), str(tmp_path / "holdout"), release="r", policy=policies.parse(POLICY, "p"))
+    made = gate.run(str(tmp_path / "fit"), str(tmp_path / "holdout"), release="r", policy=parse_policy(POLICY, "p"))
     files = made.record.fit.files
     assert files is not None
     assert (files.count, len(files.first)) == (130, 100)
@@ -384,8 +384,8 @@ def test_the_files_are_listed_up_to_a_hundred_with_a_digest_of_all(tmp_path: Pat
     assert files.first[7].path == str(tmp_path / "fit" / "007.parquet")
     made.write(tmp_path / "release")
     data = Data((str(tmp_path / "fit"),), (str(tmp_path / "holdout"),))
-    assert state_of(verify(str(tmp_path / "release"), data).checks) == "holds"
+    assert state_of(verify(str(tmp_path / "release"), data).answers) == "holds"
     first, second = sorted((tmp_path / "fit").iterdir())[110:112]
     first.rename(tmp_path / "fit" / "z.parquet")  # a file beyond the hundredth has another name
-    assert state_of(verify(str(tmp_path / "release"), data).checks) == "does not hold"
+    assert state_of(verify(str(tmp_path / "release"), data).answers) == "does not hold"
     assert second.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,14 @@ from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
 from records import ATTACKS, RECORDS, with_text
 
 import gate
-from gate.policy import Columns, load_default
-from gate.release import Record, ReuseSection, SplitSection, read_record
+from gate.checks import default_policy
+from gate.checks.baseline import Comparison
+from gate.checks.reuse import Use, Uses
+from gate.policy import Columns
+from gate.record import Record, read_record
 from gate.report import predicate
+from gate.scores import Scores
+from gate.sources import Split
 
 FIELDS = ["result", "configuration", "passedTests", "warnedTests", "failedTests"]
 ABSENT = {"uri": "", "content": "", "downloadLocation": "", "mediaType": ""}  # of a resource descriptor
@@ -55,7 +61,7 @@ def test_the_result_follows_the_verdict(case: str, result: str, tests: dict[str,
     assert content["result"] == result
     assert {kind: len(content[f"{kind}Tests"]) for kind in tests} == tests
     listed = [name for kind in tests for name in content[f"{kind}Tests"]]
-    assert sorted(listed) == sorted(finding.check for finding in record.findings)
+    assert sorted(listed) == sorted(str(finding.check) for finding in record.findings)
     assert list(content) == FIELDS
 
 
@@ -67,7 +73,7 @@ def test_only_an_unblemished_pass_is_PASSED(data: st.DataObject) -> None:  # noq
     for finding in RECORDS["waived"].findings:
         outcome = data.draw(st.sampled_from(["pass", "fail", "inconclusive"]))
         required, waived = data.draw(st.booleans()), data.draw(st.booleans())
-        changed = {"outcome": outcome, "required": required, "waived": waived, "blocks": data.draw(st.booleans())}
+        changed = {"outcome": outcome, "required": required, "waived": waived}
         findings.append(finding.model_copy(update=changed))
     overall = data.draw(st.sampled_from(["pass", "fail", "inconclusive"]))
     content = rendered(RECORDS["pass"].model_copy(update={"findings": tuple(findings), "outcome": overall}))
@@ -95,21 +101,33 @@ def test_the_configuration_is_what_the_verdict_rests_on() -> None:
     assert followed["malicious"] == {"sha256": RECORDS["followed"].malicious.sha256}
 
 
-SPLIT = SplitSection(fraction=0.5, seed=2**63 + 1, by="rows")
-USED = ReuseSection(ledger="l", use=2, earlier=("v0",), confidence=0.99)
+SPLIT = Split(fraction=0.5, seed=2**63 + 1, by="rows")
+FOLLOWED = RECORDS["followed"]
+
+
+def used(number: int, malicious: int | None = None) -> Uses:
+    first, other = (
+        None if n is None else Use(number=n, earlier=("v0",) * (n - 1), shared=(1.0,) * (n - 1))
+        for n in (number, malicious)
+    )
+    assert first is not None
+    return Uses(ledger="l", holdout=first, malicious=other)
+
+
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     *((key, {"data": {key: "other"}}) for key in ("score", "label", "segment", "group", "id", "timestamp")),
     ("benign", {"data": {"benign": ("x", "y")}}),
     ("split", {"split": SPLIT}),
     ("seed", {"split": SPLIT.model_copy(update={"seed": 2**63})}),
     ("fraction", {"split": SPLIT.model_copy(update={"fraction": 0.25})}),
-    ("first release", {"first_release": True}),
-    ("use", {"reuse": USED}),
-    ("another use", {"reuse": USED.model_copy(update={"use": 3})}),
-    ("judged on", {"judged_on": "2026-03-02"}),
+    ("first release", {"checks": {"baseline": Comparison(reference=None)}}),
+    ("use", {"checks": {"reuse": used(2)}}),
+    ("another use", {"checks": {"reuse": used(3)}}),
+    ("use of malicious rows", {"checks": {"reuse": used(3, malicious=2)}}),
+    ("judged on", {"judged_on": date(2026, 3, 2)}),
     ("kind", {"kind": "check"}),
-    ("malicious", {"malicious": RECORDS["followed"].malicious}),
-    ("baseline", {"baseline": RECORDS["followed"].baseline}),
+    ("malicious", {"malicious": FOLLOWED.malicious}),
+    ("baseline", {"checks": {"baseline": FOLLOWED.of(Comparison)}}),
 ]
 
 
@@ -118,8 +136,8 @@ def test_every_option_that_bears_on_the_verdict_is_named() -> None:
     plain = RECORDS["pass"]
     seen = {json.dumps(rendered(plain)["configuration"])}
     for name, change in OPTIONS:
-        if "data" in change:
-            change = {"data": plain.data.model_copy(update=change["data"])}
+        for part in {"data", "checks"} & change.keys():
+            change = {part: getattr(plain, part).model_copy(update=change[part])}
         content = rendered(plain.model_copy(update=change))["configuration"]
         options = content[-1]
         assert options["name"] == "options"
@@ -139,7 +157,7 @@ def test_a_column_named_on_the_command_line_leaves_its_trace(tmp_path: Path) -> 
         pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
     found = {}
     for column in ("score", "calibrated"):
-        document = load_default().with_columns({"score": column})
+        document = default_policy().with_columns({"score": column})
         samples = (str(tmp_path / f"{name}.parquet") for name in ("fit", "holdout"))
         record = gate.run(*samples, release="v1", policy=document).record
         found[column] = (record.outcome, rendered(record)["configuration"][-1]["annotations"]["columns"]["score"])
@@ -150,7 +168,8 @@ def test_a_column_named_on_the_command_line_leaves_its_trace(tmp_path: Path) -> 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_names_stay_names(attack: str) -> None:
     record = with_text(RECORDS["waived"], ATTACKS[attack])
-    assert rendered(record)["warnedTests"] == [ATTACKS[attack]] * 2
+    names = [f"{name}/language={ATTACKS[attack]}" for name in ("fpr@0.1%", "fpr@0.01%")]
+    assert rendered(record)["warnedTests"] == names
 
 
 def test_the_release_has_it_and_its_digests_are_those_of_the_files(tmp_path: Path) -> None:
@@ -165,4 +184,4 @@ def test_the_release_has_it_and_its_digests_are_those_of_the_files(tmp_path: Pat
     assert digests["calibrator"] == hashlib.sha256(files["calibrator.joblib"]).hexdigest()
     assert digests["policy"] == hashlib.sha256(record.policy.content.encode()).hexdigest()
     for name, part in [("fit", scores[:30_000]), ("holdout", scores[30_000:])]:
-        assert digests[name] == hashlib.sha256(np.sort(part).astype("<f8").tobytes()).hexdigest()
+        assert digests[name] == Scores(part[::-1].copy()).sha256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import time
@@ -9,15 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records import NOON
+from records import NOON, anchors_of, evidence_of
 
-from gate import api, planning
+from gate import gating, planning
 from gate.calibration.positions import named
-from gate.evidence import measure_target
+from gate.checks import Parts, parse_policy
+from gate.checks import fpr as targets
+from gate.checks.check import Finding
+from gate.checks.fpr import Targets
 from gate.planning import Budget
 from gate.planning.law import ADVICE_STEPS, Law
-from gate.policy import Policy, parse
-from gate.verdict import Finding, judge_target
+from gate.policy import Policy
 
 RULES = ("proven", "observed", "not-refuted")
 MORE = re.compile(
@@ -31,15 +34,22 @@ def make(rule: str, fpr: str, above: str, below: str, min_n: int, more: str = ""
     error = f"{{above: {above}, below: {below}}}"
     text = f"version: 1\nname: test\nrule: {rule}\ncontract: [{{fpr: {fpr}, score: 0.5}}]\n"
     text += f"targets: [{{fpr: {fpr}, min_n: {min_n}, max_relative_error: {error}}}]\n{more}"
-    return parse(text, "test.yaml").policy
+    return parse_policy(text, "test.yaml").policy
 
 
 def find(policy: Policy, k: int, n: int, fit_n: int, budget: Budget | None = None) -> Finding:
-    target = policy.targets[0]
     label = float(named(policy.calibration.plotting_position).label(1, fit_n))
-    return judge_target(
-        policy, measure_target(policy, target, 0.5, k, n, label, fit_n=fit_n, budget=budget or Budget())
+    evidence = evidence_of(policy, Parts(fpr=Targets(anchors=anchors_of(policy, [k], n))))
+    evidence = dataclasses.replace(
+        evidence,
+        fit=evidence.fit.model_copy(update={"n": fit_n}),
+        calibrator=evidence.calibrator.model_copy(update={"lowest_label": label}),
     )
+    with pytest.MonkeyPatch.context() as patch:
+        if budget is not None:
+            patch.setattr(targets, "Budget", lambda: budget)
+        [finding] = targets.judge(policy, evidence)
+    return finding
 
 
 def number(text: str) -> int:
@@ -57,7 +67,9 @@ def true_rates(rng: np.random.Generator, law: Law, fit_n: int, size: int) -> np.
 
 def passing(policy: Policy, counts: np.ndarray[Any, Any], n: int, fit_n: int) -> np.ndarray[Any, Any]:
     """Which of these counts pass: the gate's own judgement of the least, the most and every edge, the rest between."""
-    accepts = find(policy, int(counts[0]), n, fit_n, Budget(0)).accepts
+    rate = find(policy, int(counts[0]), n, fit_n, Budget(0)).rate
+    assert rate is not None
+    accepts = rate.accepts
     assert accepts is not None
     for k in {int(k) for k in (counts.min(), counts.max(), *accepts, accepts[0] - 1, accepts[1] + 1) if 0 <= k <= n}:
         assert (find(policy, k, n, fit_n, Budget(0)).outcome == "pass") == (accepts[0] <= k <= accepts[1])
@@ -138,15 +150,15 @@ def test_a_remedy_followed_to_the_letter_turns_green_as_often_as_it_says() -> No
 def test_the_floor_and_its_target_name_one_number_of_rows() -> None:
     """With 50 rows nothing is in reach but a new fit, and both say how large."""
     rng = np.random.default_rng(2)
-    release = api.run(rng.beta(0.5, 8, 50), rng.beta(0.5, 8, 50), release="v1", created=NOON)
-    found = {finding.check: finding.remedy or "" for finding in release.record.findings}
+    release = gating.run(rng.beta(0.5, 8, 50), rng.beta(0.5, 8, 50), release="v1", created=NOON)
+    found = {str(finding.check): finding.remedy or "" for finding in release.record.findings}
     assert [check for check, remedy in found.items() if AGAIN.match(remedy)] == [f"fpr@{r}" for r in RATES]
     numbers = {check: re.findall(r"\d[\d,]+(?= (?:fresh )?benign rows)", remedy) for check, remedy in found.items()}
-    assert numbers["floor"] == numbers["fpr@0.0001"] == ["956,593"]
+    assert numbers["floor"] == numbers["fpr@0.01%"] == ["956,593"]
     assert release.record.warnings == ()
 
 
-RATES = ("0.1", "0.01", "0.001", "0.0001")
+RATES = ("10%", "1%", "0.1%", "0.01%")
 
 
 # --- advice never delays a verdict --------------------------------------------------------------------------
@@ -201,14 +213,14 @@ def test_no_policy_holds_a_verdict_up(case: str, monkeypatch: pytest.MonkeyPatch
         spend(budget)
 
     monkeypatch.setattr(Budget, "spend", counted)
-    document = parse("version: 1\nname: nasty\n" + NASTY[case], "nasty.yaml")
+    document = parse_policy("version: 1\nname: nasty\n" + NASTY[case], "nasty.yaml")
     rng = np.random.default_rng(1)
     started = time.process_time()
     fit, holdout = rng.beta(0.5, 8, 5000), rng.beta(0.5, 8, 4000)
-    release = api.run(fit, holdout, release="v1", policy=document, created=NOON)
+    release = gating.run(fit, holdout, release="v1", policy=document, created=NOON)
     assert steps <= 2 * (ADVICE_STEPS + len(document.policy.targets)) + 100
     assert time.process_time() - started < 60
-    findings = [finding for finding in release.record.findings if finding.target_fpr is not None]
+    findings = [finding for finding in release.record.findings if finding.rate is not None]
     assert len(findings) == len(document.policy.targets)
     assert all((finding.remedy is None) == (finding.outcome == "pass") for finding in findings)
     if case == "1,200 targets":
@@ -216,7 +228,7 @@ def test_no_policy_holds_a_verdict_up(case: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_plan_says_what_it_did_not_compute() -> None:
-    policy = parse("version: 1\nname: nasty\n" + NASTY["a trillion rows"], "nasty.yaml").policy
+    policy = parse_policy("version: 1\nname: nasty\n" + NASTY["a trillion rows"], "nasty.yaml").policy
     planned = planning.plan_target(policy, policy.targets[0], None, None, 0.95, Budget(50))
     assert not planned.computed
     assert "how many rows would do was not computed" in (planning.describe_weakness(planned, 0.95) or "")

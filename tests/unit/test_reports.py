@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -14,16 +15,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from pages import Elements, figures_as_text
-from records import ATTACKS, NOON, PASSING, POLICY, RECORDS, check, record_of, with_text
+from records import ATTACKS, PASSING, POLICY, RECORDS, anchors_of, check, evidence_of, record_of, with_text
 from rich.cells import cell_len
 
-from gate import policy as policies
-from gate.evidence import Evidence, measure_target
-from gate.release import Record
+from gate.checks import Parts, parse_policy
+from gate.checks.check import Finding
+from gate.checks.fpr import Targets, judge_targets
+from gate.checks.fpr import judge as judge_fpr
+from gate.record import Record
 from gate.report import html, junit, markdown, terminal
 from gate.report.page import LIMITS, MOST, command
 from gate.report.rows import THIN_SPACE, clean, one_in, rows, segment_rows
-from gate.verdict import judge
+from gate.statistics.tally import Tally
 
 RENDERERS: dict[str, Callable[[Record], str]] = {
     "text": terminal.render,
@@ -112,7 +115,7 @@ def test_junit_counts_only_what_blocks() -> None:
 
 def place(check: str, text: str) -> int | None:
     """Where a check is first named; a target that passes is shown by its rate alone."""
-    found = re.search(rf"(?<![\w@./-]){re.escape(check)}(?![\w@./=])", text)
+    found = re.search(rf"(?<![\w@./%-]){re.escape(check)}(?![\w@./=%])", text)
     return found.start() if found else None
 
 
@@ -122,18 +125,18 @@ def place(check: str, text: str) -> int | None:
 def test_blocking_findings_come_first(format_: str, data: st.DataObject) -> None:
     """Whatever blocks: a proven violation is named before what is open, and both before anything else."""
     whole = RECORDS["dropped"]
-    extra = [check(name, "pass", "apart", "words", None) for name in ("overlap", "floor", "granularity@0.01")]
+    extra = [check(name, "pass", "apart", "words", None) for name in ("overlap", "floor", "granularity@1%")]
     findings = []
     for finding in data.draw(st.permutations([*whole.findings, *extra])):
         outcome = data.draw(st.sampled_from(["pass", "fail", "inconclusive"]))
         blocks = outcome != "pass" and data.draw(st.booleans())
         remedy = data.draw(st.sampled_from([None, "x"]))
-        words = {"outcome": outcome, "blocks": blocks, "required": blocks, "remedy": remedy}
+        words = {"outcome": outcome, "required": blocks, "remedy": remedy}
         findings.append(finding.model_copy(update=words))
     record = whole.model_copy(update={"findings": tuple(findings), "reason": "x", "outcome": "fail"})
     text = html._render(record, [], LIMITS[0]) if format_ == "html" else RENDERERS[format_](record)
     ranks = [(not f.blocks, f.blocks and f.outcome != "fail") for f in findings]
-    places = [place(f.check, text) for f in findings]
+    places = [place(str(f.check), text) for f in findings]
     assert all(at is not None for f, at in zip(findings, places, strict=True) if f.blocks)
     shown = sorted((at, rank) for at, rank in zip(places, ranks, strict=True) if at is not None)
     assert [rank for _, rank in shown] == sorted(rank for _, rank in shown)
@@ -142,14 +145,14 @@ def test_blocking_findings_come_first(format_: str, data: st.DataObject) -> None
 def test_what_passes_is_not_printed_as_if_all_did() -> None:
     """`pass: granularity` beside a granularity that fails would mislead: there the names are whole."""
     found = [check(f"granularity@{fpr}", outcome, "fine", "words", None) for fpr, outcome in GRANULARITY.items()]
-    for findings, line in ((found, "pass: granularity@0.1, granularity@0.001"), (found[::2], "pass: granularity")):
+    for findings, line in ((found, "pass: granularity@10%, granularity@0.1%"), (found[::2], "pass: granularity")):
         record = RECORDS["fail"].model_copy(update={"findings": (*RECORDS["fail"].findings, *findings)})
         lines = terminal.render(record).splitlines()
         assert line in lines
         assert "data checks" not in "".join(lines)
 
 
-GRANULARITY = {"0.1": "pass", "0.01": "fail", "0.001": "pass"}
+GRANULARITY = {"10%": "pass", "1%": "fail", "0.1%": "pass"}
 
 
 @given(st.integers(20, 120), st.sampled_from(sorted(RECORDS)), st.booleans())
@@ -161,14 +164,19 @@ def test_no_terminal_line_is_wider_than_the_terminal(width: int, case: str, colo
 
 def test_no_number_is_cut_to_fit_a_narrow_terminal() -> None:
     """Where the table does not fit, a list holds every number whole."""
-    grown = {"false_positives": 204 * 10**9, "benign": 200_000 * 10**9}
-    findings = tuple(finding.model_copy(update=grown) for finding in RECORDS["pass"].findings)
+    grown = Tally(threshold=0.45, flagged=204 * 10**9, rows=200_000 * 10**9)
+    findings = tuple(with_rate(finding, tally=grown) for finding in RECORDS["pass"].findings)
     huge = RECORDS["pass"].model_copy(update={"findings": findings})
     for width in range(24, 120):
         words = " ".join(terminal.render(huge, width=width).split())
         for row in rows(huge):
             assert row.counted in words
             assert row.interval in words or row.interval.replace(" to ", "–") in words
+
+
+def with_rate(finding: Finding, **changes: Any) -> Finding:
+    assert finding.rate is not None
+    return finding.model_copy(update={"rate": finding.rate.model_copy(update=changes)})
 
 
 def test_colour_adds_escape_codes_and_nothing_else() -> None:
@@ -250,8 +258,9 @@ def test_no_terminal_line_is_a_command_of_the_ci_system(text: str, width: int) -
 
 def test_an_inconsistent_record_is_still_rendered() -> None:
     """`gate report` reads records from elsewhere: a pass that claims to block must not crash a renderer."""
-    findings = tuple(finding.model_copy(update={"blocks": True}) for finding in RECORDS["pass"].findings)
-    record = RECORDS["pass"].model_copy(update={"findings": findings})
+    content = RECORDS["pass"].model_dump(mode="json")
+    content["findings"] = [finding | {"blocks": True} for finding in content["findings"]]
+    record = Record.model_validate(content)
     assert 'failures="0"' in junit.render(record)
 
 
@@ -259,7 +268,7 @@ def test_an_inconsistent_record_is_still_rendered() -> None:
 
 
 def test_the_worst_fifty_segments_are_shown_and_the_rest_counted() -> None:
-    names = [row.check.partition("/")[2] for row in segment_rows(RECORDS["segments"])]
+    names = [row.segment for row in segment_rows(RECORDS["segments"])]
     assert len(names) == 60
     page = Elements(html.render(RECORDS["segments"])).text
     assert all((name in page) == (i < MOST["segments"]) for i, name in enumerate(names))
@@ -280,7 +289,7 @@ def enormous() -> Record:
     content = RECORDS["segments"].model_dump(mode="json")
     content["findings"] = [dict(finding) for finding in content["findings"] * 4]
     for i, finding in enumerate(content["findings"]):
-        finding["check"] += f"{i}<&|>" * 300
+        finding["check"] += f"{i}<&|>" * 300 if "/" in finding["check"] else ""
         finding["message"] *= 20
         finding["remedy"] = f"{i} [x](y) " * 100
     content["warnings"] = ["|" * 3000] * 200
@@ -318,7 +327,8 @@ def test_the_command_to_reproduce_is_quoted_for_the_shell() -> None:
 
 def test_thresholds_are_given_to_the_last_digit() -> None:
     threshold = 0.1 + 0.2
-    findings = tuple(f.model_copy(update={"threshold": threshold}) for f in RECORDS["pass"].findings)
+    tally = Tally(threshold=threshold, flagged=204, rows=200_000)
+    findings = tuple(with_rate(finding, tally=tally) for finding in RECORDS["pass"].findings)
     record = RECORDS["pass"].model_copy(update={"findings": findings})
     for text in (html.render(record), markdown.render(record)):
         shown = re.findall(r"\b0\.30000000000000\d+", text)
@@ -386,28 +396,13 @@ rule: {rule}
 contract: [{{fpr: {fpr:f}, score: 0.5}}]
 targets: [{{fpr: {fpr:f}, min_n: 1, max_relative_error: {{above: {above:f}, below: {below:f}}}}}]
 """
-    policy = policies.parse(text, "any.yaml").policy
-    measured = measure_target(policy, policy.targets[0], 0.5, count, n, 1e-9)
-    finding = judge(policy, Evidence((measured,)), NOON.date()).findings[0]
-    entry = (
-        RECORDS["pass"]
-        .findings[0]
-        .model_copy(
-            update={
-                "target_fpr": float(fpr),
-                "false_positives": count,
-                "benign": n,
-                "observed_fpr": measured.observed_fpr,
-                "interval": measured.interval,
-                "tolerance": tuple(float(edge) for edge in measured.tolerance),
-                "relative_error": measured.relative_error,
-                "grade": finding.grade,
-            }
-        )
-    )
-    record = RECORDS["pass"].model_copy(update={"findings": (entry,)})
-    low_bound, high_bound = (Decimal(repr(bound)) for bound in measured.interval)
-    counts_inside = measured.critical.observed
+    policy = parse_policy(text, "any.yaml").policy
+    evidence = evidence_of(policy, Parts(fpr=Targets(anchors=anchors_of(policy, [count], n))))
+    [finding] = judge_fpr(policy, evidence)
+    record = RECORDS["pass"].model_copy(update={"findings": (finding,)})
+    assert finding.rate is not None
+    low_bound, high_bound = (Decimal(repr(bound)) for bound in finding.rate.interval)
+    counts_inside = judge_targets(policy, evidence)[0].critical.observed
     for cells in rendered_cells(record):
         (low, high), (least, most) = printed(cells["interval"]), printed(cells["tolerance"])
         assert low <= low_bound

@@ -18,16 +18,18 @@ import pyarrow as pa
 import pytest
 from scipy.stats import binom
 
-from gate.api import Release, check_release, gate_release
-from gate.comparison import Baseline
+from gate.checks import parse_policy
+from gate.checks.baseline import Comparison, Reference
+from gate.checks.drop import Drops
 from gate.contract import Floats
-from gate.policy import parse
-from gate.release import StoredRelease, as_baseline, read_release
-from gate.scores import Kind, Scores, Source
+from gate.gating import Job, Release, check_release, gate_release
+from gate.record import StoredRelease, as_reference, read_release
+from gate.scores import Kind, Scores
+from gate.sources import Source
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ROWS, ATTACKS = 40_000, 4_000
-POLICY = parse(
+POLICY = parse_policy(
     """\
 version: 1
 name: retraining
@@ -74,18 +76,18 @@ class World:
 
 def sample(values: Floats, kind: Kind = "benign", first: int = 0) -> Scores:
     ids = pa.array(np.arange(first, first + len(values)).astype(str)).cast(pa.large_string())
-    return Scores(values, (Source(kind, len(values), len(values)),), None, ids, kind=kind)
+    source = Source(path=kind, rows=len(values), benign=0 if kind == "malicious" else len(values))
+    return Scores(values, (source,), None, ids, kind=kind)
 
 
 def released(
-    name: str, fit: Floats, holdout: Floats, malicious: Floats, baseline: Baseline | None = None, first: int = ROWS
+    name: str, fit: Floats, holdout: Floats, malicious: Floats, baseline: Reference | None = None, first: int = ROWS
 ) -> Release:
     """Gate a release; the ids of its fit rows begin at `first`, which is where those of the held-out rows end."""
     samples = sample(fit, first=first), sample(holdout)
     attacks = sample(malicious, "malicious")
-    return gate_release(
-        POLICY, name, NOON, *samples, malicious=attacks, baseline=baseline, first_release=baseline is None
-    )
+    job = Job(POLICY, name, NOON, NOON.date())
+    return gate_release(job, *samples, malicious=attacks, reference=baseline, first_release=baseline is None)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Retraining:
         return StoredRelease("releases/v1", self.release.record, "a" * 64, files["calibrator.json"])
 
     def judge(self, fit: Floats, holdout: Floats, malicious: Floats, paired: bool = True) -> Release:
-        baseline = as_baseline(self.stored)
+        baseline = as_reference(self.stored)
         if paired:
             baseline = baseline.with_scores(self.holdout, self.malicious)
         return released("v2", fit, holdout, malicious, baseline=baseline)
@@ -159,15 +161,15 @@ def copied(seed: int) -> Release:
     world = past.world
     fit, holdout, malicious = (new_detector(world.seen(r)) for r in (world.fit(), world.holdout, world.malicious))
     holdout[: ROWS // 10] = fit[-ROWS // 10 :]
-    return released("v2", fit, holdout, malicious, as_baseline(past.stored), first=ROWS // 10 - ROWS)
+    return released("v2", fit, holdout, malicious, as_reference(past.stored), first=ROWS // 10 - ROWS)
 
 
 def outcomes(release: Release) -> dict[str, str]:
-    return {finding.check: finding.outcome for finding in release.record.findings}
+    return {str(finding.check): finding.outcome for finding in release.record.findings}
 
 
 def messages(release: Release) -> dict[str, str]:
-    return {finding.check: finding.message for finding in release.record.findings}
+    return {str(finding.check): finding.message for finding in release.record.findings}
 
 
 # --- how often ----------------------------------------------------------------------------------------------
@@ -204,19 +206,20 @@ def test_a_bad_retraining_never_passes_and_fails_almost_always(scenario: Callabl
 def test_a_sound_retraining_moves_every_threshold_and_keeps_the_contract() -> None:
     release = sound(1)
     assert release.outcome == "pass"
-    section = release.record.baseline
-    assert section is not None
-    for entry in section.anchors[:2]:
-        assert entry.stale_false_positives is not None
-        assert entry.stale_interval is not None
-        assert entry.stale_interval[0] > 1.5 * entry.fpr, "without recalibration the promise would be broken"
-        assert abs(entry.difference) < 0.25 * entry.fpr
-        assert entry.p_value is not None
-        assert entry.p_value > 0.001
-        assert entry.newly_flagged
-        assert entry.no_longer_flagged
+    found = release.record.of(Comparison)
+    assert found is not None
+    for change in found.anchors[:2]:
+        promised = float(change.fpr)
+        assert change.stale is not None
+        assert change.stale.interval(0.05)[0] > 1.5 * promised, "without recalibration the promise would be broken"
+        assert abs(float(change.difference)) < 0.25 * promised
+        assert change.p_value is not None
+        assert change.p_value > 0.001
+        assert change.flipped is not None
+        assert change.flipped.new_only
+        assert change.flipped.old_only
     assert messages(release)["baseline"] == "compared with v1 of 2026-03-01, which passed its own gate"
-    assert "on the same rows" in messages(release)["tpr-drop@0.01"]
+    assert "on the same rows" in messages(release)["tpr-drop@1%"]
 
 
 def test_row_by_row_proves_what_counts_alone_leave_open() -> None:
@@ -226,10 +229,9 @@ def test_row_by_row_proves_what_counts_alone_leave_open() -> None:
     seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
     fit = new_detector(world.fit())
     for paired in (True, False):
-        section = past.judge(fit, *seen, paired=paired).record.baseline
-        assert section is not None
-        (interval,) = [entry.difference_interval for entry in section.detection if entry.fpr == 0.01]
-        assert interval is not None
+        found = past.judge(fit, *seen, paired=paired).record.of(Drops)
+        assert found is not None
+        (interval,) = [change.interval(0.05) for change in found.anchors if float(change.fpr) == 0.01]
         widths.append(interval[1] - interval[0])
     assert widths[0] < 0.8 * widths[1]
 
@@ -237,22 +239,22 @@ def test_row_by_row_proves_what_counts_alone_leave_open() -> None:
 def test_a_detector_with_lost_detection_calibrates_and_fails() -> None:
     release = lost(1)
     found = outcomes(release)
-    assert (found["fpr@0.1"], found["fpr@0.01"]) == ("pass", "pass")
-    assert found["tpr-drop@0.01"] == "fail"
+    assert (found["fpr@10%"], found["fpr@1%"]) == ("pass", "pass")
+    assert found["tpr-drop@1%"] == "fail"
     assert release.record.reason.startswith("the malicious rows disprove")
-    assert "where 3 may be lost" in messages(release)["tpr-drop@0.01"]
+    assert "where 3 may be lost" in messages(release)["tpr-drop@1%"]
 
 
 def test_a_drifted_population_is_called_drift() -> None:
     release = drifted(1)
-    assert outcomes(release)["fpr@0.01"] == "fail"
-    assert "held-out benign rows differ from fit benign rows: drift, leakage" in messages(release)["fpr@0.01"]
+    assert outcomes(release)["fpr@1%"] == "fail"
+    assert "held-out benign rows differ from fit benign rows: drift, leakage" in messages(release)["fpr@1%"]
     assert outcomes(release)["exchangeability"] == "fail"
 
 
 def test_a_leaked_holdout_shows_too_few_false_positives_and_is_no_pass() -> None:
     release = leaked(1)
-    finding = next(finding for finding in release.record.findings if finding.check == "fpr@0.01")
+    finding = next(finding for finding in release.record.findings if str(finding.check) == "fpr@1%")
     assert (finding.outcome, finding.reason) == ("fail", "too-few")
     assert "drift, leakage, duplicates or other preprocessing" in finding.message
 
@@ -260,7 +262,7 @@ def test_a_leaked_holdout_shows_too_few_false_positives_and_is_no_pass() -> None
 def test_held_out_rows_that_were_fitted_on_are_found_by_their_ids() -> None:
     release = copied(1)
     assert release.outcome == "fail"
-    assert outcomes(release)["fpr@0.01"] == "pass", "which is why the counts alone would not tell"
+    assert outcomes(release)["fpr@1%"] == "pass", "which is why the counts alone would not tell"
     assert messages(release)["overlap"].startswith("4,000 of 40,000 held-out rows have the id of a fit row")
 
 
@@ -272,18 +274,14 @@ def test_a_check_of_the_release_holds_on_the_same_traffic_and_fails_on_other() -
     world = past.world
     same, other = (old_detector(world.seen(world.rng.normal(shift, 1, ROWS))) for shift in (0.0, 0.3))
     attacks = sample(old_detector(world.seen(world.malicious)), "malicious")
-    held = check_release(past.stored, POLICY, NOON, sample(same), malicious=attacks)
-    broken = check_release(past.stored, POLICY, NOON, sample(other), malicious=attacks)
+    job = Job(POLICY, "v1", NOON, NOON.date())
+    held, broken = (check_release(job, past.stored, sample(rows), malicious=attacks) for rows in (same, other))
     assert (held.outcome, broken.outcome) == ("pass", "fail")
     assert (held.record.kind, set(held.files)) == (
         "check",
         {"verdict.json", "report.html", "report.md", "junit.xml", "predicate.json"},
     )
-    assert held.record.baseline is not None
-    assert broken.record.baseline is not None
-    then, now = (record.baseline.anchors[1].p_value for record in (held.record, broken.record) if record.baseline)
-    assert then is not None
-    assert now is not None
+    then, now = (checked.record.of(Comparison).anchors[1].p_value for checked in (held, broken))
     assert then > 0.001
     assert now < 1e-6
 
@@ -294,18 +292,17 @@ def test_a_failed_release_never_becomes_the_reference() -> None:
     stored = StoredRelease("releases/v2", bad.record, "a" * 64, bad.files["calibrator.json"])
     world = retraining(1).world
     seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
-    release = released("v3", new_detector(world.fit()), *seen, baseline=as_baseline(stored))
+    release = released("v3", new_detector(world.fit()), *seen, baseline=as_reference(stored))
     found = outcomes(release)
-    assert "tpr-drop@0.01" not in found
-    assert (found["tpr@0.01"], found["baseline"], release.outcome) == ("pass", "inconclusive", "inconclusive")
+    assert "tpr-drop@1%" not in found
+    assert (found["tpr@1%"], found["baseline"], release.outcome) == ("pass", "inconclusive", "inconclusive")
     assert release.record.reason == "the baseline did not pass its own gate"
-    assert release.record.baseline is not None
-    assert len(release.record.baseline.anchors) == 6, "shown all the same"
+    assert len(release.record.of(Comparison).anchors) == 6, "shown all the same"
 
 
-def test_written_releases_are_read_back_as_baselines(tmp_path: Path) -> None:
+def test_written_releases_are_read_back_as_references(tmp_path: Path) -> None:
     past, directory = retraining(1), tmp_path / "v1"
     past.release.write(directory)
     stored = read_release(directory)
     assert stored.record == past.release.record
-    assert as_baseline(stored).benign == as_baseline(past.stored).benign
+    assert as_reference(stored).benign == as_reference(past.stored).benign

@@ -7,7 +7,6 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
-from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,22 @@ import pytest
 from benchmarks import statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records import anchors_of, evidence_of
 
 from gate import ledger as ledgers
+from gate.checks import Parts, fpr, parse_policy, reuse
+from gate.checks.check import Evidence, Finding
+from gate.checks.fpr import Targets
+from gate.checks.reuse import Use, Uses
 from gate.errors import GateError
-from gate.evidence import Evidence, Use, measure_target
 from gate.ledger import Entry, Rows, read, use_of
-from gate.policy import Policy, parse
+from gate.policy import Policy
 from gate.scores import Scores
 from gate.sketch import sketch
 from gate.statistics.binomial import Band, critical_counts, upper_tail
-from gate.verdict import judge, judge_reuse
+from gate.verdict import judge
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
-TODAY = date(2026, 6, 30)
 REUSE = "reuse: {spending: harmonic-square, max_uses: 3}\n"
 POLICY = """\
 version: 1
@@ -44,7 +46,7 @@ targets:
 
 
 def make(reuse: str = "") -> Policy:
-    return parse(POLICY + reuse, "test.yaml").policy
+    return parse_policy(POLICY + reuse, "test.yaml").policy
 
 
 # --- spending -----------------------------------------------------------------------------------------------
@@ -117,6 +119,11 @@ def entry(rows: Rows, question: str = "q1", release: str = "v1") -> Entry:
     return Entry(rows.digest, question, release, "2026-06-30T00:00:00Z", ids, sketch(rows.scores), rows.distinct)
 
 
+def used(*earlier: str, shared: tuple[float | None, ...] | None = None) -> Use:
+    """A use after those of these releases, which share all rows unless it is said."""
+    return Use(number=len(earlier) + 1, earlier=earlier, shared=(1.0,) * len(earlier) if shared is None else shared)
+
+
 def claim(path: Path, rows: Rows, question: str = "q1", release: str = "v1") -> Use:
     return ledgers.claim(str(path), rows, question, release, "2026-06-30T00:00:00Z")
 
@@ -127,12 +134,12 @@ SOME, OTHERS = rows_of(range(3000)), rows_of(range(5000, 8000), seed=6)
 def test_uses_are_counted_by_rows_and_question() -> None:
     """Other rows do not count, and the same question again is the same use, whatever has come between."""
     entries = [entry(SOME), entry(SOME, "q2", "v2"), entry(OTHERS, "q3", "v3")]
-    assert use_of([], SOME, "q1") == Use(1, ())
-    assert use_of(entries, SOME, "q3") == Use(3, ("v1", "v2"), (1.0, 1.0))
-    assert use_of(entries, SOME, "q1") == Use(1, ())
-    assert use_of(entries, SOME, "q2") == Use(2, ("v1",), (1.0,))
-    assert use_of([*entries, entry(SOME, "q2", "v2 again")], SOME, "q3") == Use(3, ("v1", "v2"), (1.0, 1.0))
-    assert use_of(entries, rows_of(range(9000, 12_000), seed=7), "q1") == Use(1, ())
+    assert use_of([], SOME, "q1") == used()
+    assert use_of(entries, SOME, "q3") == used("v1", "v2", shared=(1.0, 1.0))
+    assert use_of(entries, SOME, "q1") == used()
+    assert use_of(entries, SOME, "q2") == used("v1", shared=(1.0,))
+    assert use_of([*entries, entry(SOME, "q2", "v2 again")], SOME, "q3") == used("v1", "v2", shared=(1.0, 1.0))
+    assert use_of(entries, rows_of(range(9000, 12_000), seed=7), "q1") == used()
 
 
 @given(dropped=st.integers(0, 2700), added=st.integers(0, 20_000), seed=st.integers(0, 2**32 - 1), ids=st.booleans())
@@ -291,11 +298,11 @@ def test_a_line_that_was_cut_off_counts_as_a_use_of_any_rows(kept: float) -> Non
         line = ledgers._line(entry(OTHERS, "q2", "v2"))[:-1]
         path.write_bytes(first + line[: 1 + int(kept * len(line))])
         unrelated = rows_of(range(9000, 12_000), seed=7)
-        assert claim(path, unrelated, "q3", "v3") == Use(2, (ledgers.CUT,), (None,))
+        assert claim(path, unrelated, "q3", "v3") == used(ledgers.CUT, shared=(None,))
         assert path.read_bytes().startswith(first)
         assert [each.release for each in read(str(path))] == ["v1", ledgers.CUT, "v3"]
-        assert claim(path, SOME, "q4", "v4") == Use(3, ("v1", ledgers.CUT), (1.0, None))
-        assert claim(path, unrelated, "q3", "v3") == Use(2, (ledgers.CUT,), (None,))
+        assert claim(path, SOME, "q4", "v4") == used("v1", ledgers.CUT, shared=(1.0, None))
+        assert claim(path, unrelated, "q3", "v3") == used(ledgers.CUT, shared=(None,))
 
 
 @pytest.mark.parametrize("cut", [b"", b'{"rows": "ab', b"x" * 100_000])
@@ -360,32 +367,70 @@ def test_what_is_no_file_is_no_ledger(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reuse", "use", "outcome", "reason", "words"),
     [
-        ("", Use(1, ()), "pass", "fresh", "use 1 of these held-out rows"),
-        ("", Use(2, ("v1",)), "pass", "reused", "use 2 of these held-out rows, after v1; each further use makes a"),
-        (REUSE, Use(2, ("v1",)), "pass", "reused", "after v1; the intervals of this use miss at most 0.0083"),
-        (REUSE, Use(3, ("v1", "v2")), "pass", "reused", "use 3 of these held-out rows, after v2 and v1"),
-        (REUSE, Use(4, ("v1", "v2", "v3")), "inconclusive", "exhausted", "use 4 of these held-out rows, after v3, v2"),
+        ("", used(), "pass", "fresh", "use 1 of these held-out rows"),
+        ("", used("v1"), "pass", "reused", "use 2 of these held-out rows, after v1; each further use makes a"),
+        (REUSE, used("v1"), "pass", "reused", "after v1; the intervals of this use miss at most 0.0083"),
+        (REUSE, used("v1", "v2"), "pass", "reused", "use 3 of these held-out rows, after v2 and v1"),
+        (REUSE, used("v1", "v2", "v3"), "inconclusive", "exhausted", "use 4 of these held-out rows, after v3, v2"),
     ],
 )
 def test_what_is_said_of_a_use(reuse: str, use: Use, outcome: str, reason: str, words: str) -> None:
-    found = judge_reuse(make(reuse), use)
-    assert (found.check, found.outcome, found.reason) == ("reuse", outcome, reason)
+    found = judged(make(reuse), use)
+    assert (str(found.check), found.outcome, found.reason) == ("reuse", outcome, reason)
     assert found.required == bool(reuse)
     assert words in found.message
     assert (found.remedy is not None) == (outcome != "pass")
 
 
+def evidence(policy: Policy, k: int, use: Use | None, malicious: Use | None = None) -> Evidence:
+    """So many of 10,000 rows at the one target, on rows of this use."""
+    counts = Targets(anchors=anchors_of(policy, [k, *[0] * 5], 10_000))
+    uses = None if use is None else Uses(ledger="l", holdout=use, malicious=malicious)
+    return evidence_of(policy, Parts(fpr=counts, reuse=uses))
+
+
+def judged(policy: Policy, use: Use, malicious: Use | None = None) -> Finding:
+    [finding] = reuse.judge(policy, evidence(policy, 1000, use, malicious))
+    return finding
+
+
+CHECKED = (fpr.CHECK, reuse.CHECK)
+
+
 def test_exhausted_rows_decide_nothing_but_still_refute() -> None:
     policy = make(REUSE)
     for k, outcome in ((1000, "inconclusive"), (5000, "fail")):
-        measured = measure_target(policy, policy.targets[0], 0.9, k, 10_000, 1e-9, alpha=policy.alpha(4))
-        found = judge(policy, Evidence((measured,), None, Use(4, ("v1", "v2", "v3"))), TODAY)
-        assert found.outcome == outcome
-    assert judge(policy, Evidence((measured,), None, None), TODAY).outcome == "fail"
+        assert judge(policy, evidence(policy, k, used("v1", "v2", "v3")), CHECKED).outcome == outcome
+    assert judge(policy, evidence(policy, 5000, None), CHECKED).outcome == "fail"
+
+
+def test_a_policy_that_pays_for_uses_asks_for_a_ledger() -> None:
+    """Without one nobody knows which use it is, and that is no pass."""
+    policy = make(REUSE)
+    assert judge(policy, evidence(policy, 1000, used()), CHECKED).outcome == "pass"
+    found = judge(policy, evidence(policy, 1000, None), CHECKED)
+    assert (found.outcome, found.reason) == ("inconclusive", "reuse could not be measured")
+
+
+def test_every_use_widens_the_intervals_where_the_policy_pays() -> None:
+    for text, widens in ((REUSE, True), ("", False)):
+        policy = make(text)
+        widths = []
+        for use in (used(), used("v1"), used("v1", "v2")):
+            rate = judge(policy, evidence(policy, 1000, use), CHECKED).findings[0].rate
+            assert rate is not None
+            assert rate.interval == rate.tally.interval(float(policy.alpha(use.number)))
+            widths.append(rate.interval[1] - rate.interval[0])
+        assert (widths[0] < widths[1] < widths[2]) == widens
+
+
+def test_malicious_rows_are_counted_and_exhausted_like_benign_ones() -> None:
+    found = judged(make(REUSE), used(), malicious=used("v1", "v2", "v3"))
+    assert (found.outcome, found.reason) == ("inconclusive", "exhausted")
+    assert "use 1 of these held-out rows; use 4 of these malicious rows, after v3, v2 and v1" in found.message
 
 
 def test_the_reason_says_that_rows_have_judged_too_often() -> None:
     policy = make(REUSE)
-    measured = measure_target(policy, policy.targets[0], 0.9, 1000, 10_000, 1e-9)
-    found = judge(policy, Evidence((measured,), None, Use(4, ("v1", "v2", "v3"))), TODAY)
+    found = judge(policy, evidence(policy, 1000, used("v1", "v2", "v3")), CHECKED)
     assert found.reason == "the held-out rows have judged too often"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from datetime import date
@@ -16,12 +17,19 @@ from hypothesis import strategies as st
 
 from gate.calibration.fit import fit
 from gate.calibration.positions import named
-from gate.evidence import Evidence, Measurement, measure, measure_target
+from gate.checks import Parts, load_policy, parse_policy
+from gate.checks import fpr as targets
+from gate.checks.check import AnchorFacts, CalibratorFacts, Case, Evidence, Finding
+from gate.checks.fpr import AtAnchor, Judged, Targets, judge_targets
+from gate.contract import Floats
+from gate.gating import facts_of, gather
 from gate.planning import Budget
-from gate.policy import Policy, load, parse
-from gate.scores import Scores
+from gate.policy import Policy
+from gate.scores import Scores, describe
+from gate.sources import SampleFacts
 from gate.statistics.binomial import lower_tail, upper_tail
-from gate.verdict import Finding, Verdict, judge, judge_target
+from gate.statistics.tally import Tally
+from gate.verdict import Verdict, judge
 
 POLICIES = Path(__file__).parents[2] / "policies"
 RULES = ("proven", "observed", "not-refuted")
@@ -48,22 +56,61 @@ def make(rule: str = "proven", *targets: str, waivers: tuple[str, ...] = (), con
     lines += [f"  - {{fpr: {rate}, score: 0.{i + 1}}}" for i, rate in enumerate(rates)]
     lines += ["targets:", *(f"  - {text}" for text in targets)]
     lines += ["waivers:", *(f"  - {text}" for text in waivers)] if waivers else []
-    return parse("\n".join(lines), "test.yaml").policy
+    return parse_policy("\n".join(lines), "test.yaml").policy
+
+
+def evidence_of(
+    policy: Policy,
+    *counts: int,
+    n: int = N,
+    threshold: float | None = 0.9,
+    lowest_label: float = SUPPORTED,
+    today: date = TODAY,
+) -> Evidence:
+    """So many of n held-out rows at each target, whose threshold is the same."""
+    anchors = policy.anchors.anchors[: len(counts)]
+    tallies = [Tally(threshold=threshold, flagged=k, rows=n) for k in counts]
+    calibrator = CalibratorFacts(
+        sha256="c" * 64,
+        bytes=1,
+        knots=11,
+        plotting_position="filliben",
+        ties="conservative",
+        distinct=N,
+        lowest_label=lowest_label,
+        anchors=tuple(AnchorFacts(fpr=at.fpr, score=at.score, threshold=threshold) for at in anchors),
+    )
+    found = Targets(anchors=tuple(AtAnchor(fpr=at.fpr, tally=k) for at, k in zip(anchors, tallies, strict=True)))
+    fit, holdout = (SampleFacts(sources=(), sha256="", n=max(rows, 2)) for rows in (N, n))
+    return Evidence("run", today, calibrator, fit, holdout, None, Parts(fpr=found))
 
 
 def measured(
-    policy: Policy, k: int, n: int = N, threshold: float | None = 0.9, lowest_label: float = SUPPORTED, which: int = 0
-) -> Measurement:
-    return measure_target(policy, policy.targets[which], threshold, k, n, lowest_label)
+    policy: Policy, k: int, n: int = N, threshold: float | None = 0.9, lowest_label: float = SUPPORTED
+) -> Judged:
+    [judged] = judge_targets(policy, evidence_of(policy, k, n=n, threshold=threshold, lowest_label=lowest_label))
+    return judged
 
 
 def find(policy: Policy, k: int, n: int = N, threshold: float | None = 0.9, lowest_label: float = SUPPORTED) -> Finding:
-    return judge_target(policy, measured(policy, k, n, threshold, lowest_label))
+    evidence = evidence_of(policy, k, n=n, threshold=threshold, lowest_label=lowest_label)
+    [finding] = targets.judge(policy, evidence)
+    return finding
+
+
+def accepts(finding: Finding) -> tuple[int, int] | None:
+    assert finding.rate is not None
+    return finding.rate.accepts
 
 
 def verdict(policy: Policy, *counts: int, n: int = N, today: date = TODAY) -> Verdict:
-    evidence = Evidence(tuple(measured(policy, k, n, which=i) for i, k in enumerate(counts)))
-    return judge(policy, evidence, today)
+    return judge(policy, evidence_of(policy, *counts, n=n, today=today), (targets.CHECK,))
+
+
+@pytest.fixture
+def _without_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where thousands of counts are judged: how many rows would do is for the tests of planning."""
+    monkeypatch.setattr(targets, "Budget", lambda: Budget(0))
 
 
 # --- the decision table -------------------------------------------------------------------------------------
@@ -98,7 +145,7 @@ def test_with_fewer_rows_than_wanted_only_a_refutation_decides(rule: str, situat
     """More data cannot save what is refuted, and nothing passes before min_n; the grade stays what the count says."""
     found = [find(make(rule, target(min_n=N + 1)), k) for k in SITUATIONS[situation]]
     assert {(finding.outcome, finding.grade) for finding in found} == {(expected, situation.split(",")[0])}
-    assert {finding.accepts for finding in found} == {None}
+    assert {accepts(finding) for finding in found} == {None}
     assert find(make(rule, target(min_n=N)), SITUATIONS["proven"][0]).outcome == "pass"
 
 
@@ -108,7 +155,7 @@ def test_extrapolated_targets_pass_only_when_proven(rule: str, situation: str, e
     """Whatever the rule: a threshold that no fit row supports is believed on held-out evidence alone."""
     found = [find(make(rule), k, lowest_label=0.0011) for k in SITUATIONS[situation]]
     assert {finding.outcome for finding in found} == {expected}
-    assert {finding.accepts for finding in found} == {(126, 148)}
+    assert {accepts(finding) for finding in found} == {(126, 148)}
 
 
 def test_a_target_at_the_lowest_fit_label_is_not_extrapolated() -> None:
@@ -140,6 +187,7 @@ small_targets = st.builds(
 )
 
 
+@pytest.mark.usefixtures("_without_advice")
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from(RULES), small_targets, st.integers(1, 120), st.booleans(), st.sampled_from(["0.95", "0.5"]))
 def test_accepts_are_the_counts_that_pass(rule: str, text: str, n: int, extrapolated: bool, confidence: str) -> None:
@@ -147,12 +195,13 @@ def test_accepts_are_the_counts_that_pass(rule: str, text: str, n: int, extrapol
     policy = make(rule, text, confidence=confidence)
     findings = [find(policy, k, n, lowest_label=1.0 if extrapolated else SUPPORTED) for k in range(n + 1)]
     passing = [k for k, finding in enumerate(findings) if finding.outcome == "pass"]
-    assert {finding.accepts for finding in findings} == {(passing[0], passing[-1]) if passing else None}
+    assert {accepts(finding) for finding in findings} == {(passing[0], passing[-1]) if passing else None}
     assert passing == list(range(passing[0], passing[-1] + 1) if passing else [])
     assert all((finding.outcome == "fail") == (finding.grade == "refuted") for finding in findings)
     assert all((finding.remedy is None) == (finding.outcome == "pass") for finding in findings)
 
 
+@pytest.mark.usefixtures("_without_advice")
 @settings(max_examples=40, deadline=None)
 @given(small_targets, st.integers(1, 80), st.booleans())
 def test_a_stricter_rule_passes_no_more(text: str, n: int, extrapolated: bool) -> None:
@@ -187,7 +236,7 @@ def test_an_unreachable_threshold_keeps_a_promise_about_excess() -> None:
     assert find(policy, 0, N, threshold=None).outcome == "pass"
     few = find(policy, 0, 1000, threshold=None)
     assert (few.outcome, few.reason) == ("inconclusive", "open")
-    advised = measure_target(policy, policy.targets[0], None, 0, 1000, SUPPORTED, budget=Budget()).advice
+    advised = measured(policy, 0, 1000, threshold=None).advice
     assert advised is not None
     assert advised.more is not None
     assert find(policy, 0, advised.more, threshold=None).outcome == "pass"
@@ -231,8 +280,10 @@ def test_a_target_that_is_not_required_never_blocks(outcome: str) -> None:
 
 
 def test_nothing_measured_is_never_a_pass() -> None:
-    found = judge(make(), Evidence(()), TODAY)
-    assert (found.outcome, found.reason) == ("inconclusive", "fpr@0.001 could not be measured")
+    empty = dataclasses.replace(evidence_of(make(), 140), parts=Parts())
+    found = judge(make(), empty, (targets.CHECK,))
+    assert (found.outcome, found.reason) == ("inconclusive", "fpr@0.1% could not be measured")
+    assert judge(make(), empty).outcome == judge(make(), empty, ()).outcome == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -240,17 +291,17 @@ def test_nothing_measured_is_never_a_pass() -> None:
     [
         (THREE, (1393, 140, 14), (), "3 required targets passed on held-out benign rows, 2 of them proven"),
         (THREE[:2], (1393, 140), (), "2 required targets proven on held-out benign rows"),
-        (THREE[:2], (1393, 300), ("0.001",), "1 required target proven on held-out benign rows; 1 finding waived"),
-        (THREE[1:2], (300,), ("0.001",), "every required target is waived; 1 finding waived"),
+        (THREE[:2], (1393, 300), ("0.1%",), "1 required target proven on held-out benign rows; 1 finding waived"),
+        (THREE[1:2], (300,), ("0.1%",), "every required target is waived; 1 finding waived"),
         ((target(required=False),), (300,), (), "no target is required"),
-        (THREE, (2000, 140, 60), (), "the held-out benign rows disprove fpr@0.01 and fpr@0.0001"),
-        (THREE, (2000, 190, 14), (), "the held-out benign rows disprove fpr@0.01"),
-        (THREE, (1393, 190, 20), (), "the held-out benign rows neither prove nor disprove fpr@0.001 and fpr@0.0001"),
+        (THREE, (2000, 140, 60), (), "the held-out benign rows disprove fpr@1% and fpr@0.01%"),
+        (THREE, (2000, 190, 14), (), "the held-out benign rows disprove fpr@1%"),
+        (THREE, (1393, 190, 20), (), "the held-out benign rows neither prove nor disprove fpr@0.1% and fpr@0.01%"),
         (
             (target("0.01", min_n=10**6), target("0.001")),
             (1393, 190),
             (),
-            "the held-out benign rows neither prove nor disprove fpr@0.001; too few held-out benign rows for fpr@0.01",
+            "the held-out benign rows neither prove nor disprove fpr@0.1%; too few held-out benign rows for fpr@1%",
         ),
     ],
 )
@@ -266,7 +317,7 @@ def test_the_verdict_says_why(
 def test_a_long_list_of_checks_is_cut_short() -> None:
     targets = tuple(target(f"0.00{i}", min_n=10**6) for i in range(1, 7))
     found = verdict(make("proven", *targets), *[0] * 6, n=10)
-    assert found.reason == "too few held-out benign rows for fpr@0.001, fpr@0.002, fpr@0.003 and 3 more"
+    assert found.reason == "too few held-out benign rows for fpr@0.1%, fpr@0.2%, fpr@0.3% and 3 more"
 
 
 # --- waivers ------------------------------------------------------------------------------------------------
@@ -275,19 +326,19 @@ def test_a_long_list_of_checks_is_cut_short() -> None:
 @pytest.mark.parametrize("outcome", ["fail", "inconclusive"])
 def test_an_active_waiver_lets_its_finding_through(outcome: str) -> None:
     """The finding keeps its outcome and shows that it is waived; the last day still waives."""
-    found = verdict(make("observed", waivers=(waiver("fpr@0.001", TODAY),)), COUNTS[outcome][1])
+    found = verdict(make("observed", waivers=(waiver("fpr@0.1%", TODAY),)), COUNTS[outcome][1])
     assert (found.outcome, found.findings[0].outcome, found.findings[0].waived) == ("pass", outcome, True)
     assert [use.status for use in found.waivers] == ["active"]
 
 
 def test_an_expired_waiver_waives_nothing_and_is_reported() -> None:
-    policy = make("observed", waivers=(waiver("fpr@0.001", date(2026, 6, 29)),))
+    policy = make("observed", waivers=(waiver("fpr@0.1%", date(2026, 6, 29)),))
     found = verdict(policy, COUNTS["fail"][1])
     assert (found.outcome, found.findings[0].waived) == ("fail", False)
     assert [use.status for use in found.waivers] == ["expired"]
 
 
-@pytest.mark.parametrize("check", ["fpr@0.001", "fpr@0.0001", "overlap"])
+@pytest.mark.parametrize("check", ["fpr@0.1%", "fpr@0.01%", "overlap"])
 def test_a_waiver_with_nothing_to_cover_is_reported_as_unused(check: str) -> None:
     """Because its check passes, or because there is no such check."""
     found = verdict(make("observed", waivers=(waiver(check),)), COUNTS["pass"][1])
@@ -296,30 +347,30 @@ def test_a_waiver_with_nothing_to_cover_is_reported_as_unused(check: str) -> Non
 
 
 def test_a_waiver_covers_only_the_check_that_it_names() -> None:
-    policy = make("observed", *THREE, waivers=(waiver("fpr@0.01"),))
+    policy = make("observed", *THREE, waivers=(waiver("fpr@1%"),))
     found = verdict(policy, *COUNTS["fail"])
     assert [finding.waived for finding in found.findings] == [True, False, False]
     assert found.outcome == "fail"
-    assert found.reason == "the held-out benign rows disprove fpr@0.001 and fpr@0.0001"
+    assert found.reason == "the held-out benign rows disprove fpr@0.1% and fpr@0.01%"
 
 
 @pytest.mark.parametrize("written", ["fpr@1e-4", "fpr@0.0001", "fpr@0.01%", "fpr@0.00010"])
 def test_a_waiver_names_its_target_however_the_rate_is_written(written: str) -> None:
     policy = make("observed", *THREE, waivers=(waiver(written),))
     found = verdict(policy, COUNTS["pass"][0], COUNTS["pass"][1], COUNTS["fail"][2])
-    assert [finding.check for finding in found.findings if finding.waived] == ["fpr@0.0001"]
+    assert [str(finding.check) for finding in found.findings if finding.waived] == ["fpr@0.01%"]
     assert found.outcome == "pass"
 
 
 def test_each_waiver_is_reported_by_what_it_covers_itself() -> None:
     """One that covers a finding does not make its neighbour look used."""
-    policy = make("observed", *THREE, waivers=(waiver("fpr@0.01"), waiver("fpr@0.001")))
+    policy = make("observed", *THREE, waivers=(waiver("fpr@1%"), waiver("fpr@0.1%")))
     found = verdict(policy, COUNTS["pass"][0], COUNTS["fail"][1], COUNTS["pass"][2])
     assert [use.status for use in found.waivers] == ["unused", "active"]
 
 
 def test_of_two_waivers_for_one_check_the_valid_one_counts() -> None:
-    policy = make("observed", waivers=(waiver("fpr@0.001", date(2026, 1, 1)), waiver("fpr@0.001", date(2027, 1, 1))))
+    policy = make("observed", waivers=(waiver("fpr@0.1%", date(2026, 1, 1)), waiver("fpr@0.1%", date(2027, 1, 1))))
     found = verdict(policy, COUNTS["fail"][1])
     assert found.outcome == "pass"
     assert [use.status for use in found.waivers] == ["expired", "active"]
@@ -391,6 +442,7 @@ any_targets = st.builds(
 )
 
 
+@pytest.mark.usefixtures("_without_advice")
 @settings(max_examples=400, deadline=None)
 @given(st.data(), st.sampled_from(RULES), any_targets, st.integers(1, 20_000) | st.integers(1, 60), st.booleans())
 def test_one_sentence_says_what_would_help_and_none_contradicts_the_outcome(
@@ -427,47 +479,64 @@ def test_evidence_counts_scores_at_or_above_each_threshold() -> None:
     thresholds = [calibrator.thresholds[Decimal(fpr)] for fpr in ("0.1", "0.01", "0.0001")]
     assert None not in thresholds
     held_out = np.sort(np.concatenate([rng.beta(0.5, 8, 6994), thresholds, np.nextafter(thresholds, 0)]))
-    evidence = measure(policy, calibrator, Scores(fitted), Scores(held_out))
-    assert [m.threshold for m in evidence.measurements] == thresholds
-    assert [m.false_positives for m in evidence.measurements] == [int(np.sum(held_out >= t)) for t in thresholds]
-    assert [m.benign for m in evidence.measurements] == [7000] * 3
-    assert [m.extrapolated for m in evidence.measurements] == [False, False, True]
-    assert [m.check for m in evidence.measurements] == ["fpr@0.1", "fpr@0.01", "fpr@0.0001"]
+    evidence = gathered(policy, fitted, held_out)
+    found = evidence.of(Targets)
+    assert found is not None
+    assert [anchor.tally.threshold for anchor in found.anchors] == thresholds
+    assert [anchor.tally.flagged for anchor in found.anchors] == [int(np.sum(held_out >= t)) for t in thresholds]
+    assert [anchor.tally.rows for anchor in found.anchors] == [7000] * 3
+    judged = judge_targets(policy, evidence)
+    assert [one.extrapolated for one in judged] == [False, False, True]
+    assert [str(one.target.check) for one in judged] == ["fpr@10%", "fpr@1%", "fpr@0.01%"]
+
+
+def gathered(policy: Policy, fitted: Floats, held_out: Floats) -> Evidence:
+    """What every check measures of two samples."""
+    calibrator = fit(fitted, policy.calibration, policy.anchors)
+    case = Case(policy, calibrator, Scores(held_out), Scores(fitted))
+    return gather(case, describe(Scores(fitted)), facts_of(calibrator), TODAY)
 
 
 def test_evidence_counts_nothing_where_no_score_reaches_the_anchor() -> None:
     policy = make("proven", target("0.1"), target("0.001"))
     scores = np.concatenate([np.random.default_rng(12).uniform(0, 0.99, 950), np.ones(50)])
-    evidence = measure(policy, fit(scores, policy.calibration, policy.anchors), Scores(scores), Scores(scores[1:]))
-    assert evidence.measurements[1].threshold is None
-    assert [m.false_positives for m in evidence.measurements][1] == 0
-    assert evidence.measurements[0].false_positives > 50
+    found = gathered(policy, scores, scores[1:]).of(Targets)
+    assert found is not None
+    assert found.anchors[1].tally == Tally(threshold=None, flagged=0, rows=999)
+    assert found.anchors[0].tally.flagged > 50
 
 
-def test_derived_numbers_of_a_measurement() -> None:
-    found = measured(make("proven", target(tolerance="{above: 0.5, below: 2}")), 170, 100_000)
-    assert found.observed_fpr == 0.0017
+def test_derived_numbers_of_a_finding() -> None:
+    found = find(make("proven", target(tolerance="{above: 0.5, below: 2}")), 170, 100_000).rate
+    assert found is not None
+    assert found.observed == 0.0017
     assert found.relative_error == pytest.approx(0.7, rel=1e-15)
-    assert found.tolerance == (Decimal(0), Decimal("0.0015"))
-    assert measured(make("proven", target("0.5", 1, "3")), 1, 2).tolerance == (Decimal(0), Decimal(1))
+    assert found.tolerance == (0.0, 0.0015)
+    wide = find(make("proven", target("0.5", 1, "3")), 1, 2).rate
+    assert wide is not None
+    assert wide.tolerance == (0.0, 1.0)
 
 
 # --- the paper ----------------------------------------------------------------------------------------------
 
 
+def interval(finding: Finding) -> tuple[float, float]:
+    assert finding.rate is not None
+    return finding.rate.interval
+
+
 def test_the_papers_interval() -> None:
     """13 false positives among 139,315 benign rows: 0.0050 % to 0.0160 %."""
-    low, high = measured(make("observed", target("0.0001")), 13).interval
+    low, high = interval(find(make("observed", target("0.0001")), 13))
     assert (f"{low:.4%}", f"{high:.4%}") == ("0.0050%", "0.0160%")
 
 
 def test_the_papers_counts_by_the_papers_policy() -> None:
     """The first three targets are proven; for the fourth 139,315 rows are fewer than the 160,000 it asks for."""
-    policy = load(POLICIES / "paper.yaml").policy
+    policy = load_policy(POLICIES / "paper.yaml").policy
     lowest = float(named(policy.calibration.plotting_position).label(1, 59_706))
     counts = (14_005, 1_425, 140, 13, 2, 0)
-    evidence = Evidence(tuple(measured(policy, k, lowest_label=lowest, which=i) for i, k in enumerate(counts)))
-    found = judge(policy, evidence, TODAY)
+    found = judge(policy, evidence_of(policy, *counts, lowest_label=lowest), (targets.CHECK,))
     assert [(finding.outcome, finding.grade, finding.reason) for finding in found.findings[:4]] == [
         ("pass", "proven", "proven"),
         ("pass", "proven", "proven"),
@@ -475,7 +544,7 @@ def test_the_papers_counts_by_the_papers_policy() -> None:
         ("inconclusive", "open", "min-n"),
     ]
     assert [finding.required for finding in found.findings] == [True] * 4 + [False] * 2
-    assert (found.outcome, found.reason) == ("inconclusive", "too few held-out benign rows for fpr@0.0001")
+    assert (found.outcome, found.reason) == ("inconclusive", "too few held-out benign rows for fpr@0.01%")
     assert "139,315 benign rows; no count passes on fewer than 160,000 rows" in found.findings[3].message
 
 
@@ -494,7 +563,7 @@ def test_the_papers_counts_relative_to_their_targets(
     """Intervals in percent of the target, and the grades at 25 % and 50 %."""
     found = [find(make("proven", target(fpr, 1, tolerance)), k) for tolerance in ("0.25", "0.5")]
     assert tuple(finding.grade for finding in found) == grades
-    assert tuple(f"{100 * (end / float(fpr) - 1):+.1f}" for end in found[0].measurement.interval) == relative
+    assert tuple(f"{100 * (end / float(fpr) - 1):+.1f}" for end in interval(found[0])) == relative
 
 
 # --- how often the gate errs --------------------------------------------------------------------------------
@@ -504,6 +573,7 @@ DRAWS = 200_000
 ERROR = 4 * (0.025 * 0.975 / DRAWS) ** 0.5
 
 
+@pytest.mark.usefixtures("_without_advice")
 @pytest.mark.parametrize("n", [139_315, 368_864])
 @pytest.mark.parametrize("edge", ["0.00125", "0.00075"])
 def test_a_release_at_an_edge_is_misjudged_at_most_at_the_promised_rate(n: int, edge: str) -> None:
@@ -539,9 +609,8 @@ def test_a_block_of_tied_scores_is_named_as_what_stands_in_the_way(tied_rows: in
     rng = np.random.default_rng(13)
     scores = np.concatenate([rng.uniform(0, 0.5, 10_000 - tied_rows - 200), np.full(tied_rows, 0.6)])
     scores = np.concatenate([scores, rng.uniform(0.7, 1, 200)])
-    calibrator = fit(scores, policy.calibration, policy.anchors)
     held_out = scores[1:] if reason == "granularity" else rng.uniform(0, 0.3, 5000)
-    finding = judge(policy, measure(policy, calibrator, Scores(scores), Scores(held_out)), date(2026, 1, 1)).findings[0]
+    finding = judge(policy, gathered(policy, scores, held_out)).findings[0]
     assert (finding.outcome, finding.grade, finding.reason) == ("fail", "refuted", reason)
     if reason == "granularity":
         assert "3,000 of 10,000 fit rows share one score here, so a threshold flags 200 of them or 3,200" in (

@@ -1,4 +1,4 @@
-"""A release directory appears whole or not at all, and a record reads back or is refused in one line."""
+"""A release directory, or one file, is written whole or not at all, and nothing else is touched."""
 
 from __future__ import annotations
 
@@ -9,58 +9,17 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import numpy as np
 import pytest
-import yaml
 
-from gate import policy, release
-from gate.calibration.fit import fit_sorted
+from gate import storage
 from gate.errors import GateError
-from gate.evidence import measure
-from gate.policy import load_default, parse
-from gate.release import Record, compose, read_record, refuse_existing, schema, write, write_file
-from gate.scores import Scores, Source
-from gate.verdict import judge
+from gate.storage import refuse_existing, write, write_file
 
 FILES = {"verdict.json": b"{}\n", "report.html": b"<p>\n", "calibrator.joblib": bytes(range(256))}
 NEWER = {name: content + b"newer" for name, content in FILES.items()}
-
-POLICY = """\
-version: 1
-name: small
-targets: [{fpr: 10%, min_n: 1000, max_relative_error: 0.5}]
-waivers: [{check: fpr@0.1, reason: until relabelled, owner: "@detections", expires: 2026-12-31}]
-"""
-
-
-def make_record(path: str = "fit.npy") -> Record:
-    rng = np.random.default_rng(7)
-    document = parse(POLICY, "policy.yaml")
-    fit = Scores(rng.beta(0.5, 8, 2000), (Source(path, 2000, 2000),))
-    holdout = Scores(rng.beta(0.5, 8, 2000), (Source("holdout.npy", 2000, 2000),))
-    calibrator = fit_sorted(fit.ordered, document.policy.calibration, document.policy.anchors)
-    created = datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=UTC)
-    verdict = judge(document.policy, measure(document.policy, calibrator, fit, holdout), created.date())
-    return compose(
-        release="v1",
-        created=created,
-        version="1.2.3",
-        document=document,
-        fit=fit,
-        holdout=holdout,
-        calibrator=calibrator,
-        verdict=verdict,
-    )
-
-
-@pytest.fixture(scope="module")
-def record() -> Record:
-    return make_record()
 
 
 def snapshot(directory: Path) -> dict[str, bytes]:
@@ -119,7 +78,7 @@ def test_force_replaces_a_release_and_leaves_nothing_of_it(
 ) -> None:
     """In one step, and where the file system cannot exchange two directories, in two."""
     if not at_once:
-        monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
+        monkeypatch.setattr(storage, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", {**FILES, "old-report.md": b"old"}, force=False)
     write(tmp_path / "v1", NEWER, force=True)
     found = snapshot(tmp_path / "v1")
@@ -239,7 +198,7 @@ def test_a_failing_replacement_puts_the_old_release_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, error: BaseException
 ) -> None:
     """Whether setting the old one aside fails or putting the new one in its place, and also on Ctrl-C between."""
-    monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
+    monkeypatch.setattr(storage, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", FILES, force=False)
     before = snapshot(tmp_path)
     fail_on_call(monkeypatch, Path, "rename", nth, error)
@@ -252,7 +211,7 @@ def test_a_failing_replacement_puts_the_old_release_back(
 def test_an_old_release_that_cannot_be_put_back_is_kept_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
+    monkeypatch.setattr(storage, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", FILES, force=False)
     before = snapshot(tmp_path / "v1")
     real, calls = Path.rename, iter(range(1, 10**6))
@@ -289,7 +248,7 @@ def test_of_two_runs_at_once_the_first_to_write_wins(
 ) -> None:
     """Both began when the same release, or none, was there; the second says so and writes nothing."""
     if not at_once:
-        monkeypatch.setattr(release, "_exchanged", lambda one, other: False)
+        monkeypatch.setattr(storage, "_exchanged", lambda one, other: False)
     if force:
         write(tmp_path / "v1", {**FILES, "report.html": b"old"}, force=False)
     one, other = (refuse_existing(tmp_path / "v1", force) for _ in range(2))
@@ -335,172 +294,3 @@ def test_an_impossible_file_is_refused(tmp_path: Path, name: str, monkeypatch: p
         write_file(Path(name), b"text")
     assert "must be writable" in line()
     assert entries(tmp_path) == ["directory", "file"]
-
-
-# --- the record ---------------------------------------------------------------------------------------------
-
-KEYS = {
-    "": "schema_version tool release created outcome policy fit holdout calibrator findings",
-    "tool": "name version",
-    "policy": "name sha256 content",
-    "fit": "sources sha256 n distinct lowest_label",
-    "holdout": "sources sha256 n",
-    "calibrator": "sha256 bytes knots plotting_position ties contract",
-}
-FINDING_KEYS = (
-    "check outcome grade required waived reason message remedy target_fpr score threshold false_positives benign "
-    "observed_fpr interval relative_error tolerance accepts"
-)
-
-
-def test_the_record_has_every_documented_key(record: Record) -> None:
-    content = json.loads(record.to_json())
-    assert content["schema_version"] == 1
-    for section, keys in KEYS.items():
-        assert set(keys.split()) <= (content[section] if section else content).keys(), section
-    for finding in content["findings"]:
-        assert set(FINDING_KEYS.split()) <= finding.keys()
-
-
-def test_the_record_says_when_to_the_second_in_utc(record: Record) -> None:
-    assert record.created == "2026-03-01T12:00:00Z"
-
-
-def test_the_record_carries_the_policy_to_the_letter(record: Record) -> None:
-    assert record.policy.content == POLICY
-    assert record.policy.sha256 == hashlib.sha256(POLICY.encode()).hexdigest()
-
-
-def test_the_record_reads_back_equal(tmp_path: Path, record: Record) -> None:
-    (tmp_path / "verdict.json").write_text(record.to_json(), encoding="utf-8")
-    again = read_record(tmp_path)
-    assert again == record
-    assert again.to_json() == record.to_json()
-
-
-def test_the_record_follows_its_schema(record: Record) -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
-    jsonschema.validate(json.loads(record.to_json()), schema(), cls=jsonschema.Draft202012Validator)
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "value"),
-    [
-        ("holdout", "n", -1),
-        ("holdout", "n", 10**400),
-        ("fit", "lowest_label", 1.5),
-        ("policy", "confidence", -0.5),
-        ("finding", "false_positives", -1),
-        ("finding", "target_fpr", 1e-320),
-        ("finding", "observed_fpr", 2.0),
-        ("finding", "interval", [0.1, 1.1]),
-        ("finding", "effective_n", 1e300),
-    ],
-)
-def test_numbers_that_no_sample_has_are_refused(
-    tmp_path: Path, record: Record, section: str, key: str, value: Any
-) -> None:
-    """So that no report divides by them."""
-    content = json.loads(record.to_json())
-    (content["findings"][0] if section == "finding" else content[section])[key] = value
-    (tmp_path / "verdict.json").write_text(json.dumps(content))
-    with refused() as line:
-        read_record(tmp_path)
-    assert f"{key}" in line()
-    assert "must follow `gate schema record`" in line()
-
-
-def test_a_pipe_in_the_place_of_the_record_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "verdict.json")
-    with refused() as line:
-        read_record(tmp_path)
-    assert "got something that is no file" in line()
-
-
-def test_a_file_name_that_is_no_text_is_recorded_visibly(tmp_path: Path) -> None:
-    """File names are bytes; a record is UTF-8."""
-    name = os.fsdecode(b"fit-\xff.npy")
-    record = make_record(name)
-    assert record.fit.sources[0].path == "fit-\\udcff.npy"
-    write_file(tmp_path / "verdict.json", record.to_json().encode())
-    assert read_record(tmp_path) == record
-
-
-def test_keys_added_by_a_later_gate_are_ignored(tmp_path: Path, record: Record) -> None:
-    content = json.loads(record.to_json())
-    content["added"] = {"deep": [1, None]}
-    content["policy"]["added"] = 1
-    content["findings"][0]["added"] = "x"
-    (tmp_path / "verdict.json").write_text(json.dumps(content))
-    assert read_record(tmp_path) == record
-
-
-def edited(record: Record, edit: Callable[[dict[str, Any]], object]) -> bytes:
-    content = json.loads(record.to_json())
-    edit(content)
-    return json.dumps(content).encode()
-
-
-@pytest.mark.parametrize(
-    ("edit", "sentence"),
-    [
-        (lambda r: r.update(schema_version=2), "schema_version must be at most 1, got 2; upgrade gate"),
-        (lambda r: r.update(schema_version=0), "schema_version: must follow `gate schema record`"),
-        (lambda r: r.update(outcome="maybe"), "outcome: must follow `gate schema record`"),
-        (lambda r: r.pop("findings"), "findings: must follow `gate schema record`, got an error: Field required"),
-        (lambda r: r["findings"][0].update(observed_fpr=float("nan")), "findings.0.observed_fpr: must follow"),
-        (lambda r: r["findings"][0].update(interval=[0, float("inf")]), "findings.0.interval.1: must follow"),
-        (lambda r: r["findings"][0].update(interval=[0.1]), "findings.0.interval.1: must follow"),
-        (lambda r: r["findings"][0].update(benign="many"), "findings.0.benign: must follow"),
-        (lambda r: r.update(release="\ud800"), "must be JSON, got an error: 'utf-8' codec can't encode"),
-    ],
-)
-def test_a_record_that_is_none_is_refused(
-    tmp_path: Path, record: Record, edit: Callable[[dict[str, Any]], object], sentence: str
-) -> None:
-    (tmp_path / "verdict.json").write_bytes(edited(record, edit))
-    with refused() as line:
-        read_record(tmp_path)
-    assert line().startswith(f"{tmp_path / 'verdict.json'}: ")
-    assert sentence in line()
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [b"", b"{", b"nothing", b"\xff\xfe\xfd", b"[" * 10**6, b'{"a":' * 10**5, b"9" * 10_000],
-    ids=["empty", "cut", "words", "bytes", "deep list", "deep mapping", "long number"],
-)
-def test_garbage_is_refused(tmp_path: Path, garbage: bytes) -> None:
-    (tmp_path / "verdict.json").write_bytes(garbage)
-    with refused() as line:
-        read_record(tmp_path)
-    assert "verdict.json: must be JSON, got an error: " in line()
-
-
-@pytest.mark.parametrize("content", [b"[]", b"null", b"1", b'"text"', b"NaN"])
-def test_json_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "verdict.json").write_bytes(content)
-    with refused() as line:
-        read_record(tmp_path)
-    assert "record: must follow `gate schema record`" in line()
-
-
-@pytest.mark.parametrize("place", ["", "missing", "file"])
-def test_a_directory_without_a_record_is_refused(tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").write_text("")
-    with refused() as line:
-        read_record(tmp_path / place)
-    assert "must be the record of a release" in line()
-
-
-def test_an_enormous_record_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "MAX_RECORD_BYTES", 1000)
-    (tmp_path / "verdict.json").write_bytes(b" " * 1001)
-    with refused() as line:
-        read_record(tmp_path)
-    assert "at most 1,000 bytes" in line()
-
-
-def test_the_built_in_policy_follows_the_policy_schema() -> None:
-    content = yaml.safe_load(load_default().text)
-    jsonschema.validate(content, policy.schema(), cls=jsonschema.Draft202012Validator)
