@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.interchange
 
+from gate.contract import Floats
 from gate.errors import GateError
 from gate.ordered import Ordered, sort
 from gate.policy import Columns, Policy
@@ -53,8 +54,7 @@ def reading(
     def work() -> Scores:
         scores = read_whole(named, columns, domain, kind, budget)
         if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:
-            scores.values.setflags(write=True)  # nobody else has seen them
-            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=True))
+            scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=_is_ours(scores.values)))
         scores.ordered.survey  # noqa: B018, which is kept, and goes with the sample
         return scores
 
@@ -66,6 +66,15 @@ def reading(
         return
     with isolated(work, budget.memory) as answer:
         yield answer
+
+
+def _is_ours(values: Floats) -> bool:
+    """Whether nobody else has seen these values, so that they may change; where no child reads, Arrow may hold them."""
+    try:
+        values.setflags(write=True)
+    except ValueError:
+        return False
+    return True
 
 
 def reading_sample(
