@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 
+import numpy as np
 from pydantic import Field
 
 from gate.checks.check import Case, Evidence, count
@@ -41,7 +42,9 @@ def trace(case: Case) -> Curve:
     benign = count(case.holdout, thresholds, case.alpha)
     detected: list[int] | list[None] = [None] * len(anchors)
     if case.malicious is not None:
-        detected = [found.flagged for found in count(case.malicious, thresholds, case.malicious_alpha)]
+        scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
+        reached = case.malicious.ordered.at_or_above(scores)
+        detected = [0 if threshold is None else int(k) for threshold, k in zip(thresholds, reached, strict=True)]
     return Curve(
         floor=float(case.calibrator.contract.score(case.calibrator.facts.lowest_label)),
         points=tuple(
