@@ -205,9 +205,7 @@ def test_the_grade_is_where_the_interval_lies(k: int, n: int, rule: str) -> None
 
 def test_the_sentences_say_which_counts_decide_and_what_would_help() -> None:
     policy = make()
-    lost, open_, near, sure = (
-        judged(policy, {"0.001": tally(k, 1_000)}).findings[0] for k in (700, 810, 790, 900)
-    )
+    lost, open_, near, sure = (judged(policy, {"0.001": tally(k, 1_000)}).findings[0] for k in (700, 810, 790, 900))
     assert lost.message == (
         "700 of 1,000 malicious rows detected; 825 or more prove the minimum of 80 %, 774 or fewer refute it"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from gate.release import Record
 from markdown_it import MarkdownIt
 from pages import Elements, figures_as_text
 from records import ATTACKS, RECORDS, check, releases, retrained
@@ -20,7 +21,6 @@ import gate
 from gate.history import History, _detected, collect
 from gate.planning import plan
 from gate.policy import load_default
-from gate.release import Record
 from gate.report import history as report
 from gate.report.rows import THIN_SPACE, clean
 from gate.starter.demo import RETRAINED_ROWS, retrain

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from gate.evidence import Evidence, Use, measure_target
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate import ledger as ledgers
 from gate.errors import GateError
-from gate.evidence import Evidence, Use, measure_target
 from gate.ledger import Entry, Rows, read, use_of
 from gate.policy import Policy, parse
 from gate.scores import Scores
