@@ -44,13 +44,15 @@ import pyarrow as pa
 import pyarrow.parquet
 from calls import Result, call
 
-from gate import advice, api, ledger
+from gate import gating, ledger
 from gate import policy as policies
 from gate.calibration.calibrator import Calibrator, from_json
+from gate.checks import default_policy, fpr, load_policy, parse_policy
 from gate.errors import GateError
-from gate.release import manifest_of, parse_record
+from gate.record import parse_record
 from gate.report import figures, junit, markdown, terminal
 from gate.scores import Scores, reading
+from gate.storage import manifest_of
 
 SECONDS = 20  # of the processor, for one input
 PATIENCE = 600  # seconds of the clock, on a busy machine
@@ -115,9 +117,9 @@ def sound_rows(seed: int, rows: int = 300) -> pa.Table:
 
 @cache
 def release_files(text: bytes = SMALL) -> dict[str, bytes]:
-    document = policies.parse(text.decode(), "policy.yaml")
+    document = parse_policy(text.decode(), "policy.yaml")
     samples = (np.asarray(sound_rows(seed)["score"]) for seed in (1, 2))
-    judged = api.run(*samples, release="v1", policy=document, created=NOON)
+    judged = gating.run(*samples, release="v1", policy=document, created=NOON)
     return {**judged.files, "manifest.json": manifest_of(judged.files)}
 
 
@@ -225,6 +227,28 @@ def compare_others(made: hostile.Files, label: str | None, malicious: bool) -> N
             raise BrokenPromiseError(f"{made.name}: gate dates {ours} where the plain reader has {theirs}")
 
 
+def notice_differences(suffix: str) -> list[str]:
+    """Which of the columns beside the score are compared in files of this format: those where a difference is found."""
+    global outside
+    content = hostile.encode(random.Random(3), sound_rows(3), suffix)
+    made = hostile.Files(f"holdout{suffix}", {"": content}, ("label", "group", "segment", "timestamp"))
+    write(made)
+    told: list[dict[str, Any]] = []
+    real = outside
+    outside = lambda act: told.append(real(act)) or told[-1]  # type: ignore[func-returns-value]  # noqa: E731
+    compare_others(made, "label", malicious=False)
+    noticed = []
+    for name, found in told[0].items():
+        other = [[score, time + 9] for score, time in found] if name == "times" else ""
+        outside = lambda _, changed={**told[0], name: other}: changed  # type: ignore[misc]  # noqa: E731
+        try:
+            compare_others(made, "label", malicious=False)
+        except BrokenPromiseError as broken:
+            noticed += [name] if "the plain reader" in str(broken) else []
+    outside = real
+    return noticed
+
+
 def was(made: hostile.Files, label: str | None, malicious: bool) -> dict[str, Any]:
     """What the plain reader finds in the same files before anything was made wrong in them."""
     with tempfile.TemporaryDirectory() as place:
@@ -251,7 +275,10 @@ def compare(
         raise BrokenPromiseError(f"{name}: gate took it, the plain reader does not: {problem}; {read['problem']}")
     section = record["fit" if role == "benign" else role]
     counted = {"rows": sum(source["rows"] for source in section["sources"]), "n": section["n"]}
-    repeats = [(record["duplicates"] or {}).get(name) for name in (["fit", "holdout"] if role == "benign" else [role])]
+    repeats = [
+        (record["checks"]["duplicates"] or {}).get(name)
+        for name in (["fit", "holdout"] if role == "benign" else [role])
+    ]
     repeated = sum(found["repeated"] for found in repeats if found)
     counted["n"] += repeated  # rows with the id of another count once, which the plain reader does not know
     if role == "benign":
@@ -264,7 +291,10 @@ def compare(
 
 
 def outside(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What the act gives in a child of its own: other readers may crash too, and that is no fault of gate."""
+    """What the act gives in a child of its own: other readers may crash too, and that is no fault of gate.
+
+    The process that asks must not have used polars itself: its threads are not in a fork, which would wait for them.
+    """
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
@@ -353,7 +383,7 @@ def release(rng: random.Random) -> bool:
 
 def take_policy(content: bytes) -> bool:
     Path("policy.yaml").write_bytes(content)
-    document = refused(lambda: policies.load(Path("policy.yaml")), "policy.yaml")
+    document = refused(lambda: load_policy(Path("policy.yaml")), "policy.yaml")
     if document is not None and not document.policy.targets:
         raise BrokenPromiseError("a policy without targets was taken")
     return document is not None
@@ -361,7 +391,7 @@ def take_policy(content: bytes) -> bool:
 
 def policy(rng: random.Random) -> bool:
     """A drawn policy, which a sound run is judged by."""
-    if not take_policy(hostile.mutate(rng, [POLICY, SMALL, PARTS, policies.load_default().text.encode()])):
+    if not take_policy(hostile.mutate(rng, [POLICY, SMALL, PARTS, default_policy().text.encode()])):
         return False
     for name, seed in (("fit", 1), ("holdout", 2)):
         pa.parquet.write_table(sound_rows(seed), f"{name}.parquet")
@@ -530,7 +560,7 @@ def prepare() -> None:
     import duckdb  # noqa: F401
     import polars  # noqa: F401
 
-    advice.warnings = lambda *_, **__: ()  # the planner's advice follows from counts, and takes longer than all else
+    fpr.plan_warnings = lambda *_, **__: ()  # the planner's advice follows from counts, and takes longer than all else
     policies.parse = cache(policies.parse)
     remember_predictions()
     release_files()
@@ -660,7 +690,12 @@ def main() -> None:
     parser.add_argument("--input", type=int, help="only this one, in this process")
     parser.add_argument("--findings", type=int, default=25, help="stop after so many")
     parser.add_argument("--missing", action="store_true", help="print the lines that were not reached")
+    parser.add_argument("--columns", action="store_true", help="print which columns are compared in which format")
     options = parser.parse_args()
+    if options.columns:
+        suffixes = [suffix for suffix in hostile.FORMATS if suffix != ".npy"]
+        print(json.dumps({suffix: notice_differences(suffix) for suffix in suffixes}), flush=True)
+        os._exit(0)
     prepare()
     place = Path(tempfile.mkdtemp(prefix="gate-fuzz-"))
     if options.input is not None:

@@ -140,8 +140,12 @@ def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
     try:
         policy = model.model_validate(tree.value)
     except ValidationError as error:
-        errors += [_locate(tree, detail, model) for detail in error.errors() if detail["type"] != "coherence"]
-        errors += [tree.point(location, must) for location, must in incoherences(tree.value, model.families)]
+        details = [detail for detail in error.errors() if detail["type"] != "coherence"]
+        errors += [_locate(tree, detail, model) for detail in details]
+        refused = {detail["loc"] for detail in details}
+        for location, must in incoherences(tree.value, model.families):
+            if location not in refused:
+                errors.append(tree.point(location, must))
     if errors:
         raise GateError(*(line for _, line in sorted(set(errors))))
     return Document(policy, text, path, tree.lines)

@@ -163,6 +163,8 @@ def _upper_bound(known: _Counts, n: float, k: float, tail: float) -> float:
     """The rate at which so few flagged rows have this chance, groups being as unlike as they may be at that rate."""
     bound = float(betainccinv(k + 1, n - k, tail))
     for _ in range(12):  # the correlation hardly moves with the rate: a few steps settle both
+        if bound >= 1:
+            return 1.0
         correlation = _largest_correlation(known, bound)
         last, bound = bound, _rate_with_tail(known, k, correlation, tail)
         if abs(bound - last) <= 5e-4 * bound:

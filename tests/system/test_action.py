@@ -18,6 +18,7 @@ import numpy
 import pytest
 import runner
 import yaml
+from gate.release import manifest_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import RECORDS
@@ -26,7 +27,6 @@ from small import CLEAN, RELEASE_FILES, gate, write_inputs
 
 from gate.cli import cli
 from gate.ledger import read as read_ledger
-from gate.release import manifest_of
 from gate.report import markdown
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release-gate.yml").read_text())
@@ -494,7 +494,8 @@ def test_the_folders_readme_lists_every_input_and_output() -> None:
     """With the words of the action itself, and the defaults."""
     text = (ROOT / ".github" / "actions" / "release-gate" / "README.md").read_text()
     shown = {
-        name: (rest[0], rest[-1]) for name, *rest in re.findall(r"^\| `([\w-]+)` \| (?:(.*?) \| )?(.*) \|$", text, re.M)
+        name: (rest[0], rest[-1])
+        for name, *rest in re.findall(r"^\| `([\w-]+)` \| (?:(.*?) \| )?(.*) \|$", text, re.MULTILINE)
     }
     for name, about in {**ACTION["inputs"], **ACTION["outputs"]}.items():
         default, meaning = shown.pop(name)

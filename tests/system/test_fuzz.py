@@ -68,33 +68,24 @@ def test_a_broken_promise_is_noticed() -> None:
     section = {"sources": [{"rows": 3}], "n": 3, "sha256": "a"}
     with pytest.raises(fuzz.BrokenPromiseError, match="gate counts"):
         fuzz.compare(
-            "a.csv", "holdout", {"holdout": section, "duplicates": None}, {"rows": 3, "n": 3, "sha256": "b"}, dict
+            "a.csv",
+            "holdout",
+            {"holdout": section, "checks": {"duplicates": None}},
+            {"rows": 3, "n": 3, "sha256": "b"},
+            dict,
         )
     unread = fuzz.outside(lambda: 1 // 0)
     with pytest.raises(fuzz.BrokenPromiseError, match="the plain reader does not"):
-        fuzz.compare("a.csv", "holdout", {"holdout": section, "duplicates": None}, unread, lambda: unread)
+        fuzz.compare("a.csv", "holdout", {"holdout": section, "checks": {"duplicates": None}}, unread, lambda: unread)
 
 
-@pytest.mark.parametrize("suffix", [suffix for suffix in hostile.FORMATS if suffix != ".npy"])
-def test_groups_segments_and_times_are_compared(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_segments_and_times_are_compared(tmp_path: Path) -> None:
     """The plain reader can tell them in every format, and what differs is a finding."""
-    content = hostile.encode(random.Random(3), fuzz.sound_rows(3), suffix)
-    made = hostile.Files(f"holdout{suffix}", {"": content}, ("label", "group", "segment", "timestamp"))
-    monkeypatch.chdir(tmp_path)
-    fuzz.write(made)
-    told = []
-    outside = fuzz.outside
-    monkeypatch.setattr(fuzz, "outside", lambda act: told.append(outside(act)) or told[-1])
-    fuzz.compare_others(made, "label", malicious=False)
-    assert {*told[-1]} == {"group", "segment", "times"}
-    for name, other in (
-        ("group", ""),
-        ("segment", ""),
-        ("times", [[score, time + 9] for score, time in told[-1]["times"]]),
-    ):
-        monkeypatch.setattr(fuzz, "outside", lambda _, name=name, other=other: {**told[-1], name: other})
-        with pytest.raises(fuzz.BrokenPromiseError, match=r"than the plain reader|where the plain reader"):
-            fuzz.compare_others(made, "label", malicious=False)
+    command = [sys.executable, fuzz.__file__, "--columns"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=120)
+    assert result.returncode == 0, result.stderr
+    found = {suffix: {*names} for suffix, names in json.loads(result.stdout).items()}
+    assert found == {suffix: {"group", "segment", "times"} for suffix in hostile.FORMATS if suffix != ".npy"}
 
 
 def test_an_input_that_kills_its_process_is_kept_and_the_others_go_on(
@@ -174,7 +165,7 @@ def test_the_usual_bombs_are_refused_at_once(case: str, tmp_path: Path, monkeypa
 def test_json_has_no_number_that_is_none(number: str) -> None:
     files = fuzz.release_files()
     record = json.loads(files["verdict.json"])
-    record["findings"][0]["threshold"] = "HERE"
+    record["findings"][0]["rate"]["tally"]["threshold"] = "HERE"
     assert not fuzz.take_record(json.dumps(record).replace('"HERE"', number).encode())
     calibrator = json.loads(files["calibrator.json"])
     calibrator["calibrated"][3] = "HERE"

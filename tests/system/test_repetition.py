@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from gate.api import check_release, gate_release, read_baseline, read_sample
+from gate.release import Record, manifest_of, read_release
 
 from gate import api, repetition, verification
 from gate import policy as policies
-from gate.api import check_release, gate_release, read_baseline, read_sample
 from gate.calibration.calibrator import Calibrator
 from gate.cli import cli
 from gate.errors import GateError
 from gate.policy import Document
-from gate.release import Record, manifest_of, read_release
 from gate.repetition import Data, not_bound, verify
 from gate.scores import split
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from fractions import Fraction
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from cases import case, tally
 from records import RECORDS
 
-from gate import policy as policies
-from gate.calibration.fit import fit, fit_sorted
+from gate.checks import default_policy, measure
+from gate.checks.curve import MAX_POINTS, grid, trace
 from gate.contract import Anchor, Contract
-from gate.curve import MAX_POINTS, grid, trace
-from gate.evidence import measure
-from gate.release import Record
+from gate.record import Record
 from gate.report import figures
 from gate.scores import Scores
 
-CONFIDENCE = Decimal("0.95")
 DISPLAYS = [
     figures.ForestDisplay,
     figures.ContractDisplay,
@@ -34,28 +31,31 @@ def sample(seed: int, n: int) -> np.ndarray:
     return np.sort(1 / (1 + np.exp(5 - 1.4 * np.random.default_rng(seed).normal(size=n))))
 
 
+@pytest.mark.parametrize("grouped", [False, True], ids=["rows", "groups"])
 @pytest.mark.parametrize("ties", [None, 2], ids=["distinct", "tied"])
-def test_the_curve_meets_the_evidence_at_every_target(ties: int | None) -> None:
-    """Same threshold, count and interval: two figures of one page never differ."""
-    policy = policies.load_default().policy
+def test_the_curve_meets_the_evidence_at_every_anchor(ties: int | None, grouped: bool) -> None:
+    """Same threshold, counts and worth of rows: two figures of one page never differ."""
     benign, held_out = (sample(seed, 20_000) if ties is None else sample(seed, 20_000).round(ties) for seed in (1, 2))
-    calibrator = fit_sorted(benign, policy.calibration, policy.anchors)
-    points = {point.score: point for point in trace(calibrator, held_out, policy.alpha()).points}
-    for measured in measure(policy, calibrator, Scores(benign), Scores(held_out)).measurements:
-        point = points[float(measured.score)]
-        assert point.expected_fpr == float(measured.target.fpr)
-        assert point.threshold == measured.threshold
-        assert point.false_positives == measured.false_positives
-        assert point.interval == measured.interval
+    groups = np.arange(len(held_out)) // 20 if grouped else None
+    malicious = Scores(sample(5, 3000), kind="malicious")
+    measured = case(default_policy().policy, benign, Scores(held_out, groups=groups), malicious)
+    points = {point.score: point for point in trace(measured).points}
+    parts = measure(measured)
+    for benign_at, detected_at, anchor in zip(
+        parts.fpr.anchors, parts.detection.anchors, measured.anchors, strict=True
+    ):
+        point = points[float(anchor.score)]
+        assert (point.fpr, point.tally) == (benign_at.fpr, benign_at.tally)
+        assert point.tally.is_clustered == grouped
+        assert point.detected == detected_at.tally.flagged
 
 
 def test_every_count_is_that_of_the_calibrated_scores() -> None:
-    held_out = sample(4, 5_000)
-    calibrator = fit(sample(3, 5_000))
-    curve = trace(calibrator, held_out, 1 - Fraction(CONFIDENCE))
-    calibrated = calibrator.predict(held_out)
-    assert [p.false_positives for p in curve.points] == [int(np.sum(calibrated >= p.score)) for p in curve.points]
-    assert float(curve.floor.fpr) == calibrator.facts.lowest_label
+    measured = case(default_policy().policy, sample(3, 5_000), sample(4, 5_000))
+    curve, calibrator = trace(measured), measured.calibrator
+    calibrated = calibrator.predict(sample(4, 5_000))
+    assert [p.tally.flagged for p in curve.points] == [int(np.sum(calibrated >= p.score)) for p in curve.points]
+    assert curve.floor == float(calibrator.contract.score(calibrator.facts.lowest_label))
     assert [p.score for p in curve.points] == sorted({p.score for p in curve.points})
 
 
@@ -108,7 +108,7 @@ def test_figures_need_the_numbers_they_draw() -> None:
     record = RECORDS["pass"].model_copy(update={"curve": None})
     with pytest.raises(ValueError, match="the record has no curve"):
         figures.ContractDisplay.from_record(record)
-    with pytest.raises(ValueError, match="the record has no ROC"):
+    with pytest.raises(ValueError, match="the record has no malicious rows"):
         figures.RocDisplay.from_record(RECORDS["pass"])
 
 
@@ -116,12 +116,16 @@ def extreme(name: str) -> Record:
     """Counts and thresholds at the ends of what a record can hold."""
     record = RECORDS["pass"]
     changes = {
-        "none": {"false_positives": 0, "observed_fpr": 0.0, "interval": (0.0, 1e-5), "threshold": None},
-        "all": {"false_positives": 200_000, "observed_fpr": 1.0, "interval": (0.99, 1.0), "threshold": 0.0},
-        "rare": {"target_fpr": 1e-9, "tolerance": (0.0, 2e-9), "score": 0.98},
+        "none": {"tally": tally(0, 200_000, threshold=None), "interval": (0.0, 1e-5)},
+        "all": {"tally": tally(200_000, 200_000, threshold=0.0), "interval": (0.99, 1.0)},
+        "rare": {"target": Decimal("1e-9"), "tolerance": (0.0, 2e-9), "score": Decimal("0.98")},
         "wide": {"tolerance": (0.0, 1.0)},
     }
-    findings = tuple(finding.model_copy(update=changes[name]) for finding in record.findings)
+    findings = tuple(
+        finding.model_copy(update={"rate": finding.rate.model_copy(update=changes[name])})
+        for finding in record.findings
+        if finding.rate is not None
+    )
     return record.model_copy(update={"findings": findings})
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -12,22 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from cases import at_anchors, case, evidence, tally, targets
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gate
-from gate.calibration.fit import fit
+from gate.checks import detection, fpr, parse_policy
+from gate.checks.detection import Detection, DetectionSettings
 from gate.contract import PAPER_ANCHORS
-from gate.detection import Detected, detect, measure_anchor
 from gate.errors import GateError
-from gate.evidence import Evidence, measure_target
-from gate.planning import Budget
-from gate.policy import Columns, Policy, parse
+from gate.policy import Columns, Policy
 from gate.scores import Scores, read
 from gate.statistics.binomial import clopper_pearson, lower_tail, upper_tail
+from gate.statistics.tally import Tally
 from gate.verdict import Verdict, judge
 
-TODAY = date(2026, 6, 30)
 POLICY = """\
 version: 1
 name: small
@@ -42,35 +41,40 @@ checks:
 
 
 def make(rule: str = "proven", required: str = "true") -> Policy:
-    return parse(POLICY.format(rule=rule, required=required), "p.yaml").policy
+    return parse_policy(POLICY.format(rule=rule, required=required), "p.yaml").policy
 
 
-def found(policy: Policy, fpr: str, k: int, n: int, worth: float | None = None) -> Detected:
-    anchor = next(anchor for anchor in PAPER_ANCHORS if anchor.fpr == Decimal(fpr))
-    return measure_anchor(policy, anchor, 0.5, k, n, worth, Budget())
-
-
-def judged(policy: Policy, *detected: Detected) -> Verdict:
-    """Detection alone: there is no earlier release to have dropped from."""
-    assert policy.checks.detection is not None
-    detection = policy.checks.detection.model_copy(update={"max_drop": None})
-    checks = policy.checks.model_copy(update={"detection": detection})
-    benign = measure_target(policy, policy.targets[0], 0.5, 1000, 10_000, 1e-6)
+def judged(policy: Policy, detected: dict[str, Tally] | None) -> Verdict:
+    """Detection beside a target that passes; there is no earlier release to have dropped from."""
+    asked = policy.settings(DetectionSettings)
+    assert asked is not None
+    checks = policy.checks.model_copy(update={"detection": asked.model_copy(update={"max_drop": None})})
     alone = policy.model_copy(update={"checks": checks})
-    verdict = judge(alone, Evidence((benign,), detection=detected or None), TODAY)
-    of_malicious = tuple(finding for finding in verdict.findings if finding.check.startswith("tpr"))
-    return replace(verdict, findings=of_malicious)
+    counted = {} if detected is None else {"detection": Detection(anchors=at_anchors(detected))}
+    n = None if detected is None else next(iter(detected.values())).rows
+    parts = {"fpr": targets(policy, tally(1000, 10_000)), **counted}
+    verdict = judge(alone, evidence(policy, malicious_n=n, **parts), CHECKS)
+    return replace(verdict, findings=tuple(finding for finding in verdict.findings if finding.check.kind == "tpr"))
+
+
+CHECKS = (fpr.CHECK, detection.CHECK)
+
+
+def rows_advised(remedy: str | None) -> int:
+    advised = re.search(r"\(([\d,]+) in all\)", str(remedy))
+    assert advised
+    return int(advised[1].replace(",", ""))
 
 
 # --- the policy ---------------------------------------------------------------------------------------------
 
 
 def test_the_policy_names_anchors_and_shares() -> None:
-    check = make().checks.detection
+    check = make().settings(DetectionSettings)
     assert check is not None
-    assert [(target.check, target.drop_check, target.min_tpr) for target in check.targets] == [
-        ("tpr@0.001", "tpr-drop@0.001", Decimal("0.8")),
-        ("tpr@0.01", "tpr-drop@0.01", Decimal("0.9")),
+    assert [(str(target.check), str(target.drop_check), target.min_tpr) for target in check.targets] == [
+        ("tpr@0.1%", "tpr-drop@0.1%", Decimal("0.8")),
+        ("tpr@1%", "tpr-drop@1%", Decimal("0.9")),
     ]
     assert check.max_drop == Decimal("0.02")
     assert check.required
@@ -94,7 +98,7 @@ def test_the_policy_names_anchors_and_shares() -> None:
 )
 def test_a_wrong_detection_check_is_refused_with_its_line(old: str, new: str, message: str) -> None:
     with pytest.raises(GateError, match=r"^p\.yaml") as caught:
-        parse(POLICY.format(rule="proven", required="true").replace(old, new), "p.yaml")
+        parse_policy(POLICY.format(rule="proven", required="true").replace(old, new), "p.yaml")
     assert message in str(caught.value)
 
 
@@ -103,17 +107,17 @@ def test_an_empty_list_of_detection_targets_is_refused() -> None:
         "[{fpr: 0.1%, min_tpr: 80%}, {fpr: 1%, min_tpr: 0.9}]", "[]"
     )
     with pytest.raises(GateError, match=r"checks\.detection\.targets: must list at least one target"):
-        parse(text, "p.yaml")
+        parse_policy(text, "p.yaml")
 
 
 def test_waivers_name_detection_checks_however_the_rate_is_written() -> None:
-    text = "waivers: [{check: tpr@0.1%, reason: r, owner: o, expires: 2026-12-31}]\n"
-    policy = parse(POLICY.format(rule="proven", required="true") + text, "p.yaml").policy
-    assert policy.waivers[0].check == "tpr@0.001"
-    verdict = judged(policy, found(policy, "0.001", 10, 1000), found(policy, "0.01", 990, 1000))
-    assert [(f.check, f.outcome, f.waived) for f in verdict.findings] == [
-        ("tpr@0.001", "fail", True),
-        ("tpr@0.01", "pass", False),
+    text = "waivers: [{check: tpr@0.001, reason: r, owner: o, expires: 2026-12-31}]\n"
+    policy = parse_policy(POLICY.format(rule="proven", required="true") + text, "p.yaml").policy
+    assert str(policy.waivers[0].check) == "tpr@0.1%"
+    verdict = judged(policy, {"0.001": tally(10, 1000), "0.01": tally(990, 1000)})
+    assert [(str(f.check), f.outcome, f.waived) for f in verdict.findings] == [
+        ("tpr@0.1%", "fail", True),
+        ("tpr@1%", "pass", False),
     ]
     assert verdict.outcome == "pass"
 
@@ -127,29 +131,28 @@ def malicious() -> Scores:
 
 
 def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Scores) -> None:
-    policy = make()
-    calibrator = fit(np.random.default_rng(1).beta(0.5, 8, 50_000))
-    detected = detect(policy, calibrator, malicious)
-    calibrated = calibrator.predict(malicious.values)
-    for at in detected:
-        k = int(np.count_nonzero(calibrated >= float(at.anchor.score)))
-        assert (at.true_positives, at.malicious) == (k, 3_000)
-        assert at.interval == clopper_pearson(k, 3_000, 0.05)
-    assert [at.anchor.fpr for at in detected] == [anchor.fpr for anchor in PAPER_ANCHORS]
-    assert {at.target.check for at in detected if at.target} == {"tpr@0.001", "tpr@0.01"}
+    asked = case(make(), *np.random.default_rng(1).beta(0.5, 8, (2, 50_000)), malicious)
+    detected = detection.measure(asked)
+    assert detected is not None
+    calibrated = asked.calibrator.predict(malicious.values)
+    for at, anchor in zip(detected.anchors, PAPER_ANCHORS, strict=True):
+        k = int(np.count_nonzero(calibrated >= float(anchor.score)))
+        assert (at.fpr, at.tally.flagged, at.tally.rows) == (anchor.fpr, k, 3_000)
+        assert at.tally.interval(0.05) == clopper_pearson(k, 3_000, 0.05)
 
 
-def test_malicious_rows_of_one_family_count_as_the_rows_they_are_worth(malicious: Scores) -> None:
+def test_malicious_rows_of_one_family_count_as_the_rows_they_are_worth() -> None:
     """A hundred families whose rows all score alike are worth about a hundred rows."""
-    policy = make()
-    calibrator = fit(np.random.default_rng(1).beta(0.5, 8, 50_000))
     values = np.repeat(np.random.default_rng(3).beta(4, 3, 100), 30)
     families = Scores(values, groups=np.repeat(np.arange(100), 30), kind="malicious")
-    at = next(at for at in detect(policy, calibrator, families) if at.anchor.fpr == Decimal("0.01"))
-    assert 60 < at.effective_n < 160
-    low, high = clopper_pearson(at.true_positives, at.malicious, 0.05)
-    assert at.interval[0] < low
-    assert at.interval[1] > high
+    detected = detection.measure(case(make(), *np.random.default_rng(1).beta(0.5, 8, (2, 50_000)), families))
+    assert detected is not None
+    at = detected.at(Decimal("0.01"))
+    assert at is not None
+    assert 40 < min(at.worth) <= max(at.worth) < 160
+    low, high = clopper_pearson(at.flagged, at.rows, 0.05)
+    assert at.interval(0.05)[0] < low
+    assert at.interval(0.05)[1] > high
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
@@ -174,7 +177,7 @@ def test_malicious_rows_are_those_that_are_not_benign(tmp_path: Path, suffix: st
 def test_a_labelled_file_without_malicious_rows_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "scores.csv")
     Path(path).write_text("score,label\n0.1,0\n0.2,0\n")
-    with pytest.raises(GateError, match="must mark malicious rows with something else than '0', got 0 in 2 rows"):
+    with pytest.raises(GateError, match="must mark malicious rows with something else than '0', got '0' in 2 rows"):
         read([path], Columns(label="label"), (0.0, 1.0), "malicious")
     Path(path).write_text("score,label\n0.1,0\n0.2,1\n")
     with pytest.raises(GateError, match="must hold at least 2 malicious scores, got 1"):
@@ -188,21 +191,21 @@ def test_a_labelled_file_without_malicious_rows_is_refused(tmp_path: Path) -> No
 def test_the_grade_is_where_the_interval_lies(k: int, n: int, rule: str) -> None:
     """L >= 0.8 iff P(Bin(n, 0.8) >= k) <= alpha/2, and U < 0.8 iff P(Bin(n, 0.8) <= k) < alpha/2."""
     k, policy = min(k, n), make(rule)
-    finding = judged(policy, found(policy, "0.001", k, n)).findings[0]
+    finding = judged(policy, {"0.001": tally(k, n)}).findings[0]
     proven, refuted = upper_tail(k, n, 0.8) <= 0.025, lower_tail(k, n, 0.8) < 0.025
     assert finding.grade == ("proven" if proven else "refuted" if refuted else "open")
     point = Fraction(k, n) >= Fraction(4, 5)
     passes = proven or (not refuted and (rule == "not-refuted" or (rule == "observed" and point)))
     assert finding.outcome == ("fail" if refuted else "pass" if passes else "inconclusive")
-    accepted = finding.accepts is not None and finding.accepts[0] <= k <= finding.accepts[1]
+    assert finding.rate is not None
+    accepts = finding.rate.accepts
+    accepted = accepts is not None and accepts[0] <= k <= accepts[1]
     assert accepted == passes
 
 
 def test_the_sentences_say_which_counts_decide_and_what_would_help() -> None:
     policy = make()
-    lost, open_, near, sure = (
-        judged(policy, found(policy, "0.001", k, 1_000)).findings[0] for k in (700, 810, 790, 900)
-    )
+    lost, open_, near, sure = (judged(policy, {"0.001": tally(k, 1_000)}).findings[0] for k in (700, 810, 790, 900))
     assert lost.message == (
         "700 of 1,000 malicious rows detected; 825 or more prove the minimum of 80 %, 774 or fewer refute it"
     )
@@ -211,10 +214,7 @@ def test_the_sentences_say_which_counts_decide_and_what_would_help() -> None:
         lost.remedy == "train the detector further: it catches too few malicious rows, and no calibration changes that"
     )
     assert (open_.outcome, open_.reason) == ("inconclusive", "open")
-    advice = open_.detected.advice if open_.detected else None
-    assert advice is not None
-    more = advice.more
-    assert more is not None
+    more = rows_advised(open_.remedy)
     assert open_.remedy == (
         f"score {more - 1000:,} more malicious rows ({more:,} in all): at the rate observed, a release then passes "
         "95 % of the time"
@@ -228,11 +228,10 @@ def test_the_sentences_say_which_counts_decide_and_what_would_help() -> None:
 def test_so_many_more_rows_at_the_rate_observed_pass_as_often_as_it_says(k: int, n: int) -> None:
     """5,000 draws of the rows to come; four standard errors of 95 % are 1.2 %."""
     policy, rng = make(), np.random.default_rng(k)
-    advice = found(policy, "0.001", k, n).advice
-    assert advice is not None
-    assert advice.more is not None
-    rows = advice.more
-    accepts = judged(policy, found(policy, "0.001", k, rows)).findings[0].accepts
+    rows = rows_advised(judged(policy, {"0.001": tally(k, n)}).findings[0].remedy)
+    rate = judged(policy, {"0.001": tally(k, rows)}).findings[0].rate
+    assert rate is not None
+    accepts = rate.accepts
     assert accepts is not None
     counts = k + rng.binomial(rows - n, k / n, 5000)
     assert 0.938 <= np.mean((counts >= accepts[0]) & (counts <= accepts[1])) < 0.99
@@ -240,16 +239,16 @@ def test_so_many_more_rows_at_the_rate_observed_pass_as_often_as_it_says(k: int,
 
 def test_a_check_without_malicious_rows_is_not_passed_over() -> None:
     """Nothing measured is never a pass."""
-    verdict = judged(make())
+    verdict = judged(make(), None)
     assert verdict.outcome == "inconclusive"
-    assert verdict.reason == "tpr@0.001 and tpr@0.01 could not be measured"
+    assert verdict.reason == "tpr@0.1% and tpr@1% could not be measured"
     assert {finding.reason for finding in verdict.findings} == {"not-measured"}
     assert "--malicious" in (verdict.findings[0].remedy or "")
 
 
 def test_an_advisory_check_is_shown_and_does_not_block() -> None:
     policy = make(required="false")
-    verdict = judged(policy, found(policy, "0.001", 10, 1000), found(policy, "0.01", 10, 1000))
+    verdict = judged(policy, {"0.001": tally(10, 1000), "0.01": tally(10, 1000)})
     assert verdict.outcome == "pass"
     assert [finding.outcome for finding in verdict.findings] == ["fail", "fail"]
 
@@ -257,7 +256,7 @@ def test_an_advisory_check_is_shown_and_does_not_block() -> None:
 def test_a_detector_that_detects_nothing_still_calibrates_and_fails() -> None:
     """Malicious rows that score like benign ones: every FPR target holds, detection does not."""
     rng = np.random.default_rng(4)
-    document = parse(POLICY.format(rule="proven", required="true"), "p.yaml")
+    document = parse_policy(POLICY.format(rule="proven", required="true"), "p.yaml")
     release = gate.run(
         rng.beta(0.5, 8, 20_000),
         rng.beta(0.5, 8, 20_000),
@@ -265,11 +264,11 @@ def test_a_detector_that_detects_nothing_still_calibrates_and_fails() -> None:
         policy=document,
         malicious=rng.beta(0.5, 8, 2_000),
     )
-    outcomes = {finding.check: finding.outcome for finding in release.record.findings}
-    assert outcomes["fpr@0.1"] == "pass"
-    assert outcomes["tpr@0.001"] == outcomes["tpr@0.01"] == "fail"
+    outcomes = {str(finding.check): finding.outcome for finding in release.record.findings}
+    assert outcomes["fpr@10%"] == "pass"
+    assert outcomes["tpr@0.1%"] == outcomes["tpr@1%"] == "fail"
     assert release.outcome == "fail"
-    assert release.record.reason == "the malicious rows disprove tpr@0.001 and tpr@0.01"
+    assert release.record.reason == "the malicious rows disprove tpr@0.1% and tpr@1%"
 
 
 def test_the_record_holds_every_anchor_the_findings_numbers_and_the_curve() -> None:
@@ -280,12 +279,13 @@ def test_the_record_holds_every_anchor_the_findings_numbers_and_the_curve() -> N
     record = release.record
     assert record.malicious is not None
     assert record.curve is not None
-    assert record.curve.roc is not None
-    assert (record.malicious.n, record.curve.roc.malicious, len(record.malicious.anchors)) == (2_000, 2_000, 6)
-    at = {point.fpr: point for point in record.curve.roc.points}
-    for entry in record.malicious.anchors:
-        assert at[entry.fpr].true_positives == entry.true_positives
-        assert at[entry.fpr].threshold == entry.threshold
-    rates = [point.true_positives for point in sorted(at.values(), key=lambda point: point.fpr)]
+    counted = record.of(Detection)
+    assert (record.malicious.n, len(counted.anchors)) == (2_000, 6)
+    at = {point.fpr: point for point in record.curve.points}
+    for entry in counted.anchors:
+        assert entry.tally.rows == 2_000
+        assert at[entry.fpr].detected == entry.tally.flagged
+        assert at[entry.fpr].tally.threshold == entry.tally.threshold
+    rates = [point.detected for point in sorted(at.values(), key=lambda point: point.fpr)]
     assert rates == sorted(rates)
-    assert not any(finding.check.startswith("tpr") for finding in record.findings), "no policy asks for it"
+    assert not any(finding.check.kind == "tpr" for finding in record.findings), "no policy asks for it"

@@ -4,44 +4,52 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from fractions import Fraction
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from cases import evidence, tally
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 import gate
-from gate.checks.direction import Direction, Flagged, judge
-from gate.policy import Direction as Settings
-from gate.policy import parse
-from gate.release import Record
+from gate.checks import direction, parse_policy
+from gate.checks.detection import Detection
+from gate.checks.direction import Direction
+from gate.checks.fpr import AtAnchor, Targets
+from gate.record import Record
 from gate.repetition import Data, verify
 from gate.report import html, junit, markdown, terminal
+from gate.statistics.tally import Tally
 from gate.verification import state_of
 
 CREATED = datetime(2026, 3, 1, tzinfo=UTC)
-ALPHA = Fraction(1, 20)
+POLICY = "version: 1\nname: x\ntargets: [{fpr: 10%, min_n: 100, max_relative_error: 0.5}]\n"
 RENDERERS = {"text": terminal.render, "md": markdown.render, "html": html.render, "junit": junit.render}
 
 
-def flagged(detected: int, malicious: int, k: int, benign: int, worth: float = 1.0) -> Flagged:
-    return Flagged(
-        fpr=0.1,
-        true_positives=detected,
-        malicious=malicious,
-        malicious_worth=malicious * worth,
-        false_positives=k,
-        benign=benign,
-        benign_worth=benign * worth,
+Both = tuple[Tally, Tally]
+
+
+def flagged(detected: int, malicious: int, k: int, benign: int, worth: float = 1.0) -> Both:
+    """The malicious and the benign rows at one anchor."""
+    return tally(detected, malicious, malicious * worth), tally(k, benign, benign * worth)
+
+
+def outcome(*anchors: Both) -> str:
+    rates = [Decimal(10) ** -(i + 1) for i in range(len(anchors))]
+    malicious, benign = (
+        tuple(AtAnchor(fpr=fpr, tally=both[side]) for fpr, both in zip(rates, anchors, strict=True)) for side in (0, 1)
     )
-
-
-def outcome(*anchors: Flagged) -> str:
-    return judge(Settings(), ALPHA, Direction(anchors=anchors)).outcome
+    parts = {"fpr": Targets(anchors=benign), "detection": Detection(anchors=malicious)}
+    policy = parse_policy(POLICY, "p.yaml").policy
+    found = evidence(policy, malicious_n=3, direction=Direction(anchors=len(anchors)), **parts)
+    (finding,) = direction.judge(policy, found)
+    return finding.outcome
 
 
 # --- the decision -------------------------------------------------------------------------------------------
@@ -55,8 +63,8 @@ def test_two_exact_intervals_that_do_not_meet_decide(data: st.DataObject, n: int
     level = 1 - 0.05 / anchors
     expected = False
     for at in found:
-        high = binomtest(at.true_positives, n).proportion_ci(level).high
-        low = binomtest(at.false_positives, m).proportion_ci(level).low
+        high = binomtest(at[0].flagged, n).proportion_ci(level).high
+        low = binomtest(at[1].flagged, m).proportion_ci(level).low
         if abs(high - low) < 1e-6:
             return
         expected |= high < low
@@ -92,23 +100,22 @@ def test_reversed_scores_fail_under_the_default_policy(seed: int, tmp_path: Path
     """0 of 3,000 attacks at every anchor, and every promise on false positives kept."""
     fit, holdout, malicious = samples(seed, reverse=True)
     release = gate.run(fit, holdout, release="v1", malicious=malicious, created=CREATED)
-    found = {finding.check: finding for finding in release.record.findings}
+    found = {str(finding.check): finding for finding in release.record.findings}
     assert (release.outcome, found["direction"].reason) == ("fail", "reversed")
     assert [check for check, finding in found.items() if finding.blocks] == ["direction"]
     assert release.record.reason == "malicious rows are flagged less often than benign ones"
     assert "0 of 3,000 malicious rows are flagged where" in found["direction"].message
     assert "1 less them" in (found["direction"].remedy or "")
     release.write(tmp_path / "v1")
-    assert state_of(verify(tmp_path / "v1").checks) == "holds"
+    assert state_of(verify(tmp_path / "v1").answers) == "holds"
 
 
 def test_sound_scores_pass_and_an_advisory_check_blocks_nothing() -> None:
     fit, holdout, malicious = samples(3, reverse=False)
     sound = gate.run(fit, holdout, release="v1", malicious=malicious, created=CREATED)
-    found = {finding.check: finding for finding in sound.record.findings}
+    found = {str(finding.check): finding for finding in sound.record.findings}
     assert (sound.outcome, found["direction"].outcome, found["direction"].remedy) == ("pass", "pass", None)
-    text = "version: 1\nname: x\ntargets: [{fpr: 10%, min_n: 100, max_relative_error: 0.5}]\n"
-    document = parse(text + "checks: {direction: {required: false}}\n", "p.yaml")
+    document = parse_policy(POLICY + "checks: {direction: {required: false}}\n", "p.yaml")
     fit, holdout, malicious = samples(3, reverse=True)
     release = gate.run(fit, holdout, release="v1", malicious=malicious, policy=document, created=CREATED)
     assert release.outcome == "pass"
@@ -119,22 +126,29 @@ def test_no_count_of_it_can_be_changed_unnoticed(groups: bool, tmp_path: Path) -
     text = "version: 1\nname: x\nrule: observed\ntargets: [{fpr: 10%, min_n: 100, max_relative_error: 0.9}]\n"
     (tmp_path / "p.yaml").write_text(text + ("data: {group: user}\n" if groups else ""))
     paths = []
-    for i, table in enumerate(samples(4, reverse=False)):
+    for i, whole in enumerate(samples(4, reverse=False)):
+        table = whole.slice(0, 9_000)
         users = np.arange(len(table)) // 7 + i * 10**6
         paths.append(str(tmp_path / f"{i}.parquet"))
         pa.parquet.write_table(table.append_column("user", pa.array(users)), paths[-1])
     release = gate.run(*paths[:2], release="v1", malicious=paths[2], policy=tmp_path / "p.yaml", created=CREATED)
     release.write(tmp_path / "v1")
     data = Data(fit=(paths[0],), holdout=(paths[1],), malicious=(paths[2],))
-    assert state_of(verify(tmp_path / "v1", data).checks) == "holds"
-    for field in Flagged.model_fields:
+    assert state_of(verify(tmp_path / "v1", data).answers) == "holds"
+    changes: list[tuple[Any, ...]] = [("direction", "anchors")]
+    for part in ("fpr", "detection"):
+        changes += [(part, "anchors", 3, "tally", field) for field in ("flagged",)]
+        changes += [(part, "anchors", 3, "tally", "effective", i) for i in range(2 if groups else 0)]
+    for place in changes:
         content = json.loads(release.record.to_json())
-        at = content["direction"]["anchors"][3]
-        at[field] = at[field] + 1 if isinstance(at[field], int) else at[field] * 0.99
+        at = content["checks"]
+        for key in place[:-1]:
+            at = at[key]
+        at[place[-1]] += 1 if isinstance(at[place[-1]], int) else -0.01 * at[place[-1]]
         changed = Record.model_validate(content)
-        target = tmp_path / f"v1-{field}"
+        target = tmp_path / "-".join(map(str, place))
         type(release)(changed, release.calibrator).write(target)
-        assert state_of(verify(target, data).checks) == "does not hold", field
+        assert state_of(verify(target, data).answers) == "does not hold", place
 
 
 # --- a pass that judged no detection ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from cases import case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gate
-from gate import policy as policies
-from gate.checks.duplicates import Duplicates, Repeats, judge, measure
-from gate.checks.shared import compare_scores
+from gate.checks import parse_policy
+from gate.checks.check import Judgement
+from gate.checks.duplicates import Duplicates, Repeats, decide, measure
+from gate.checks.duplicates import DuplicatesSettings as Settings
+from gate.checks.shared import Shared, compare_scores
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.policy import Duplicates as Settings
 from gate.scores import Scores, from_object, read, split
 from gate.statistics.binomial import clopper_pearson
 
@@ -26,11 +29,20 @@ DOMAIN = (0.0, 1.0)
 IDS = Columns(id="row")
 
 
-def found_in(fit: np.ndarray, holdout: np.ndarray) -> Duplicates:
-    fitted, held_out = Scores(fit), Scores(holdout)
-    found = measure(fitted, held_out, None, compare_scores(fitted, held_out))
+POLICY_TEXT = "version: 1\nname: x\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
+POLICY = parse_policy(POLICY_TEXT, "p").policy
+
+
+def shared_by(fit: np.ndarray, holdout: np.ndarray) -> Shared:
+    return compare_scores(Scores(fit), Scores(holdout))
+
+
+def judged(fit: Scores | np.ndarray, holdout: Scores | np.ndarray) -> Judgement:
+    """What the default settings say of two samples, by their ids and by the scores that they share."""
+    samples = [sample if isinstance(sample, Scores) else Scores(sample) for sample in (fit, holdout)]
+    found = measure(case(POLICY, *samples))
     assert found is not None
-    return found
+    return decide(Settings(), found, compare_scores(*samples))
 
 
 def rows(scores: Any, names: Any, **columns: Any) -> pa.Table:
@@ -60,9 +72,8 @@ def test_rows_with_one_id_are_one_observation(items: list[int], order: list[int]
         assert len(scores) == len({*items}) == len(scores.ids)
         assert (scores.sha256, scores.rows_sha256) == (samples[-1].sha256, samples[-1].rows_sha256)
         assert np.array_equal(scores.group_sizes, samples[-1].group_sizes)
-    assert measure(None, samples[0], None, None) == Duplicates(
-        holdout=Repeats(rows=len(items), repeated=len(items) - len({*items}))
-    )
+    alone = replace(case(POLICY, [0.1, 0.2], samples[0]), fit=None)
+    assert measure(alone) == Duplicates(holdout=Repeats(rows=len(items), repeated=len(items) - len({*items})))
 
 
 def test_the_oldest_of_repeated_rows_stands_for_all() -> None:
@@ -115,9 +126,9 @@ def test_more_repeats_than_allowed_fail(n: int, repeated: int, share: str) -> No
     settings_ = Settings.model_validate({"max_share": share})
     for sample in ("fit", "holdout", "malicious"):
         found = Duplicates(**{sample: Repeats(rows=n + repeated, repeated=repeated)})
-        judged = judge(settings_, found)
-        assert (judged.outcome == "fail") == (repeated > settings_.max_share * (n + repeated))
-        assert judged.reason == ("repeated-ids" if judged.outcome == "fail" else "once")
+        decided = decide(settings_, found, None)
+        assert (decided.outcome == "fail") == (repeated > settings_.max_share * (n + repeated))
+        assert decided.reason == ("repeated-ids" if decided.outcome == "fail" else "once")
 
 
 # --- without ids ------------------------------------------------------------------------------------------
@@ -135,12 +146,11 @@ def test_a_tiled_sample_is_inconclusive(side: str, distinct: int, times: int, di
 
     if digits <= 5 and (distinct == 60_000 or (distinct, side) == (10, "both")):
         return  # where most scores are tied by nature, pairs more or less do not show
-    found = found_in(drawn(side != "holdout"), drawn(side != "fit"))
-    judged = judge(Settings(), found)
-    assert (judged.outcome, judged.required, judged.reason) == ("inconclusive", True, "repeated-scores")
-    assert judged.remedy is not None
-    assert "data.id" in judged.remedy
-    assert "data.group" in judged.remedy
+    found = judged(drawn(side != "holdout"), drawn(side != "fit"))
+    assert (found.outcome, found.required, found.reason) == ("inconclusive", True, "repeated-scores")
+    assert found.remedy is not None
+    assert "data.id" in found.remedy
+    assert "data.group" in found.remedy
 
 
 def test_the_repeats_are_about_as_many_as_there_are() -> None:
@@ -148,9 +158,7 @@ def test_the_repeats_are_about_as_many_as_there_are() -> None:
     for repeated in (300, 3_000, 20_000):
         fit, holdout = rng.beta(0.5, 8, 60_000), rng.beta(0.5, 8, 100_000)
         holdout[:repeated] = holdout[-repeated:]
-        scores = found_in(fit, holdout).scores
-        assert scores is not None
-        assert scores.repeated == pytest.approx(repeated, rel=0.25)
+        assert shared_by(fit, holdout).repeated == pytest.approx(repeated, rel=0.25)
 
 
 def test_few_repeats_are_let_pass_and_more_are_not() -> None:
@@ -158,33 +166,30 @@ def test_few_repeats_are_let_pass_and_more_are_not() -> None:
     for repeated, outcome in ((0, "pass"), (60, "pass"), (400, "inconclusive")):
         fit, holdout = rng.beta(0.5, 8, 100_000), rng.beta(0.5, 8, 100_000)
         holdout[:repeated] = holdout[-repeated:] if repeated else holdout[:0]
-        assert judge(Settings(), found_in(fit, holdout)).outcome == outcome
-
-
-BAD = "version: 1\nname: x\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
+        assert judged(fit, holdout).outcome == outcome
 
 
 def test_no_bad_release_passes_because_its_rows_are_tiled() -> None:
     """A true rate at the edge of the tolerance: as one row in 40 may pass, of copies every third would.
 
-    Of 400, the count at the fit rows' own quantile says which would pass by it, and the check whether they may; some
+    Of 200, the count at the fit rows' own quantile says which would pass by it, and the check whether they may; some
     are judged as a whole, which takes longer.
     """
     rng = np.random.default_rng(7)
-    policy = policies.parse(BAD, "p")
     fooled = 0
-    for release in range(400):
+    for release in range(200):
         fit = rng.uniform(size=5_000)
         base = np.where(rng.random(1_000) < 0.015, rng.uniform(0.99, 1, 1_000), rng.uniform(0, 0.99, 1_000))
         tiled = np.tile(base, int(rng.integers(10, 30)))
         flagged = int((tiled >= np.quantile(fit, 0.99)).sum())
         _, upper = clopper_pearson(flagged, len(tiled), 0.05)
         fooled += upper <= 0.015
-        assert judge(Settings(), found_in(fit, tiled)).outcome == "inconclusive"
+        assert decide(Settings(), Duplicates(), shared_by(fit, tiled)).outcome == "inconclusive"
         if release < 10:
+            policy = parse_policy(POLICY_TEXT, "p")
             verdict = gate.evaluate(gate.fit(fit, policy=policy), tiled, fit=fit, policy=policy)
             assert verdict.outcome != "pass"
-    assert fooled > 40, "the copies would have passed"
+    assert fooled > 20, "the copies would have passed"
 
 
 @pytest.mark.parametrize("copies", [1, 5])
@@ -202,9 +207,7 @@ def test_rows_may_repeat_within_groups_but_groups_may_not(copies: int) -> None:
         renamed = [[f"{i} {user}" for user in tables[1]["user"].to_pylist()] for i in range(copies)]
         tiled = pa.concat_tables([tables[1].set_column(1, "user", pa.array(names)) for names in renamed])
         holdout = from_object(tiled, "x", columns, DOMAIN)
-    found = measure(fit, holdout, None, compare_scores(fit, holdout))
-    assert found is not None
-    assert judge(Settings(), found).outcome == ("inconclusive" if copies > 1 else "pass")
+    assert judged(fit, holdout).outcome == ("inconclusive" if copies > 1 else "pass")
 
 
 def test_under_ids_of_their_own_only_most_rows_block() -> None:
@@ -216,10 +219,8 @@ def test_under_ids_of_their_own_only_most_rows_block() -> None:
         held = np.concatenate([base, *[again] * (4 if blocks else 1)])
         tables = (("f", rng.beta(0.5, 8, n)), ("h", held))
         fit, holdout = (from_object(rows(v, [f"{s}{i}" for i in range(len(v))]), "x", IDS, DOMAIN) for s, v in tables)
-        found = measure(fit, holdout, None, compare_scores(fit, holdout))
-        assert found is not None
-        judged = judge(Settings(), found)
-        assert (judged.outcome, judged.required) == ("inconclusive", blocks)
+        found = judged(fit, holdout)
+        assert (found.outcome, found.required) == ("inconclusive", blocks)
 
 
 # --- as a user sees them ----------------------------------------------------------------------------------

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import json
-from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import TODAY, case, evidence, tally, targets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.calibration.fit import fit
-from gate.evidence import Evidence, Measurement, measure, measure_target
-from gate.policy import Policy, parse
-from gate.scores import Scores
+from gate.checks import exchangeability as check
+from gate.checks import fpr, parse_policy
+from gate.checks.check import Evidence, Finding
+from gate.checks.exchangeability import AtScore, AtTarget, Exchangeability
+from gate.gating import facts_of, gather
+from gate.policy import Policy
+from gate.scores import Scores, describe
 from gate.statistics import exchangeability
 from gate.statistics.binomial import beta_binomial
-from gate.statistics.exchangeability import PooledTest, TailScan, pooled_test, tail_scan
-from gate.verdict import Finding, judge, judge_exchangeability, judge_target
+from gate.statistics.exchangeability import TailScan, pooled_test, tail_scan
+from gate.verdict import judge
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
-TODAY = date(2026, 6, 30)
 
 
 def make(checks: str = "{}", rule: str = "proven", tolerance: str = "0.25", min_n: int = 1) -> Policy:
-    return parse(
+    return parse_policy(
         f"""\
 version: 1
 name: test
@@ -162,36 +164,50 @@ def test_more_than_numpy_can_draw_from_is_bounded_by_bonferroni(monkeypatch: pyt
 # --- the finding --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("checks", "p_value", "outcome", "required"),
-    [
-        ("{}", 0.0011, "pass", False),
-        ("{}", 0.001, "fail", False),
-        ("{exchangeability: {alpha: 5%, required: true}}", 0.04, "fail", True),
-        ("{exchangeability: {alpha: 0.05}}", 0.06, "pass", False),
-    ],
-)
-def test_the_finding_follows_the_policys_level(checks: str, p_value: float, outcome: str, required: bool) -> None:
-    finding = judge_exchangeability(make(checks), TailScan(p_value, PooledTest(270, 213, 189.0, 0.0014, 1e-4)))
-    assert (finding.check, finding.outcome, finding.required) == ("exchangeability", outcome, required)
-    assert "most at the top 270 rows of both, 213 of them held out where 189 would be on average" in finding.message
-    assert (finding.remedy is None) == (outcome == "pass")
+def counted(policy: Policy, k: int, n: int, pooled: int, held_out: int, fit_n: int, threshold: float = 0.9) -> Evidence:
+    """k of n held-out rows at the target; at one pooled rank, and at the target, so many of `pooled` are held out."""
+    target = AtTarget(fpr=policy.targets[0].fpr, pooled=pooled, held_out=held_out)
+    found = Exchangeability(ranks=(AtScore(pooled=pooled, held_out=held_out),), targets=(target,))
+    counts = targets(policy, tally(k, n, threshold=threshold))
+    return evidence(policy, fit_n=fit_n, fpr=counts, exchangeability=found)
+
+
+@pytest.mark.parametrize("checks", ["{}", "{exchangeability: {alpha: 5%, required: true}}"])
+@pytest.mark.parametrize("held_out", [150, 181, 189, 200, 206, 225, 240])
+def test_the_finding_follows_the_policys_level(checks: str, held_out: int) -> None:
+    """At one rank the scan is that rank's own test: its p-value against the level, by simulation of its law."""
+    policy = make(checks)
+    level, required = (0.001, False) if checks == "{}" else (0.05, True)
+    found = counted(policy, 140, N, 270, held_out, N_FIT)
+    (finding,) = check.judge(policy, found)
+    p_value = exchangeability.compare_counts(270, held_out, N, N + N_FIT).p_value
+    error = 4 * (p_value * (1 - p_value) / exchangeability.DRAWS) ** 0.5
+    assert abs(p_value - level) > error, "the level is not at the edge"
+    assert (str(finding.check), finding.required) == ("exchangeability", required)
+    assert finding.outcome == ("fail" if p_value <= level else "pass")
+    said = f"most at the top 270 rows of both, {held_out} of them held out where 189 would be on average"
+    assert said in finding.message
+    assert (finding.remedy is None) == (finding.outcome == "pass")
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("false", "pass"), ("true", "fail")])
 def test_a_difference_blocks_only_where_the_policy_says_so(required: str, outcome: str) -> None:
     policy = make(f"{{exchangeability: {{alpha: 0.001, required: {required}}}}}")
-    verdict = judge(policy, Evidence((measured(policy, 140),), TailScan(0.0001, None)), TODAY)
-    found = {finding.check: finding for finding in verdict.findings}
+    verdict = judge(policy, counted(policy, 140, N, 270, 240, N_FIT))
+    found = {str(finding.check): finding for finding in verdict.findings}
     assert (found["exchangeability"].outcome, found["exchangeability"].blocks) == ("fail", outcome == "fail")
     assert {finding.reason for finding in found.values()} == {"proven", "differ", "not-measured"}
     if outcome == "fail":
-        assert (verdict.outcome, verdict.reason) == ("fail", "held-out and fit benign rows differ")
+        assert "held-out and fit benign rows differ" in verdict.reason
 
 
-def measured(policy: Policy, k: int, p_value: float | None = None, threshold: float | None = 0.9) -> Measurement:
-    drift = None if p_value is None else PooledTest(200, 140, 140.0, 0.001, p_value)
-    return measure_target(policy, policy.targets[0], threshold, k, N, 1e-12, drift=drift)
+def with_p_value(policy: Policy, k: int, p_value: float | None) -> Evidence:
+    """A count at the target, where the two samples are as unlike as the p-value says."""
+    parts = {}
+    if p_value is not None:
+        at = AtTarget(fpr=policy.targets[0].fpr, pooled=200, held_out=140, p_value=p_value)
+        parts["exchangeability"] = Exchangeability(ranks=(), targets=(at,))
+    return evidence(policy, fpr=targets(policy, tally(k, N, threshold=0.9)), **parts)
 
 
 READINGS = {
@@ -218,7 +234,7 @@ READINGS = {
 )
 def test_each_finding_says_which_of_the_four_readings_it_is(k: int, p_value: float | None, reading: str | None) -> None:
     """126 to 148 prove it, 84 or fewer or 201 or more refute it; the samples differ at p <= 0.001."""
-    found = judge_target(make(), measured(make(), k, p_value))
+    (found,) = fpr.judge(make(), with_p_value(make(), k, p_value))
     assert found.message.endswith(READINGS[reading])
     others = [text for name, text in READINGS.items() if name not in (reading, None)]
     assert not any(text in found.message for text in others)
@@ -227,9 +243,11 @@ def test_each_finding_says_which_of_the_four_readings_it_is(k: int, p_value: flo
 
 def from_scores(fitted: np.ndarray, held_out: np.ndarray, policy: Policy) -> tuple[Finding, Finding]:
     """The findings at the target and over the curve, of real samples."""
-    calibrator = fit(fitted, policy.calibration, policy.anchors)
-    verdict = judge(policy, measure(policy, calibrator, Scores(fitted), Scores(held_out)), TODAY)
-    by_name = {finding.check: finding for finding in verdict.findings}
+    judged_on = case(policy, fitted, held_out)
+    assert judged_on.fit is not None
+    found = gather(judged_on, describe(judged_on.fit), facts_of(judged_on.calibrator), TODAY)
+    verdict = judge(policy, found)
+    by_name = {str(finding.check): finding for finding in verdict.findings}
     return verdict.findings[0], by_name["exchangeability"]
 
 
@@ -258,17 +276,20 @@ def test_readings_of_real_samples() -> None:
     assert look.message.endswith(READINGS["look"])
 
 
+def predicted(policy: Policy, fitted: np.ndarray, held_out: np.ndarray) -> tuple[int, int] | None:
+    finding, _ = from_scores(fitted, held_out, policy)
+    assert finding.rate is not None
+    return finding.rate.predicted
+
+
 def test_the_predicted_range_holds_95_per_cent_of_sound_counts() -> None:
     """By the beta-binomial law of the fractional rank, both tails at most 2.5 %; the record carries it."""
-    policy = make()
     rng = np.random.default_rng(12)
-    fitted, held_out = rng.random(20_000), rng.random(50_000)
-    calibrator = fit(fitted, policy.calibration, policy.anchors)
-    (found,) = measure(policy, calibrator, Scores(fitted), Scores(held_out)).measurements
-    assert found.predicted is not None
+    found = predicted(make(), rng.random(20_000), rng.random(50_000))
+    assert found is not None
     x = 0.001 * 20_000.365 + 0.3175
     law = beta_binomial(50_000, x, 20_000 - x + 1)
-    low, high = found.predicted
+    low, high = found
     assert law.between((low, high)) >= 0.95
     assert law.between((low + 1, high)) < 0.975
     assert law.between((low, high - 1)) < 0.975
@@ -279,9 +300,7 @@ def test_the_predicted_range_holds_95_per_cent_of_sound_counts() -> None:
 
 
 def test_no_range_is_predicted_beyond_the_fit_sample() -> None:
-    policy = make()
     scores = np.random.default_rng(13).random(500)
-    calibrator = fit(scores, policy.calibration, policy.anchors)
-    assert calibrator.facts.lowest_label > float(Decimal("0.001"))
-    (found,) = measure(policy, calibrator, Scores(scores), Scores(scores[1:])).measurements
-    assert found.predicted is None
+    asked = case(make(), scores, scores[1:])
+    assert asked.calibrator.facts.lowest_label > float(Decimal("0.001"))
+    assert predicted(make(), scores, scores[1:]) is None

@@ -19,10 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gate
+from gate.checks import parse_policy
 from gate.checks.overlap import refuse_identical
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.samples import refuse_both_kinds
 from gate.scores import files, read
 
 DOMAIN = (0.0, 1.0)
@@ -355,17 +356,18 @@ class TestCopies:
         refuse_identical(*samples)
 
     def test_a_file_is_not_benign_and_malicious_without_labels(self, tmp_path: Path) -> None:
-        write_scores(tmp_path / "attacks.parquet", 10, label=1)
-        write_scores(tmp_path / "benign.parquet", 20, label=0)
-        both = [str(tmp_path)]
-        for columns in (Columns(label="label"), Columns()):
-            samples = read(both, columns, DOMAIN), read(both, columns, DOMAIN, "malicious")
-            if columns.label:
-                refuse_both_kinds(*samples)
-            else:
-                assert "attacks.parquet: must hold malicious rows alone, got the same bytes as in" in refusal(
-                    lambda samples=samples: refuse_both_kinds(*samples)
-                )
+        write_scores(tmp_path / "both" / "attacks.parquet", 10, label=1)
+        write_scores(tmp_path / "both" / "benign.parquet", 20, label=0)
+        write_scores(tmp_path / "fit" / "benign.parquet", 30, 3, label=0)
+        text = "version: 1\nname: x\ntargets: [{fpr: 10%, min_n: 10, max_relative_error: 0.5}]\n"
+        both = tmp_path / "both"
+
+        def run(policy: str) -> Any:
+            document = parse_policy(policy, "p.yaml")
+            return gate.run(tmp_path / "fit", both, release="v1", malicious=both, policy=document)
+
+        assert run(text + "data: {label: label}\n").record.holdout.n == 20
+        assert "attacks.parquet: must hold malicious rows alone, got the same bytes as in" in refusal(lambda: run(text))
 
     def test_only_files_alike_in_size_and_at_their_ends_are_read_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,8 +9,9 @@ import pytest
 from small import CLEAN
 
 from gate import planning
-from gate import policy as policies
+from gate.checks import default_policy
 from gate.errors import GateError
+from gate.policy import rate
 from gate.starter import init
 
 
@@ -24,7 +25,7 @@ def every_line_is_commented(text: str) -> bool:
 
 
 def test_the_policy_is_the_default_one_where_nothing_is_given() -> None:
-    document, default = init.policy(), policies.load_default()
+    document, default = init.policy(), default_policy()
     assert document.policy == default.policy.model_copy(update={"name": "release"})
     assert document.text.splitlines()[0].startswith("# What a release must show")
     assert "$schema" not in document.text
@@ -37,7 +38,7 @@ def test_a_tailored_policy_lets_a_sound_release_pass_and_stops_a_bad_one(rule: s
     """At the rows that it asks for, by the plan's own measure."""
     document = init.policy(targets, rule)
     assert document.policy.rule == rule
-    wanted = sorted((policies.rate(name) or Decimal(0) for name in targets.split(",")), reverse=True)
+    wanted = sorted((rate(name) or Decimal(0) for name in targets.split(",")), reverse=True)
     assert [target.fpr for target in document.policy.targets] == wanted
     assert every_line_is_commented(document.text)
     for planned in planning.plan(document.policy).targets:
@@ -51,9 +52,7 @@ def test_a_tailored_policy_lets_a_sound_release_pass_and_stops_a_bad_one(rule: s
 def test_what_the_rows_on_hand_cannot_decide_does_not_block(holdout_n: int) -> None:
     """A required target is one that a sound release passes with these rows; the others are shown."""
     policy = init.policy(holdout_n=holdout_n).policy
-    assert [target.fpr for target in policy.targets] == [
-        target.fpr for target in policies.load_default().policy.targets
-    ]
+    assert [target.fpr for target in policy.targets] == [target.fpr for target in default_policy().policy.targets]
     planned = planning.plan(policy, holdout_n=holdout_n).targets
     assert any(target.target.required for target in planned)
     for target in planned:

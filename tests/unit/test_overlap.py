@@ -12,15 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from cases import case
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gate
-from gate import policy as policies
-from gate.checks.overlap import Overlap, judge, measure, refuse_identical
+from gate.checks import overlap, parse_policy
+from gate.checks.overlap import Overlap, decide, refuse_identical
+from gate.checks.overlap import OverlapSettings as Settings
 from gate.checks.shared import LEVEL, Shared, compare_scores, near_cells
 from gate.errors import GateError
-from gate.policy import Overlap as Settings
+from gate.policy import Columns
 from gate.scores import Scores, from_object, split
 
 DATA = Path(os.environ.get("GATE_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -30,6 +32,15 @@ PROFILES = json.loads((Path(__file__).parents[1] / "golden" / "ties.json").read_
 def sample(values: list[float] | np.ndarray, ids: list[str] | None = None) -> Scores:
     names = None if ids is None else pa.array(ids, pa.large_string())
     return Scores(np.array(values, dtype=np.float64), (), None, names)
+
+
+POLICY = parse_policy("version: 1\nname: x\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n", "p").policy
+
+
+def measure(fit: Scores, holdout: Scores) -> Overlap:
+    found = overlap.measure(case(POLICY, fit, holdout))
+    assert found is not None
+    return found
 
 
 def shared_of(fit: np.ndarray, holdout: np.ndarray) -> Shared:
@@ -97,8 +108,7 @@ def test_without_ties_chance_shares_nothing_whatever_the_sizes(fit_n: int, n: in
 def test_any_two_sample_sizes_come_to_a_record(fit_n: int, n: int) -> None:
     rng = np.random.default_rng(n)
     record = gate.run(rng.uniform(size=fit_n), rng.uniform(size=n), release="r").record
-    assert record.overlap is not None
-    assert record.overlap.scores.expected >= 0
+    assert record.of(Overlap).scores.expected >= 0
 
 
 POOLS = {
@@ -191,10 +201,12 @@ def test_near_scores_are_equal_as_float32() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.sets(st.integers(0, 40), min_size=2), st.sets(st.integers(0, 40), min_size=2))
 def test_a_shared_id_fails(some: set[int], others: set[int]) -> None:
-    fit, holdout = (sample(np.full(len(part), 0.5), [f"row {i}" for i in part]) for part in (some, others))
+    fit, holdout = (
+        sample(np.full(len(part), score), [f"row {i}" for i in part]) for score, part in ((0.5, some), (0.25, others))
+    )
     found = measure(fit, holdout)
     assert found.ids == len(some & others)
-    assert (judge(Settings(), found).outcome == "fail") == bool(some & others)
+    assert (decide(Settings(), found).outcome == "fail") == bool(some & others)
 
 
 @pytest.mark.parametrize("digits", [2, 3, 4, 6, 17])
@@ -203,7 +215,7 @@ def test_ties_are_no_overlap_however_many(digits: int) -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         fit, holdout = (np.round(rng.beta(0.5, 8, n), digits) for n in (20_000, 30_000))
-        found = judge(Settings(), measure(sample(fit), sample(holdout)))
+        found = decide(Settings(), measure(sample(fit), sample(holdout)))
         assert (found.outcome, found.reason) == (("pass", "apart") if digits > 3 else ("inconclusive", "cannot-tell"))
         assert found.required == (digits > 3), "what cannot be told never blocks"
 
@@ -217,7 +229,7 @@ def test_three_decimals_tell_nothing_and_it_is_said(leaked: float) -> None:
     rng = np.random.default_rng(6)
     fit, holdout = (np.round(rng.beta(0.5, 8, n), 3) for n in (20_000, 30_000))
     holdout[: int(leaked * len(holdout))] = rng.choice(fit, int(leaked * len(holdout)))
-    found = judge(Settings(), measure(sample(fit), sample(holdout)))
+    found = decide(Settings(), measure(sample(fit), sample(holdout)))
     assert (found.outcome, found.reason, found.required) == ("inconclusive", "cannot-tell", False)
     assert found.message.endswith("cannot be told, not even if all held-out rows were copies")
     assert found.remedy is not None
@@ -255,23 +267,23 @@ def test_tied_rows_of_small_segments_are_divided_as_the_split_divides_them() -> 
         values = (np.repeat(rng.uniform(size=segments * (size // 2)), 2)).reshape(segments, -1)
         names = np.repeat([f"s{i}" for i in range(segments)], size)
         table = pa.table({"score": values.ravel(), "segment": names})
-        whole = from_object(table, "x", policies.Columns(segment="segment"), (0, 1))
+        whole = from_object(table, "x", Columns(segment="segment"), (0, 1))
         for seed in range(5):
             fit, holdout, _ = split(whole, 0.5, seed)
             found = measure(fit, holdout)
             assert (found.scores.copied, found.scores.repeated) == (0, 0)
-            assert judge(Settings(), found).outcome != "fail"
+            assert decide(Settings(), found).outcome != "fail"
 
 
 def test_copies_inside_segments_are_found() -> None:
     rng = np.random.default_rng(8)
-    columns = policies.Columns(segment="segment")
+    columns = Columns(segment="segment")
     values, names = rng.uniform(size=(2, 6_000)), rng.integers(0, 20, (2, 6_000)).astype(str)
     values[1, :600], names[1, :600] = values[0, :600], names[0, :600]
     parts = [pa.table({"score": v, "segment": s}) for v, s in zip(values, names, strict=True)]
     found = measure(*(from_object(part, "x", columns, (0, 1)) for part in parts))
     assert found.scores.copied == pytest.approx(600, rel=0.1)
-    assert judge(Settings(), found).reason == "shared-rows"
+    assert decide(Settings(), found).reason == "shared-rows"
 
 
 def recurring(rng: np.random.Generator, days: int, items: int) -> pa.Table:
@@ -283,27 +295,28 @@ def recurring(rng: np.random.Generator, days: int, items: int) -> pa.Table:
 
 def test_items_that_recur_every_day_are_no_copies_of_earlier_ones() -> None:
     """Divided by time each of them is on both sides, as it is inside the fit sample; real copies still are found."""
-    columns = policies.Columns(timestamp="when")
+    columns = Columns(timestamp="when")
     for seed in range(3):
         rng = np.random.default_rng(seed)
         table = recurring(rng, 5, 600)
         cut = int(0.6 * table.num_rows)
         fit, holdout = (from_object(t, "x", columns, (0, 1)) for t in (table.slice(0, cut), table.slice(cut)))
-        finding = judge(Settings(), measure(fit, holdout))
+        finding = decide(Settings(), measure(fit, holdout))
         assert (finding.outcome, finding.reason) == ("pass", "recurring")
         assert "recur inside the fit sample" in finding.message
     once = pa.table({"score": rng.uniform(size=6_000), "when": np.arange(6_000) + 10**9})
     late = pa.table({"score": np.asarray(once["score"])[:3_000], "when": np.arange(3_000) + 2 * 10**9})
     fit, holdout = (from_object(t, "x", columns, (0, 1)) for t in (once, late))
-    assert judge(Settings(), measure(fit, holdout)).reason == "shared-rows"
+    assert decide(Settings(), measure(fit, holdout)).reason == "shared-rows"
 
 
 def test_one_sample_that_gate_divided_has_no_row_on_both_sides() -> None:
     """Whatever its scores: rows that repeat others are for the check of duplicates."""
     rng = np.random.default_rng(9)
     values = np.repeat(rng.uniform(size=3_000), 2)
-    found = measure(sample(values[::2]), sample(values[1::2]), divided=True)
-    finding = judge(Settings(), found)
+    whole = from_object(values, "x", Columns(), (0, 1))
+    fit, holdout, _ = split(whole, 0.5, 1)
+    finding = decide(Settings(), measure(fit, holdout))
     assert (finding.outcome, finding.reason) == ("pass", "apart")
     assert finding.message == "gate divided one sample: no row is on both sides"
 
@@ -315,7 +328,7 @@ def test_copied_rows_are_found_among_ties(copies: int, digits: int) -> None:
     fit, holdout = (np.round(rng.beta(0.5, 8, n), digits) for n in (20_000, 30_000))
     holdout[:copies] = fit[:copies]
     found = measure(sample(fit), sample(holdout))
-    finding = judge(Settings(), found)
+    finding = decide(Settings(), found)
     if digits == 17 and copies >= 300:
         assert found.scores.copied == pytest.approx(copies, rel=0.1)
     assert found.scores.copied <= copies + 250, "rows that are alike by chance are not called copies"
@@ -354,9 +367,9 @@ def test_no_other_column_hides_copies(column: str | None, share: float, disguise
         elif column is not None:
             columns["x"] = [f"{name} {i if column != 'segment' else 1}" for i in range(len(values))]
         tables.append(pa.table(columns))
-    wanted = policies.Columns(**({} if column is None else {column: "x"}))
+    wanted = Columns(**({} if column is None else {column: "x"}))
     found = measure(*(from_object(t, "x", wanted, (0, 1)) for t in tables))
-    finding = judge(Settings(), found)
+    finding = decide(Settings(), found)
     if column == "id":
         expected = ("fail", True) if share > 0.5 else ("inconclusive", False)
         assert (finding.outcome, finding.required, finding.reason) == (*expected, "shared-scores")
@@ -368,20 +381,20 @@ def test_no_other_column_hides_copies(column: str | None, share: float, disguise
 def test_rows_that_agree_in_all_columns_are_found_among_coarse_scores() -> None:
     """Scores of two digits share all their values; a time as well tells copies from rows that are alike."""
     rng = np.random.default_rng(4)
-    columns = policies.Columns(timestamp="when")
+    columns = Columns(timestamp="when")
     tables = [pa.table({"score": np.round(rng.beta(0.5, 8, 5_000), 2), "when": rng.integers(10**9, 2 * 10**9, 5_000)})
               for _ in range(2)]  # fmt: skip
     fit, holdout = (from_object(table, "x", columns, (0, 1)) for table in tables)
-    assert judge(Settings(), measure(fit, holdout)).outcome == "pass"
+    assert decide(Settings(), measure(fit, holdout)).outcome == "pass"
     leaked = pa.concat_tables([tables[0].slice(0, 400), tables[1].slice(400)])
     found = measure(fit, from_object(leaked, "x", columns, (0, 1)))
     assert found.rows is not None
     assert found.rows.copied == pytest.approx(400, abs=5)
-    assert judge(Settings(), found).reason == "shared-rows"
+    assert decide(Settings(), found).reason == "shared-rows"
 
 
 def test_groups_on_both_sides_are_an_overlap() -> None:
-    columns = policies.Columns(group="user")
+    columns = Columns(group="user")
     rng = np.random.default_rng(4)
     fit, holdout = (
         from_object(pa.table({"score": rng.uniform(size=len(users)), "user": users}), "x", columns, (0, 1))
@@ -389,7 +402,7 @@ def test_groups_on_both_sides_are_an_overlap() -> None:
     )
     found = measure(fit, holdout)
     assert (found.scores.unit, found.shared_groups, found.rows_in_shared_groups) == ("groups", 2, 3)
-    finding = judge(Settings(), found)
+    finding = decide(Settings(), found)
     assert (finding.outcome, finding.reason) == ("fail", "shared-groups")
     assert "2 groups with 3 held-out rows have fit rows too" in finding.message
 
@@ -398,7 +411,7 @@ def test_the_policy_says_how_much_may_be_shared() -> None:
     none = shared_of(np.linspace(0, 0.4, 1_000), np.linspace(0.5, 1, 1_000))
     few = Overlap(benign=1_000, ids=5, rows=None, scores=none, shared_groups=None, rows_in_shared_groups=None)
     for share, outcome in (("0", "fail"), ("0.004", "fail"), ("0.005", "pass"), ("0.5%", "pass")):
-        finding = judge(Settings.model_validate({"max_share": share, "required": False}), few)
+        finding = decide(Settings.model_validate({"max_share": share, "required": False}), few)
         assert (finding.outcome, finding.required) == (outcome, False)
 
 

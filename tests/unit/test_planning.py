@@ -15,11 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from gate import api, planning
+import gate
+from gate import planning
 from gate.calibration.positions import fractional_rank, named
+from gate.checks import parse_policy
+from gate.names import parse_name
 from gate.planning import Plan, TargetPlan, plan
 from gate.planning.law import Law
-from gate.policy import Policy, parse
+from gate.policy import Policy
 from gate.statistics import binomial
 from gate.statistics.binomial import Band, CountLaw, beta_binomial, critical_counts, hypergeometric
 
@@ -40,7 +43,7 @@ def policy_text(rule: str, *targets: tuple[object, object, object], min_n: int =
 
 
 def make(rule: str, *targets: tuple[object, object, object], min_n: int = 1, position: str = "filliben") -> Policy:
-    return parse(policy_text(rule, *targets, min_n=min_n, position=position), "test.yaml").policy
+    return parse_policy(policy_text(rule, *targets, min_n=min_n, position=position), "test.yaml").policy
 
 
 def law(rule: str, fpr: object, above: object, below: object, position: str = "filliben") -> Law:
@@ -227,7 +230,7 @@ def test_the_papers_size_is_dead_by_the_proven_rule() -> None:
     found = only(plan(make("proven", ("0.001", "0.25", "0.25")), fit_n=64_000, holdout_n=64_000))
     assert (found.standing, found.liveness) == ("dead", 0.0)
     assert planning.describe_weakness(found, 0.95) == (
-        "fpr@0.001: no release can pass with 64,000 rows to fit and 64,000 held out; "
+        "fpr@0.1%: no release can pass with 64,000 rows to fit and 64,000 held out; "
         "368,864 rows to fit and as many held out would let a sound one pass 95% of the time"
     )
 
@@ -516,11 +519,13 @@ def test_a_run_warns_of_what_passed_as_the_plan_does() -> None:
     planned = plan(policy, fit_n=60_000, holdout_n=2000)
     sentences = [planning.describe_weakness(target, 0.95) for target in planned.targets]
     assert all(sentences)
-    assert list(planning.warnings(policy, {"fpr@0.01", "fpr@0.001"}, 60_000, 2000)) == sentences
-    assert list(planning.warnings(policy, {"fpr@0.001"}, 60_000, 2000)) == sentences[1:]
+    assert list(planning.warnings(policy, {parse_name("fpr@1%"), parse_name("fpr@0.1%")}, 60_000, 2000)) == sentences
+    assert list(planning.warnings(policy, {parse_name("fpr@0.1%")}, 60_000, 2000)) == sentences[1:]
     rng = np.random.default_rng(1)
-    document = parse(policy_text("proven", ("0.01", "0.5", "0.5"), ("0.001", "0.25", "0.25"), min_n=5000), "p.yaml")
-    record = api.run(rng.beta(0.5, 8, 6000), rng.beta(0.5, 8, 5000), release="v1", policy=document).record
+    document = parse_policy(
+        policy_text("proven", ("0.01", "0.5", "0.5"), ("0.001", "0.25", "0.25"), min_n=5000), "p.yaml"
+    )
+    record = gate.run(rng.beta(0.5, 8, 6000), rng.beta(0.5, 8, 5000), release="v1", policy=document).record
     assert [finding.outcome for finding in record.findings[:2]] == ["inconclusive", "inconclusive"]
     assert record.warnings == ()
 
@@ -532,17 +537,23 @@ tolerances = st.sampled_from([Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), F
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(2, 150), st.floats(0.02, 1.0), rates, tolerances, tolerances, st.sampled_from(["0.05", "0.5"]))
+@given(
+    st.integers(2, 150),
+    st.tuples(st.floats(0.02, 1.0), st.floats(0.02, 1.0)),
+    rates,
+    st.tuples(tolerances, tolerances),
+    st.sampled_from(["0.05", "0.5"]),
+)
 def test_critical_counts_of_clustered_rows_judge_every_count_by_its_interval(
-    n: int, worth: float, fpr: Fraction, above: Fraction, below: Fraction, alpha: str
+    n: int, worth: tuple[float, float], fpr: Fraction, errors: tuple[Fraction, Fraction], alpha: str
 ) -> None:
     """Real-valued counts and rows in the interval, whole counts in the decision: they agree for each count."""
-    band = Band.around(fpr, above, below, Fraction(alpha))
+    band = Band.around(fpr, *errors, Fraction(alpha))
     found = critical_counts(n, band, worth)
     low, high = float(band.low), float(band.high)
     proven, refuted = found.proven or (1, 0), found.refuted(n)
     for k in range(n + 1):
-        lower, upper = binomial.clopper_pearson(k * worth, n * worth, float(alpha))
+        lower, upper = (binomial.clopper_pearson(k * rows, n * rows, float(alpha))[i] for i, rows in enumerate(worth))
         ends = [abs(end - edge) for end in (lower, upper) for edge in (low, high)]
         if min(ends) < 1e-9:
             continue

@@ -20,20 +20,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
+from gate.checks import POLICY, default_policy, load_policy, parse_policy, policy_schema
 from gate.contract import Contract
 from gate.errors import GateError
-from gate.policy import (
-    MAX_BYTES,
-    Document,
-    Policy,
-    Target,
-    Tolerance,
-    fpr_check,
-    load,
-    load_default,
-    parse,
-    schema,
-)
+from gate.names import CheckName
+from gate.policy import MAX_BYTES, Document, Policy, Target, Tolerance
 
 POLICIES = Path(__file__).parents[2] / "policies"
 SHIPPED = sorted(POLICIES.glob("*.yaml"))
@@ -46,12 +37,12 @@ def policy_text(extra: str = "", fpr: str = "0.1", min_n: str = "100", error: st
 
 
 def read(text: str) -> Policy:
-    return parse(text, "p.yaml").policy
+    return parse_policy(text, "p.yaml").policy
 
 
 def errors(text: str) -> list[str]:
     with pytest.raises(GateError) as caught:
-        parse(text, "p.yaml")
+        parse_policy(text, "p.yaml")
     return str(caught.value).split("\n")
 
 
@@ -98,7 +89,7 @@ def test_all_errors_are_listed_at_once() -> None:
         "p.yaml:8: contract[1].score: must rise strictly from above 0 to below 0.99, got 0.05",
         "p.yaml:9: contract[2].scor: must be a known key; did you mean `score`?",
         "p.yaml:9: contract[2].score: must be given",
-        "p.yaml:11: targets[0].fpr: must be an anchor of the contract (0.2, 0.1, 0.01), got 0.3",
+        "p.yaml:11: targets[0].fpr: must be an anchor of the contract (20%, 10%, 1%), got 0.3",
         "p.yaml:11: targets[0].max_relative_error: must be above 0 and at most 1000, such as 0.5 for 50 %, got 0",
         "p.yaml:11: targets[0].min_n: must be from 1 to 10^12, got 0",
         "p.yaml:13: targets[1].min_n: must be a whole number such as 98000, got 1.5",
@@ -209,7 +200,7 @@ def test_a_strange_key_cannot_break_or_forge_a_line(key: str) -> None:
 def test_a_rate_is_the_exact_decimal_that_was_written(written: str) -> None:
     (target,) = read(policy_text(fpr=written)).targets
     assert target.fpr == Decimal("0.001")
-    assert target.check == "fpr@0.001"
+    assert str(target.check) == "fpr@0.1%"
 
 
 def test_every_digit_of_a_rate_is_kept() -> None:
@@ -391,12 +382,12 @@ def test_a_contract_falls_in_rate_and_rises_in_score(contract: str, wrong: list[
 
 def test_a_target_is_an_anchor_of_the_contract() -> None:
     (found,) = errors(policy_text(fpr="0.2"))
-    known = "0.1, 0.01, 0.001, 0.0001, 0.00001, 0.000001"
+    known = "10%, 1%, 0.1%, 0.01%, 0.001%, 0.0001%"
     assert found == f"p.yaml:4: targets[0].fpr: must be an anchor of the contract ({known}), got 0.2"
     own = "contract: [{fpr: 5%, score: 0.2}, {fpr: 0.5%, score: 0.4}]\n"
     assert read(policy_text(own, fpr="0.05")).targets[0].fpr == Decimal("0.05")
     assert errors(policy_text(own)) == [
-        "p.yaml:4: targets[0].fpr: must be an anchor of the contract (0.05, 0.005), got 0.1"
+        "p.yaml:4: targets[0].fpr: must be an anchor of the contract (5%, 0.5%), got 0.1"
     ]
 
 
@@ -422,11 +413,11 @@ def test_targets_are_not_held_against_a_contract_that_cannot_be_read() -> None:
 
 def test_a_policy_built_in_python_is_held_to_the_same_rules() -> None:
     target = Target(fpr=Decimal("0.1"), min_n=5, max_relative_error=Tolerance(above=Decimal(1), below=Decimal(1)))
-    assert Policy(version=1, name="x", targets=(target,)).targets == (target,)
+    assert POLICY(version=1, name="x", targets=(target,)).targets == (target,)
     with pytest.raises(ValidationError, match="must differ from every other target's"):
-        Policy(version=1, name="x", targets=(target, target))
+        POLICY(version=1, name="x", targets=(target, target))
     with pytest.raises(ValidationError, match="must list at least one target"):
-        Policy(version=1, name="x", targets=())
+        POLICY(version=1, name="x", targets=())
 
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -468,20 +459,43 @@ def waiver(**changed: str) -> str:
 @pytest.mark.parametrize("expires", ["2026-12-31", "'2026-12-31'"])
 def test_a_waiver_has_a_check_a_reason_an_owner_and_a_last_day(expires: str) -> None:
     (found,) = read(waiver(expires=expires)).waivers
-    assert (found.check, found.reason, found.owner, found.expires) == ("fpr@0.1", "known", "@team", date(2026, 12, 31))
+    said = (str(found.check), found.reason, found.owner, found.expires)
+    assert said == ("fpr@10%", "known", "@team", date(2026, 12, 31))
 
 
 @pytest.mark.parametrize("check", ["fpr@0.1", "fpr@10%", "fpr@1e-1", "fpr@0.10", "'fpr@.1'"])
 def test_a_waiver_names_its_check_however_the_rate_is_written(check: str) -> None:
     policy = read(waiver(check=check))
-    assert policy.waivers[0].check == policy.targets[0].check == fpr_check(Decimal("0.1")) == "fpr@0.1"
+    assert policy.waivers[0].check == policy.targets[0].check == CheckName("fpr", Decimal("0.1"))
+    assert str(policy.waivers[0].check) == "fpr@10%"
 
 
 @pytest.mark.parametrize(
-    ("check", "canonical"), [("overlap", "overlap"), ("fpr@1%/language=de", "fpr@0.01/language=de"), ("fpr@x", "fpr@x")]
+    ("check", "canonical"),
+    [
+        ("overlap", "overlap"),
+        ("fpr@0.01/language=de", "fpr@1%/language=de"),
+        ("tpr@1e-3", "tpr@0.1%"),
+        ("tpr-drop@.1%", "tpr-drop@0.1%"),
+        ("granularity@1e-2%", "granularity@0.01%"),
+    ],
 )
-def test_other_checks_are_named_as_written(check: str, canonical: str) -> None:
-    assert read(waiver(check=check)).waivers[0].check == canonical
+def test_other_checks_are_named_with_their_rates_in_percent(check: str, canonical: str) -> None:
+    assert str(read(waiver(check=check)).waivers[0].check) == canonical
+
+
+@pytest.mark.parametrize(
+    ("check", "must"),
+    [
+        ("fpr@x", "must be the name of a check, such as fpr@0.01%, got 'fpr@x'"),
+        ("fpr@0", "must be the name of a check, such as fpr@0.01%, got 'fpr@0'"),
+        ("fpr@200%", "must be the name of a check, such as fpr@0.01%, got 'fpr@200%'"),
+        ("fprr@1%", "must name a check that gate makes (baseline, direction, duplicates, "),
+    ],
+)
+def test_a_waiver_of_what_is_no_check_is_refused(check: str, must: str) -> None:
+    (found,) = errors(waiver(check=check))
+    assert found.startswith(f"p.yaml:6: waivers[0].check: {must}")
 
 
 @pytest.mark.parametrize(
@@ -524,12 +538,12 @@ def test_nothing_in_a_policy_can_be_changed() -> None:
     assert {type(model).__name__ for model in found} == {
         "Policy",
         "Checks",
-        "Overlap",
-        "Duplicates",
-        "Direction",
-        "Exchangeability",
-        "Granularity",
-        "Floor",
+        "OverlapSettings",
+        "DuplicatesSettings",
+        "DirectionSettings",
+        "ExchangeabilitySettings",
+        "GranularitySettings",
+        "FloorSettings",
         "Calibration",
         "Columns",
         "ContractPoint",
@@ -548,7 +562,7 @@ def test_nothing_in_a_policy_can_be_changed() -> None:
 
 def refusal(path: Path) -> str:
     with pytest.raises(GateError) as caught:
-        load(path)
+        load_policy(path)
     line = str(caught.value)
     assert line.isprintable()
     assert line.startswith(str(path))
@@ -559,13 +573,13 @@ def test_a_file_is_read_with_or_without_a_byte_order_mark_and_in_any_line_ending
     path = tmp_path / "policy.yaml"
     for raw in (DEFAULT.encode(), b"\xef\xbb\xbf" + DEFAULT.encode(), DEFAULT.replace("\n", "\r\n").encode()):
         path.write_bytes(raw)
-        assert load(path).policy == load_default().policy
+        assert load_policy(path).policy == default_policy().policy
 
 
 def test_a_document_carries_its_text_its_digest_and_its_name(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(policy_text("# kept\n"))
-    document = load(str(path))
+    document = load_policy(str(path))
     assert (document.text, document.path) == (policy_text("# kept\n"), str(path))
     assert document.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -590,14 +604,14 @@ def test_a_file_that_is_no_policy_is_refused(tmp_path: Path, raw: bytes, message
 def test_the_size_limit_is_exact(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(policy_text().ljust(MAX_BYTES, "\n"))
-    assert load(path).policy.name == "x"
+    assert load_policy(path).policy.name == "x"
 
 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "missing.yaml") == ": must be a readable policy file, got: No such file or directory"
     assert refusal(tmp_path) == ": must be a readable policy file, got: Is a directory"
     with pytest.raises(GateError, match="must be a readable policy file, got: embedded null byte"):
-        load("policy\0.yaml")
+        load_policy("policy\0.yaml")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
@@ -609,7 +623,7 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
 
 
 def test_columns_named_elsewhere_replace_the_policys() -> None:
-    document = parse(policy_text("data: {score: s, label: l, benign: ok}\n"), "p.yaml")
+    document = parse_policy(policy_text("data: {score: s, label: l, benign: ok}\n"), "p.yaml")
     same = document.with_columns({"score": None, "label": None, "benign": ()})
     assert same.policy == document.policy
     changed = document.with_columns({"score": "raw", "label": None, "benign": "0"})
@@ -621,7 +635,7 @@ def test_columns_named_elsewhere_replace_the_policys() -> None:
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[31m", "a" * 201])
 def test_a_column_name_is_one_printable_line(name: str) -> None:
     with pytest.raises(GateError) as caught:
-        load_default().with_columns({"score": name})
+        default_policy().with_columns({"score": name})
     assert str(caught.value).startswith("data.score: must be one line of 1 to 200 printable characters, got '")
     assert str(caught.value).isprintable()
 
@@ -632,7 +646,7 @@ def test_a_column_name_is_one_printable_line(name: str) -> None:
 def parse_or_refuse(text: str) -> Document | None:
     """The property: a document, or a refusal made of single printable lines that name the file."""
     try:
-        return parse(text, "p.yaml")
+        return parse_policy(text, "p.yaml")
     except GateError as error:
         lines = str(error).split("\n")
     for line in lines:
@@ -672,7 +686,7 @@ def test_any_edit_of_the_default_is_a_policy_or_a_clear_refusal(changes: list[tu
     parse_or_refuse(text)
 
 
-keys = st.one_of(st.sampled_from(sorted(Policy.model_fields)), st.text(max_size=9))
+keys = st.one_of(st.sampled_from(sorted(POLICY.model_fields)), st.text(max_size=9))
 anything = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(["0.1%", "1e-3", "no"])),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=3)),
@@ -708,7 +722,7 @@ def as_json(text: str) -> Any:
     return json.loads(json.dumps(yaml.safe_load(text), default=date.isoformat))
 
 
-VALIDATOR = Draft202012Validator(schema())
+VALIDATOR = Draft202012Validator(policy_schema())
 
 
 def test_three_policies_are_shipped() -> None:
@@ -717,7 +731,7 @@ def test_three_policies_are_shipped() -> None:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_policy_loads_follows_the_schema_and_is_called_as_its_file(path: Path) -> None:
-    assert load(path).policy.name == path.stem
+    assert load_policy(path).policy.name == path.stem
     VALIDATOR.validate(as_json(path.read_text()))
     assert path.read_text().startswith("# yaml-language-server: $schema=policy.schema.json\n")
 
@@ -739,13 +753,13 @@ def test_a_shipped_policy_explains_every_key_where_it_first_sets_it(path: Path) 
 
 
 def test_the_default_is_the_shipped_default() -> None:
-    document = load_default()
+    document = default_policy()
     assert document.text == DEFAULT
-    assert (document.policy, document.path) == (load(POLICIES / "default.yaml").policy, "built-in default")
+    assert (document.policy, document.path) == (load_policy(POLICIES / "default.yaml").policy, "built-in default")
 
 
 def test_the_papers_policy_asks_for_4_over_r_squared_p_rows() -> None:
-    policy = load(POLICIES / "paper.yaml").policy
+    policy = load_policy(POLICIES / "paper.yaml").policy
     assert [float(target.fpr) for target in policy.targets] == [0.1, 0.01, 0.001, 0.0001, 0.00001, 0.000001]
     for target in policy.targets:
         assert target.max_relative_error.above == target.max_relative_error.below
@@ -754,7 +768,7 @@ def test_the_papers_policy_asks_for_4_over_r_squared_p_rows() -> None:
 
 
 def test_the_schema_is_a_schema() -> None:
-    Draft202012Validator.check_schema(schema())
+    Draft202012Validator.check_schema(policy_schema())
 
 
 TYPICAL = [

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.statistics.binomial import effective_rows
+from gate.statistics.clusters import korn_graubard
 from gate.statistics.proportions import (
     Pairs,
     difference_interval,
@@ -124,7 +124,7 @@ def test_flips_that_come_in_groups_are_worth_fewer_rows() -> None:
     ):
         flips = values.reshape(50, 20).sum(axis=1)
         spread = float(np.mean(values**2) - np.mean(values) ** 2)
-        _, worth = effective_rows(sizes, flips, 0.05, spread=spread)
+        worth = korn_graubard(sizes, flips, 0.05, spread)
         assert worth == pytest.approx(expected, rel=0.35)
 
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
-from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from cases import case, evidence, tally, targets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate import policy as policies
+from gate.calibration.positions import named, rows_to_support
+from gate.checks import floor, freshness, granularity, parse_policy
+from gate.checks.floor import Floor
+from gate.checks.fpr import Targets
+from gate.checks.freshness import Ages
+from gate.checks.granularity import Atom, Resolution
 from gate.errors import GateError
-from gate.evidence import measure_target
-from gate.samples import Ages, Resolution, ages, resolution, tie_block
-from gate.scores import Scores, from_object
-from gate.verdict import judge_floor, judge_freshness, judge_granularity
+from gate.policy import Columns
+from gate.scores import days_of, from_object
+from gate.statistics.binomial import lower_tail, upper_tail
 
 TARGETS = "targets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
-
-
-def sample(values: list[float] | np.ndarray, ids: list[str] | None = None) -> Scores:
-    return Scores(
-        np.array(values, dtype=np.float64), (), None, None if ids is None else pa.array(ids, pa.large_string())
-    )
 
 
 def table(**columns: object) -> pa.Table:
@@ -35,26 +34,33 @@ def table(**columns: object) -> pa.Table:
 # --- granularity and floor ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2_000), st.integers(1, 2_000), st.sampled_from(["0.001", "0.01", "0.1"]), st.integers(1, 9))
-def test_a_rate_is_attainable_iff_a_threshold_beside_the_tie_has_it(
+def test_a_rate_is_unattainable_where_both_sides_of_a_tie_are_provably_outside(
     above: int, tied: int, fpr: str, error: int
 ) -> None:
     n = 10_000
     text = f"version: 1\nname: x\ntargets: [{{fpr: {fpr}, min_n: 10, max_relative_error: 0.{error}}}]\n"
-    policy = policies.parse(text, "p").policy
+    policy = parse_policy(text, "p").policy
     target = policy.targets[0]
-    fit = np.sort(
-        np.concatenate([np.linspace(0, 0.4, n - above - tied), np.full(tied, 0.5), np.linspace(0.6, 1, above)])
-    )
-    block = tie_block(fit, Fraction(target.fpr))
-    low, high = target.tolerance
-    attainable = [flagged for flagged in range(n + 1) if flagged <= above or flagged >= above + tied]
-    inside = [flagged for flagged in attainable if low * n <= flagged <= high * n]
-    measured = measure_target(policy, target, 0.5, 5, 1_000, 1e-5, tied=block)
-    finding = judge_granularity(policy, Resolution(n, n - tied + 1, tied), measured)
-    if tied >= 10:
-        assert (finding.outcome == "fail") == (not inside)
+    fit = np.concatenate([np.linspace(0, 0.4, n - above - tied), np.full(tied, 0.5), np.linspace(0.6, 1, above)])
+    found = granularity.measure(case(policy, fit, np.linspace(0, 1, 100)))
+    assert found is not None
+    (finding,) = granularity.judge(policy, evidence(policy, fit_n=n, granularity=found))
+    allowed = float(target.fpr) * (n + 0.365) + 0.3175  # of the rows a calibrator may promise, by Filliben
+    block = (above, above + tied) if above <= allowed < above + tied else None
+    atom = found.targets[0]
+    if block is not None:
+        assert (atom.below, atom.through) == block
+    else:
+        assert atom.through - atom.below == 1
+    alpha = 0.025
+    too_few = target.tolerance[0] > 0 and lower_tail(atom.below, n, float(target.tolerance[0])) < alpha
+    too_many = upper_tail(atom.through, n, float(target.fpr)) < alpha
+    assert (finding.outcome == "fail") == (too_few and too_many)
+    if finding.outcome == "fail":
+        assert block is not None
+        assert above < float(target.tolerance[0]) * n, "what lies below the tie is outside the tolerance"
     assert finding.required is False
     if finding.outcome == "fail":
         assert "neither inside the tolerance" in finding.message
@@ -62,27 +68,48 @@ def test_a_rate_is_attainable_iff_a_threshold_beside_the_tie_has_it(
 
 
 def test_the_resolution_of_the_fit_scores() -> None:
-    assert resolution(sample([0.1, 0.2, 0.2, 0.2, 0.3, 0.3]), 3) == Resolution(6, 3, 3)
-    assert resolution(sample([0.1, 0.2, 0.3]), 3) == Resolution(3, 3, 1)
+    policy = parse_policy(f"version: 1\nname: x\n{TARGETS}", "p").policy
+    for values, distinct, largest, atom in (
+        ([0.1, 0.2, 0.2, 0.2, 0.3, 0.3], 3, 3, (0, 2)),
+        ([0.1, 0.2, 0.3], 3, 1, (0, 1)),
+    ):
+        found = granularity.measure(case(policy, values, [0.1, 0.2]))
+        assert found == Resolution(
+            distinct=distinct,
+            largest_tie=largest,
+            targets=(Atom(fpr=policy.targets[0].fpr, below=atom[0], through=atom[1]),),
+        )
 
 
 def test_a_target_beyond_the_fit_sample_is_named_with_the_rows_that_would_show_it() -> None:
     text = "version: 1\nname: x\ntargets:\n" + "".join(
         f"- {{fpr: {fpr}, min_n: 10, max_relative_error: 0.5}}\n" for fpr in ("0.01", "0.0001", "0.00001")
     )
-    policy = policies.parse(text, "p").policy
-    measured = tuple(measure_target(policy, target, 0.5, 5, 1_000, 0.0005) for target in policy.targets)
-    finding = judge_floor(policy, measured)
+    policy = parse_policy(text, "p").policy
+    counts = targets(policy, tally(5, 1_000))
+    found = evidence(policy, fit_n=1_400, lowest_label=0.0005, fpr=counts, floor=Floor(lowest_label=0.0005))
+    (finding,) = floor.judge(policy, found)
     assert (finding.outcome, finding.reason, finding.required) == ("inconclusive", "extrapolated", False)
-    assert "fpr@0.0001 and fpr@0.00001" in finding.message
-    rows = measured[-1].fit_rows_to_support
-    assert finding.remedy == f"fit on at least {rows:,} benign rows whose highest scores are not tied"
-    assert judge_floor(policy, measured[:1]).outcome == "pass"
+    assert "fpr@0.01% and fpr@0.001%" in finding.message
+    advised = re.fullmatch(
+        r"fit on at least ([\d,]+) benign rows whose highest scores are not tied", str(finding.remedy)
+    )
+    assert advised
+    least = rows_to_support(named("filliben"), float(policy.targets[-1].fpr))
+    assert int(advised[1].replace(",", "")) >= least
+    alone = evidence(
+        policy,
+        lowest_label=0.0005,
+        fpr=Targets(anchors=counts.anchors[:1]),
+        floor=Floor(lowest_label=0.0005),
+    )
+    (finding,) = floor.judge(policy, alone)
+    assert finding.outcome == "pass"
 
 
 # --- freshness ----------------------------------------------------------------------------------------------
 
-FRESH = policies.parse(
+FRESH = parse_policy(
     f"version: 1\nname: x\n{TARGETS}data: {{timestamp: when}}\nchecks: {{freshness: {{max_age_days: 30}}}}\n", "p"
 ).policy
 
@@ -101,8 +128,8 @@ FRESH = policies.parse(
 def test_no_held_out_row_may_be_older_than_the_policy_allows(
     oldest: str, newest: str, outcome: str, reason: str
 ) -> None:
-    held = Ages(date.fromisoformat(oldest), date.fromisoformat(newest))
-    finding = judge_freshness(FRESH, held, None, date(2026, 11, 16))
+    held = Ages(oldest=date.fromisoformat(oldest), newest=date.fromisoformat(newest))
+    (finding,) = freshness.judge(FRESH, evidence(FRESH, day=date(2026, 11, 16), freshness=held))
     assert (finding.outcome, finding.reason) == (outcome, reason)
     assert oldest in finding.message
     assert (finding.remedy is None) == (outcome == "pass")
@@ -130,9 +157,9 @@ MOMENT = np.datetime64("2026-11-01T12:00:00", "s")
     ids=lambda column: str(column.type),
 )
 def test_times_are_read_as_they_are_kept(column: pa.Array) -> None:
-    columns = policies.Columns(timestamp="when")
+    columns = Columns(timestamp="when")
     scores = from_object(table(score=[0.1, 0.2], when=column), "x", columns, (0, 1))
-    assert ages(scores) == Ages(date(2026, 11, 1), date(2026, 11, 1))
+    assert days_of(scores) == (date(2026, 11, 1), date(2026, 11, 1))
 
 
 @pytest.mark.parametrize(
@@ -145,6 +172,6 @@ def test_times_are_read_as_they_are_kept(column: pa.Array) -> None:
     ],
 )
 def test_what_is_no_time_is_refused(column: list[object], got: str) -> None:
-    columns = policies.Columns(timestamp="when")
+    columns = Columns(timestamp="when")
     with pytest.raises(GateError, match=rf"^x: column 'when' must hold times such as 2026-.*, {got}"):
         from_object(table(score=[0.1, 0.2], when=column), "x", columns, (0, 1))

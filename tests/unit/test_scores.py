@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import Scores, Source, read, write_parquet
+from gate.scores import Scores, read, write_parquet
+from gate.sources import Source
 
 pytestmark = pytest.mark.usefixtures("in_one_process")
 
@@ -103,7 +104,7 @@ def test_every_format_gives_the_same_scores(directory: Path, scores: list[float]
         found = read([path], Columns(), UNIT)
         assert found.values.tobytes() == np.array(scores).tobytes()
         assert found.sha256 == Scores(np.array(scores)).sha256
-        assert found.sources == (Source(path, len(scores), len(scores)),)
+        assert found.sources == (Source(path=path, rows=len(scores), benign=len(scores)),)
 
 
 @pytest.mark.parametrize("suffix", LABELLED)
@@ -111,7 +112,7 @@ def test_every_format_selects_the_same_benign_rows(tmp_path: Path, suffix: str) 
     path = write(tmp_path / f"scores{suffix}", EDGES, [0, 1, 0, 0, 2, 0, 1, 1, 0])
     found = read([path], labelled(), UNIT)
     assert found.values.tolist() == [EDGES[i] for i in (0, 2, 3, 5, 8)]
-    assert found.sources == (Source(path, 9, 5),)
+    assert found.sources == (Source(path=path, rows=9, benign=5),)
     assert found.summary == (
         f"9 rows from {path}: 5 benign, 4 of other labels, none refused; "
         "3 labels ('0' 5 benign, '1' 3 malicious, '2' 1 malicious)"
@@ -151,7 +152,7 @@ def test_several_files_are_one_sample(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"part{suffix}", [i / 10]) for i, suffix in enumerate(SUFFIXES)]
     found = read(paths, Columns(), UNIT)
     assert found.values.tolist() == [0.0, 0.1, 0.2, 0.3]
-    assert found.sources == tuple(Source(path, 1, 1) for path in paths)
+    assert found.sources == tuple(Source(path=path, rows=1, benign=1) for path in paths)
     assert found.sha256 == Scores(np.array([0.3, 0.1, 0.0, 0.2])).sha256
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import Scores, Split, read, split
+from gate.scores import Scores, read, split
 from gate.scores.split import _by_hash as rule_of
+from gate.sources import Split
 
 
 def sample(n: int, groups: np.ndarray | None = None) -> Scores:
@@ -30,7 +31,7 @@ def test_every_row_is_on_exactly_one_side(n: int, fraction: float, seed: int) ->
     assert len(fit) == round(fraction * n)
     assert sorted(np.concatenate([fit.values, holdout.values])) == sorted(scores.values)
     assert sorted(fit.ids.to_pylist() + holdout.ids.to_pylist()) == sorted(scores.ids.to_pylist())
-    assert how == Split(fraction, seed, "rows")
+    assert how == Split(fraction=fraction, seed=seed, by="rows")
     again = split(scores, fraction, seed)
     assert np.array_equal(again[0].values, fit.values)
     assert again[1].rows_sha256 == holdout.rows_sha256 != fit.rows_sha256

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from gate.errors import GateError
-from gate.release import write, write_file
 from gate.starter import init
-from gate.storage import refuse_links
+from gate.storage import refuse_links, write, write_file
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_decision_table(rule: str, situation: str) -> None:
     """Three rules by four situations, at the first and the last count of each."""
     expected = dict(zip(SITUATIONS, DECISIONS[rule], strict=True))[situation]
     found = [find(make(rule), k) for k in SITUATIONS[situation]]
-    assert {(finding.outcome, finding.grade) for finding in found} == {(expected, situation.split(",")[0])}
+    assert {(finding.outcome, finding.grade) for finding in found} == {(expected, situation.split(",", maxsplit=1)[0])}
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -144,7 +144,7 @@ def test_decision_table(rule: str, situation: str) -> None:
 def test_with_fewer_rows_than_wanted_only_a_refutation_decides(rule: str, situation: str, expected: str) -> None:
     """More data cannot save what is refuted, and nothing passes before min_n; the grade stays what the count says."""
     found = [find(make(rule, target(min_n=N + 1)), k) for k in SITUATIONS[situation]]
-    assert {(finding.outcome, finding.grade) for finding in found} == {(expected, situation.split(",")[0])}
+    assert {(finding.outcome, finding.grade) for finding in found} == {(expected, situation.split(",", maxsplit=1)[0])}
     assert {accepts(finding) for finding in found} == {None}
     assert find(make(rule, target(min_n=N)), SITUATIONS["proven"][0]).outcome == "pass"
 
