@@ -100,8 +100,12 @@ class Record(Section):
         return json_text(self.model_dump(mode="json"))
 
     @property
+    def time(self) -> datetime:
+        return datetime.strptime(self.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+    @property
     def day(self) -> date:
-        return self.judged_on or _time(self.created).date()
+        return self.judged_on or self.time.date()
 
     @property
     def evidence(self) -> Evidence:
@@ -118,7 +122,7 @@ class Record(Section):
 
     def of(self, part: type[Any]) -> Any:
         """What one check measured."""
-        return self.evidence.of(part)
+        return next((value for value in vars(self.checks).values() if isinstance(value, part)), None)
 
 
 def json_text(content: dict[str, Any]) -> str:
@@ -128,10 +132,6 @@ def json_text(content: dict[str, Any]) -> str:
 
 def stamp(created: datetime) -> str:
     return created.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _time(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
 def compose(
