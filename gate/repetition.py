@@ -340,8 +340,7 @@ def _check_data(record: Record, document: Document, samples: _Samples, data: Dat
 
 def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -> Record:
     """What the stages that made the record make of the same data today."""
-    created = datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    job = Job(document, record.release, created, record.day, data.ledger, counted=True)
+    job = Job(document, record.release, record.time, record.day, data.ledger, counted=True)
     malicious = samples.scores.get("malicious")
     if record.kind == "check":
         stored = read_judged(str(data.baseline))

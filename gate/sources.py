@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gate.stored import Count, Section
+from gate.stored import MOST, Count, Section
 
 MAX_LISTED_FILES = 100
 MAX_LABELS = 10
@@ -83,7 +83,7 @@ class SampleFacts(Section):
 
     sources: tuple[Source, ...]
     sha256: str
-    n: Count = Field(ge=2)
+    n: Annotated[int, Field(ge=2, le=MOST)]
     files: Files | None = None
     labels: Labels | None = None
     unread_labels: tuple[str, ...] = ()

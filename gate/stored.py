@@ -9,7 +9,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 Grade = Literal["proven", "open", "refuted"]
-Count = Annotated[int, Field(ge=0, le=10**15)]
+MOST = 10**15
+# One bound on each side: of two in one annotation the looser would win.
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Ordinal = Annotated[int, Field(ge=1, le=MOST)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 Size = Annotated[float, Field(ge=0, le=1e15)]
 Share = Annotated[float, Field(ge=-1, le=1)]

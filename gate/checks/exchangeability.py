@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -17,6 +17,10 @@ from gate.policy import Flag, Frozen, Policy
 from gate.policy import Rate as PolicyRate
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Rate, Section
+
+if TYPE_CHECKING:
+    from gate.contract import Floats
+    from gate.scores import Reached, Scores
 
 NAME = CheckName("exchangeability")
 MAX_RANKS = 200
@@ -95,7 +99,7 @@ def measure(case: Case) -> Exchangeability | None:
     if fit.has_groups and holdout.has_groups:
         from gate.statistics.permutation import exchange
 
-        of_fit, held = fit.by_group(scores), holdout.by_group(scores)
+        of_fit, held = _by_unit(fit, holdout, scores), _by_unit(holdout, fit, scores)
         found = exchange(of_fit.sizes, of_fit.reached, held.sizes, held.reached)
         p_values, whole, least = [*found.each], found.p_value, found.least
     fitted = count(fit, [case.calibrator.thresholds[fpr] for fpr in rates], case.alpha)
@@ -115,11 +119,17 @@ def measure(case: Case) -> Exchangeability | None:
     )
 
 
+def _by_unit(sample: Scores, other: Scores, scores: Floats) -> Reached:
+    """The rows of each group, or of several together where there are too many groups for a table."""
+    from gate.statistics.permutation import units_of
+
+    return sample.by_group(scores, units_of(sample.group_count, other.group_count))
+
+
 def _predicted(case: Case, rates: list[Decimal]) -> list[tuple[int, int] | None]:
     """The held-out counts of sound releases at each target, where rows come in groups: whole groups divided anew."""
     from gate.calibration.positions import fractional_rank, named
     from gate.statistics.exchangeability import pooled_scores
-    from gate.statistics.permutation import units_of
     from gate.statistics.prediction import looked_at, predicted_counts
 
     fit, holdout = case.fit, case.holdout
@@ -129,15 +139,10 @@ def _predicted(case: Case, rates: list[Decimal]) -> list[tuple[int, int] | None]
     scores = pooled_scores(fit.ordered, holdout.ordered, looked_at(len(fit) + len(holdout)))
     position = named(case.policy.calibration.plotting_position)
     ranks = [float(fractional_rank(position, Fraction(fpr), len(fit))) for fpr in rates]
-    tables = []
-    for sample, other in ((fit, holdout), (holdout, fit)):
-        units = units_of(sample.group_count, other.group_count)
-        table = np.zeros((int(units.max()) + 1, len(scores)))
-        np.add.at(table, units, sample.by_group(scores).reached)
-        tables.append(table)
-    if min(map(len, tables)) < 2:
+    of_fit, held = (_by_unit(*samples, scores).reached for samples in ((fit, holdout), (holdout, fit)))
+    if min(len(of_fit), len(held)) < 2:
         return none
-    found = predicted_counts(tables[0], tables[1], ranks)
+    found = predicted_counts(of_fit, held, ranks)
     return [counts if rank >= 1 else None for counts, rank in zip(found, ranks, strict=True)]
 
 

@@ -22,7 +22,7 @@ from gate.checks.rates import (
     grade_count,
     judged_rate,
 )
-from gate.checks.readings import Sentences
+from gate.checks.readings import TOP_TIED, Sentences
 from gate.checks.reuse import alpha_of
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
@@ -172,6 +172,9 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         drift = None if coarse else _noise_or_drift(policy, evidence, judged, outcome)
         message = _message(judged, reason, coarse)
         remedy = drift.remedy if drift and drift.remedy else coarse.remedy if coarse else _remedy(judged, reason)
+        if judged.advice is None and reason == "extrapolated":  # tied scores are the cause
+            tied = describe(policy, evidence, judged.target)
+            remedy = (tied and tied.remedy) or TOP_TIED
         if reason == "too-many" and judged.target.fpr <= RARE:
             remedy = f"{LOOK_FIRST}; else {remedy}"
         yield Finding(
@@ -263,7 +266,7 @@ def _remedy(judged: Judged, reason: str) -> str | None:
         return readings.skewed_groups(judged.largest_group, judged.tally.rows, judged.spare).remedy
     advice, found = judged.advice, judged.tally
     if advice is None:
-        return f"fit on at least {judged.support:,} benign rows whose highest scores are not tied"
+        return TOP_TIED
     like = ", in groups like these" if found.is_clustered else ""
     if advice.more is not None and advice.fresh:
         rows = f"hold out {advice.more:,} benign rows that have judged no release yet{like}"

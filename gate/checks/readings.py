@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gate.errors import plural
-from gate.planning import Teeth
 from gate.statistics.atoms import Standing
 from gate.statistics.drift import Ratio, Reading
 
@@ -35,17 +34,14 @@ def assumptions(grouped: bool) -> str:
     return f"Every statement assumes {rows} like those to come, and the threshold as it is shipped."
 
 
-def bounds_are(grouped: bool) -> str:
-    """Which word bounds bear: `exact` is one for independent rows."""
-    return "approximate, by whole groups" if grouped else "exact"
+def what_a_pass_means(rule: str, ships: Sequence[tuple[float, float]], n: int, grouped: bool) -> str:
+    """`By the rule not-refuted, on 20,000 rows, a release at 2 times its target passes 60.4 % of the time, one ...`.
 
-
-def what_a_pass_means(rule: str, teeth: Sequence[Teeth], n: int, grouped: bool) -> str:
-    """`By the rule not-refuted, on 20,000 rows, a release at 2 times its target passes 60.4 % of the time, one ...`."""
-    chances = {float(tooth.multiple): tooth.passes for tooth in teeth}
+    `ships` are multiples of the target, each with the chance that such a release passes.
+    """
     parts = [
         f"{'one' if i else 'a release'} at {multiple:g} times {'it' if i else 'its target passes'} {_chance(passes)}"
-        for i, (multiple, passes) in enumerate(sorted(chances.items()))
+        for i, (multiple, passes) in enumerate(sorted({*ships}))
     ]
     parts[0] += " of the time"
     worth = f"rows in groups worth {n:,} independent ones" if grouped else plural(n, "row")
@@ -81,6 +77,9 @@ def noise_or_drift(ratio: Ratio, reading: Reading, above: Fraction, below: Fract
 
 _DRIFT = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
 _MORE = "more benign rows to fit on and to hold out tell them apart"
+
+
+TOP_TIED = "give the detector finer scores: more rows do not part those that share the highest one"
 
 
 # --- tied scores --------------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ def floor(fpr: Decimal, n: int, tied: int, lowest_label: float, support: int, of
     if tied > 1 and (of_tie is not None or n >= support):
         share = f"{tied:,} of {n:,} fit rows share the highest score"
         message = f"{share}, so that they show no rate below {percent(lowest_label)}: at {percent(fpr)} the threshold"
-        return Sentences(f"{message} is extrapolated", _TOP if of_tie is None else of_tie.remedy)
+        return Sentences(f"{message} is extrapolated", TOP_TIED if of_tie is None else of_tie.remedy)
     message = f"{n:,} fit rows are too few to show {percent(fpr)}: the threshold is extrapolated"
     return Sentences(message, f"fit on at least {max(support, n + 1):,} benign rows")
 
@@ -146,7 +145,6 @@ def _finer(above: Fraction, saturated: bool) -> str:
 
 
 _OFTEN = "95 % of the time"
-_TOP = "give the detector finer scores: more rows do not part those that share the highest one"
 _LOGITS = "give logits in the place of probabilities, with their range as calibration.domain"
 _DOMAIN = "set calibration.domain to the range that the scores have: it is too wide for a float to tell them apart"
 

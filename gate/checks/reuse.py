@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.names import CheckName
 from gate.policy import Policy
 from gate.sources import PathText
-from gate.stored import Count, Outcome, Rate, Section
+from gate.stored import Ordinal, Outcome, Rate, Section
 from gate.words import listed
 
 NAME = CheckName("reuse")
@@ -25,7 +25,7 @@ class Use(Section):
     shared   of each earlier one, the share of the smaller set of rows that is in both; null where it cannot be told
     """
 
-    number: Count = Field(ge=1)
+    number: Ordinal
     earlier: tuple[str, ...] = ()
     shared: tuple[Rate | None, ...] = ()
 

@@ -195,11 +195,11 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         return one.outcome != "pass" and one.name in covered, rank, one.tail, str(one.name)
 
     judged.sort(key=badness)
-    missing = [name for name in settings.expect if name not in {*found.names}] if settings else []
+    missing = _missing(settings, found)
     yield _summary(found, judged, tests, missing, asked=settings is not None)
     for name in missing:
         yield Finding(
-            check=CheckName("segment", segment=f"{found.column}={name}"),
+            check=name,
             outcome="fail",
             required=settings is not None and settings.required,
             reason="missing",
@@ -209,6 +209,12 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     scores = {point.fpr: point.score for point in policy.contract}
     for one in judged[:MOST_SHOWN]:
         yield _of_segment(policy, evidence, one, scores[one.target.fpr], tests)
+
+
+def _missing(settings: SegmentsSettings | None, found: Segments) -> list[CheckName]:
+    """The expected segments that no held-out row belongs to."""
+    absent = [name for name in settings.expect if name not in {*found.names}] if settings is not None else []
+    return [CheckName("segment", segment=f"{found.column}={name}") for name in absent]
 
 
 def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judged]:
@@ -268,7 +274,7 @@ def _decide(
     return "inconclusive", "open" if rule == "proven" else "outside"
 
 
-def _summary(found: Segments, judged: list[Judged], tests: int, missing: list[str], asked: bool) -> Finding:
+def _summary(found: Segments, judged: list[Judged], tests: int, missing: list[CheckName], asked: bool) -> Finding:
     outcomes = [one.outcome for one in judged]
     counted = [f"{outcomes.count(outcome):,} {outcome}" for outcome in ("fail", "inconclusive", "pass")]
     counted += [f"{tests - len(judged):,} with too few rows"] if tests > len(judged) else []
@@ -328,6 +334,9 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
     if settings is not None:
         needs = f"held-out rows with a column {policy.data.segment!r}"
         yield Asked(NAME, settings.required, needs, ("checks", "segments"))
+        found = evidence.of(Segments)
+        for name in _missing(settings, found) if found is not None else ():
+            yield Asked(name, settings.required, needs, ("checks", "segments", "expect"))
 
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:

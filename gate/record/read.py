@@ -70,7 +70,7 @@ def parse_record(raw: bytes, path: str | Path) -> Record:
         raise GateError(f"{path}: schema_version must be at most {SCHEMA_VERSION}, got {known}; upgrade gate")
     try:
         record = Record.model_validate(content)
-        record.day  # noqa: B018, which refuses a time that is none
+        record.time  # noqa: B018, which refuses a time that is none
     except ValidationError as error:
         detail = error.errors()[0]
         key = ".".join(str(step) for step in detail["loc"]) or "record"

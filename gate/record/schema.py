@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, SerializeAsAny
+from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from gate.checks import Parts
 from gate.checks.check import CalibratorFacts, Evidence, Finding
 from gate.checks.curve import Curve
+from gate.checks.detection import Detection
+from gate.checks.fpr import Targets
 from gate.policy import Columns
 from gate.sources import PathText, SampleFacts, Split
 from gate.stored import Outcome, Rate, Section
@@ -96,12 +98,27 @@ class Record(Section):
     checks: SerializeAsAny[Parts]  # type: ignore[valid-type]
     curve: Curve | None = None
 
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Every report takes for granted that the counts are at the calibrator's anchors, and of samples named here."""
+        known = {anchor.fpr for anchor in self.calibrator.anchors}
+        for part in (self.of(Targets), self.of(Detection)):
+            if part is not None and not {anchor.fpr for anchor in part.anchors} <= known:
+                raise ValueError("must count rows at the anchors of its calibrator")
+        if self.of(Detection) is not None and self.malicious is None:
+            raise ValueError("must name the malicious rows that it counts")
+        return self
+
     def to_json(self) -> str:
         return json_text(self.model_dump(mode="json"))
 
     @property
+    def time(self) -> datetime:
+        return datetime.strptime(self.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+    @property
     def day(self) -> date:
-        return self.judged_on or _time(self.created).date()
+        return self.judged_on or self.time.date()
 
     @property
     def evidence(self) -> Evidence:
@@ -118,7 +135,7 @@ class Record(Section):
 
     def of(self, part: type[Any]) -> Any:
         """What one check measured."""
-        return self.evidence.of(part)
+        return next((value for value in vars(self.checks).values() if isinstance(value, part)), None)
 
 
 def json_text(content: dict[str, Any]) -> str:
@@ -128,10 +145,6 @@ def json_text(content: dict[str, Any]) -> str:
 
 def stamp(created: datetime) -> str:
     return created.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _time(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
 def compose(

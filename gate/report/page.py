@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gate.checks.baseline import Comparison
-from gate.checks.readings import assumptions
+from gate.checks.readings import assumptions, what_a_pass_means
 from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
 from gate.record import Record
@@ -154,6 +154,17 @@ def shipped(record: Record) -> list[Shipped]:
         for found in shown_targets(record)
         if found.rate.ships
     ]
+
+
+def weakest_pass(record: Record) -> str:
+    """What a pass means where it is no proof: at the target where a bad release ships most often."""
+    found = [one for one in shown_targets(record) if one.rate.ships]
+    if not found:
+        return ""
+    weakest = max(found, key=lambda one: max(chance for _, chance in one.rate.ships))
+    rows, tally = int(weakest.rate.tally.independent_rows), weakest.rate.tally
+    said = what_a_pass_means(record.policy.rule, weakest.rate.ships, rows, tally.is_clustered)
+    return f"{percent(weakest.target)}: {said}"
 
 
 def _chance(chance: float) -> str:

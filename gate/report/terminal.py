@@ -17,7 +17,7 @@ from gate.errors import plural
 from gate.record import Record
 from gate.report.changes import Changes, DetectionRow, changes, detection_rows
 from gate.report.numbers import clean
-from gate.report.page import next_step
+from gate.report.page import next_step, weakest_pass
 from gate.report.rows import (
     Row,
     baseline_findings,
@@ -106,6 +106,8 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         _print_detection(console, detection)
     _print_advice(console, [row for row in judged if row.remedy and not row.blocks], blocking)
     _print_settled(console, apart, others)
+    if record.policy.rule != "proven" and (said := weakest_pass(record)):
+        console.print(Text(f"{inert(said)}.", style="dim"))
     if record.not_asked:
         console.print(Text(f"not asked in a check: {inert(not_asked(record))}.", style="dim"))
     changed = changes(record)

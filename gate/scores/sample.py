@@ -120,8 +120,13 @@ class Scores:
         """How many rows of each group reach a threshold; none of them where no score does."""
         return self.by_group(np.array([np.inf if threshold is None else threshold])).reached[:, 0]
 
-    def by_group(self, scores: Floats) -> Reached:
-        """How many rows of each group reach each of some scores; -inf is reached by all, +inf by none."""
+    def by_group(self, scores: Floats, units: NDArray[np.int64] | None = None) -> Reached:
+        """How many rows of each group reach each of some scores; -inf is reached by all, +inf by none.
+
+        With `units`, the unit that each group belongs to, of each unit: where groups are too many for a table.
+        """
+        if units is not None:
+            return _add_up(self.each(partial(_count_groups, scores=scores, units=units)))
         found = self.each(partial(_count_groups, scores=scores))
         return Reached(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
@@ -292,9 +297,10 @@ def _seen(part: Scores) -> tuple[int, int] | None:
     return None if part.timestamps is None else (int(part.timestamps.min()), int(part.timestamps.max()))
 
 
-def _count_groups(part: Scores, scores: Floats) -> Reached:
+def _count_groups(part: Scores, scores: Floats, units: NDArray[np.int64] | None = None) -> Reached:
     assert part.groups is not None
-    return count_by_part(part.values, part.groups + part.first_group, scores)
+    groups = part.groups + part.first_group
+    return count_by_part(part.values, groups if units is None else units[groups], scores)
 
 
 def _count_segments(part: Scores, scores: Floats) -> Reached:

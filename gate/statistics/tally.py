@@ -5,12 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from gate.contract import Floats
 from gate.statistics.binomial import Band, CriticalCounts, clopper_pearson, critical_counts
 from gate.statistics.clusters import Effective, effective_rows
-from gate.stored import Count, Section, Size
+from gate.stored import Count, Ordinal, Section, Size
 
 Interval = tuple[float, float]
 
@@ -24,7 +24,7 @@ class Tally(Section):
 
     threshold: float | None
     flagged: Count
-    rows: Count = Field(ge=1)
+    rows: Ordinal
     effective: tuple[Size, Size] | None = None
 
     @model_validator(mode="after")

@@ -28,6 +28,7 @@ from small import CLEAN, RELEASE_FILES, gate, write_inputs
 from gate.cli import cli
 from gate.ledger import read as read_ledger
 from gate.report import markdown
+from gate.storage import manifest_of
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release-gate.yml").read_text())
 STEPS = {step.get("id", step["name"]): step for step in ACTION["runs"]["steps"]}
@@ -307,7 +308,9 @@ def counted(remote: Path, place: Path) -> list[str]:
 
 
 def use(workspace: Path, release: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((workspace / "releases" / release / "verdict.json").read_text())["reuse"]
+    found: dict[str, Any] = json.loads((workspace / "releases" / release / "verdict.json").read_text())["checks"][
+        "reuse"
+    ]["holdout"]
     return found
 
 
@@ -323,7 +326,7 @@ def test_the_ledger_is_kept_on_its_branch_from_run_to_run(
     assert not second.failed, second.log
     again = here(server(remote), **given, release="v1", holdout="pass.npy", force="true")
     assert not again.failed, again.log
-    assert [use(workspace, name)["use"] for name in ("v1", "v2")] == [1, 2]
+    assert [use(workspace, name)["number"] for name in ("v1", "v2")] == [1, 2]
     assert counted(remote, tmp_path) == ["v1", "v2"]
     assert git("ls-tree", "-r", "--name-only", BRANCH, cwd=remote).split() == ["ledger.jsonl"]
     assert runner.commands(first.log + second.log + again.log) == []

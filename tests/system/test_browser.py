@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate.release import Record
 from records import ATTACKS, RECORDS, releases, retrained, with_text
 
+from gate.checks.fpr import Targets
 from gate.history import History, collect
+from gate.record import Record
 from gate.report import history, html
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -130,8 +131,14 @@ def test_hostile_names_run_nothing_and_scroll_nothing(attack: str, browser: Any,
 
 def test_counts_of_any_size_leave_the_page_in_place(browser: Any, tmp_path: Path) -> None:
     """Where the table does not fit, it scrolls by itself."""
-    grown = {"false_positives": 204 * 10**12, "benign": 200_000 * 10**12, "accepts": (10**17, 10**18)}
-    findings = tuple(finding.model_copy(update=grown) for finding in RECORDS["pass"].findings)
+    tally = RECORDS["pass"].of(Targets).anchors[0].tally
+    grown = {"tally": tally.model_copy(update={"flagged": 204 * 10**12, "rows": 200_000 * 10**12})}
+    grown |= {"accepts": (10**17, 10**18)}
+    findings = tuple(
+        finding.model_copy(update={"rate": finding.rate.model_copy(update=grown)})
+        for finding in RECORDS["pass"].findings
+        if finding.rate is not None
+    )
     path = tmp_path / "huge.html"
     path.write_text(html.render(RECORDS["pass"].model_copy(update={"findings": findings})), encoding="utf-8")
     for width in (360, 800, 1200):

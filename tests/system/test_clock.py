@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.release import read_record
 
 import gate
 from gate.cli import cli
+from gate.record import read_record
 
 POLICY = """\
 version: 1
@@ -26,7 +26,7 @@ targets:
   - {{fpr: 1%, min_n: 90000, max_relative_error: 0.5}}
 checks: {{freshness: {{max_age_days: {max_age}}}}}
 waivers:
-  - {{check: fpr@0.01, reason: more rows later, owner: "@detections", expires: {expires}}}
+  - {{check: fpr@1%, reason: more rows later, owner: "@detections", expires: {expires}}}
 """
 TODAY = datetime.now(UTC).date()
 
@@ -76,11 +76,11 @@ def test_a_check_and_python_go_by_the_same_day(tmp_path: Path, monkeypatch: pyte
     past = datetime.now(UTC) - timedelta(days=5)
     judged = gate.run("fit.parquet", "holdout.parquet", release="v1", policy="policy.yaml", created=past)
     assert judged.outcome == "inconclusive"
-    assert judged.record.judged_on == TODAY.isoformat()
+    assert judged.record.judged_on == TODAY
     judged.write("v1")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", str(int(past.timestamp())))
     assert cli.main(["check", "v1", "--holdout", "holdout.parquet", "--out", "c1"], standalone_mode=False) == 3
-    assert read_record("c1").judged_on == TODAY.isoformat()
+    assert read_record("c1").judged_on == TODAY
 
 
 def test_a_policy_without_dates_records_no_day(tmp_path: Path) -> None:

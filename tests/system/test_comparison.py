@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 
 import commands
@@ -17,10 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.release import Record, as_baseline, read_record, read_release
 
-from gate import api
+from gate import gating
+from gate.checks.baseline import Comparison
+from gate.checks.detection import Detection
+from gate.checks.fpr import Targets
+from gate.checks.reuse import Uses
 from gate.errors import GateError
+from gate.record import Record, as_reference, read_record, read_release
 from gate.statistics.proportions import fisher
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -77,38 +80,33 @@ def test_a_release_is_held_against_its_baseline_row_by_row(place: Path) -> None:
     assert result.returncode == 0, result.stderr
     record = Record.model_validate_json(result.stdout)
     old, new = (read_record(place / "releases" / name) for name in ("v1", "v2"))
-    section = record.baseline
-    assert section is not None
-    assert (section.release, section.outcome, section.policy_changes) == ("v1", "pass", ())
+    found = record.of(Comparison)
+    section = found.reference
+    assert (section.release, section.outcome, found.policy_changes) == ("v1", "pass", ())
     verdict = (place / "releases" / "v1" / "verdict.json").read_bytes()
     assert section.verdict_sha256 == hashlib.sha256(verdict).hexdigest()
     assert section.policy_sha256 == old.policy.sha256
-    assert [entry.fpr for entry in section.anchors] == [anchor.fpr for anchor in record.calibrator.contract]
-    recorded = {finding.target_fpr: finding for finding in old.findings if finding.check.startswith("fpr@")}
-    for entry in section.anchors:
-        assert entry.paired
-        assert entry.rows == entry.benign == entry.old_benign == 20_000
-        assert entry.newly_flagged is not None
-        assert entry.no_longer_flagged is not None
-        assert entry.false_positives - entry.old_false_positives == entry.newly_flagged - entry.no_longer_flagged
-        if entry.fpr in recorded:
-            assert entry.old_threshold == recorded[entry.fpr].threshold
-            assert entry.old_false_positives == recorded[entry.fpr].false_positives
-    outcomes = {finding.check: finding.outcome for finding in record.findings}
-    assert (outcomes["baseline"], outcomes["tpr-drop@0.01"]) == ("pass", "pass")
+    assert [change.fpr for change in found.anchors] == [anchor.fpr for anchor in record.calibrator.anchors]
+    for change in found.anchors:
+        assert change.new.rows == change.old.rows == 20_000
+        assert change.flipped is not None
+        assert change.new.flagged - change.old.flagged == change.flipped.new_only - change.flipped.old_only
+        assert change.old == old.of(Targets).at(change.fpr)
+    outcomes = {str(finding.check): finding.outcome for finding in record.findings}
+    assert (outcomes["baseline"], outcomes["tpr-drop@1%"]) == ("pass", "pass")
     assert [source.path for source in section.sources] == ["old-holdout.parquet"]
-    assert new.baseline is None
+    assert new.of(Comparison).reference is None
 
 
 def test_without_the_old_scores_the_recorded_counts_are_compared(place: Path) -> None:
     result = gate("run", *NEW, "--baseline", "releases/v1", cwd=place)
     assert result.returncode in (0, 3)
     record = Record.model_validate_json(result.stdout)
-    assert record.baseline is not None
-    assert not any(entry.paired for entry in record.baseline.anchors)
-    entry = record.baseline.anchors[1]
-    assert entry.stale_false_positives is not None
-    assert entry.p_value == fisher(entry.false_positives, entry.benign, entry.old_false_positives, entry.old_benign)
+    found = record.of(Comparison)
+    assert not any(change.flipped for change in found.anchors)
+    change = found.anchors[1]
+    assert change.stale is not None
+    assert change.p_value == fisher(change.new.flagged, change.new.rows, change.old.flagged, change.old.rows)
     assert any("--baseline-holdout compares them row by row" in warning for warning in record.warnings)
 
 
@@ -207,13 +205,14 @@ def test_a_check_counts_what_the_release_counted_without_fitting(place: Path, ch
     assert (record.kind, release.kind) == ("check", "run")
     assert (record.fit, record.calibrator) == (release.fit, release.calibrator)
     assert record.policy.content == release.policy.content
-    keys = ("check", "threshold", "false_positives", "interval", "outcome")
+    assert record.of(Targets) == release.of(Targets)
     counted, before = (
-        [[getattr(f, key) for key in keys] for f in r.findings if f.check.startswith("fpr@")] for r in (record, release)
+        [(f.check, f.outcome, f.rate.tally, f.rate.interval) for f in r.findings if f.check.kind == "fpr" and f.rate]
+        for r in (record, release)
     )
     assert counted == before
-    assert not any(finding.check == "exchangeability" for finding in record.findings), "there is no fit sample"
-    assert all(finding.drift_p_value is None for finding in record.findings)
+    assert not any(str(finding.check) == "exchangeability" for finding in record.findings), "there is no fit sample"
+    assert all(finding.rate.drift_p_value is None for finding in record.findings if finding.rate)
     assert sorted(path.name for path in checked.iterdir()) == [
         "junit.xml",
         "manifest.json",
@@ -236,8 +235,8 @@ def test_a_check_never_reads_the_pickle(place: Path, tmp_path: Path) -> None:
     options = ["--holdout", str(place / "new-holdout.parquet"), "--malicious", str(place / "new-malicious.parquet")]
     result = gate("check", str(copy), *options, "--dry-run", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    checks = [finding.check for finding in Record.model_validate_json(result.stdout).findings]
-    assert checks == ["fpr@0.1", "fpr@0.01", "duplicates", "tpr@0.01", "direction", "baseline"], (
+    checks = [str(finding.check) for finding in Record.model_validate_json(result.stdout).findings]
+    assert checks == ["fpr@10%", "fpr@1%", "duplicates", "tpr@1%", "direction", "baseline"], (
         "one detector: nothing can have dropped"
     )
     assert not (tmp_path / "was-loaded").exists()
@@ -254,7 +253,7 @@ def test_the_reports_of_a_check_say_that_nothing_was_fitted(checked: Path) -> No
 
 def test_a_check_is_no_baseline_and_cannot_be_checked(place: Path, checked: Path) -> None:
     with pytest.raises(GateError, match="must be a release, got a check of v2; name the release itself"):
-        as_baseline(read_release(checked))
+        as_reference(read_release(checked))
     result = gate("check", "checks/v2", "--holdout", "new-holdout.parquet", cwd=place)
     assert result.returncode == 2
     assert "must be a release with a calibrator.json, got none" in result.stderr
@@ -265,9 +264,8 @@ def test_a_check_by_another_policy_names_what_changed(place: Path) -> None:
     options = ["--policy", "loose.yaml", "--holdout", "new-holdout.parquet", "--dry-run", "--json"]
     result = gate("check", "releases/v2", *options, cwd=place)
     assert result.returncode == 0
-    section = Record.model_validate_json(result.stdout).baseline
-    assert section is not None
-    assert section.policy_changes[0] == "weaker: fpr@0.01 needs 100 rows instead of 5,000"
+    section = Record.model_validate_json(result.stdout).of(Comparison)
+    assert section.policy_changes[0] == "weaker: fpr@1% needs 100 rows instead of 5,000"
     assert "weaker: checks.detection.targets[0.01].min_tpr is nothing instead of 0.5" in section.policy_changes
 
 
@@ -294,7 +292,7 @@ def test_a_check_goes_into_a_directory_of_its_own_and_counts_its_use(place: Path
     (written,) = (tmp_path / "checks").iterdir()
     assert written.name.startswith("v2-2")
     assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 1
-    assert read_record(written).reuse is not None
+    assert read_record(written).of(Uses) is not None
 
 
 # --- side by side -------------------------------------------------------------------------------------------
@@ -305,12 +303,15 @@ def test_compare_shows_recorded_counts_and_with_scores_what_flipped(place: Path)
     files = ["--holdout", "new-holdout.parquet", "--baseline-holdout", "old-holdout.parquet"]
     paired = gate("compare", "releases/v1", "releases/v2", *files, "--format", "json", cwd=place)
     assert (plain.returncode, paired.returncode) == (0, 0)
-    for before, after in zip(json.loads(plain.stdout)["anchors"], json.loads(paired.stdout)["anchors"], strict=True):
-        assert before["false_positives"] == after["false_positives"]
-        assert before["old_threshold"] == after["old_threshold"]
-        assert (before["stale_false_positives"], before["rows"]) == (None, None)
-        assert after["stale_false_positives"] is not None
-        assert after["rows"] == 20_000
+    for before, after in zip(
+        *(json.loads(result.stdout)["baseline"]["anchors"] for result in (plain, paired)), strict=True
+    ):
+        assert before["new"] == after["new"]
+        assert before["old"]["threshold"] == after["old"]["threshold"]
+        assert (before["stale"], before["flipped"]) == (None, None)
+        assert after["stale"] is not None
+        assert after["flipped"] is not None
+        assert after["new"]["rows"] == 20_000
     text = gate("compare", "releases/v1", "releases/v2", *files, cwd=place).stdout
     assert text.startswith("v1 (pass) and v2 (pass)\n")
     assert "newly flagged" in text
@@ -327,21 +328,22 @@ def test_compare_can_write_a_file(place: Path, tmp_path: Path) -> None:
     assert target.read_text().startswith("# What changed from v1 to v2")
 
 
-def test_records_written_before_there_were_baselines_can_be_one(place: Path) -> None:
-    """Without the keys added since, the targets alone are compared."""
+def test_a_record_with_the_targets_alone_can_be_a_baseline(place: Path) -> None:
+    """Without what a later version may have added, what is there is compared."""
     stored = read_release(place / "releases" / "v1")
     content = json.loads(stored.record.to_json())
-    for key in ("kind", "malicious", "baseline", "curve"):
+    for key in ("malicious", "curve", "split", "warnings"):
         del content[key]
-    old = as_baseline(replace(stored, record=Record.model_validate(content)))
-    assert sorted(old.benign.counts) == [Decimal("0.01"), Decimal("0.1")]
+    content["checks"] = {"fpr": content["checks"]["fpr"]}
+    old, whole = as_reference(replace(stored, record=Record.model_validate(content))), as_reference(stored)
+    assert old.benign == whole.benign
+    assert len(old.benign) == 6
     assert old.malicious is None
-    whole = as_baseline(stored)
-    assert {fpr: whole.benign.counts[fpr] for fpr in old.benign.counts} == dict(old.benign.counts)
+    assert whole.malicious is not None
 
 
 def test_the_python_call_takes_malicious_rows_and_a_baseline(place: Path) -> None:
-    release = api.run(
+    release = gating.run(
         str(place / "new-fit.parquet"),
         str(place / "new-holdout.parquet"),
         release="v3",
@@ -350,6 +352,7 @@ def test_the_python_call_takes_malicious_rows_and_a_baseline(place: Path) -> Non
         baseline=place / "releases" / "v1",
         created=NOON,
     )
-    assert release.record.baseline is not None
+    assert release.record.of(Comparison).reference is not None
     assert release.record.malicious is not None
-    assert {"baseline", "tpr@0.01", "tpr-drop@0.01"} <= {finding.check for finding in release.record.findings}
+    assert release.record.of(Detection) is not None
+    assert {"baseline", "tpr@1%", "tpr-drop@1%"} <= {str(finding.check) for finding in release.record.findings}

@@ -7,18 +7,20 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from xml.etree import ElementTree
 
 import commands
 import numpy as np
 import pytest
-from gate.release import Record
 from pages import Elements
 from records import RECORDS, releases
 
 from gate.calibration.calibrator import count_flagged
-from gate.history import History, collect
+from gate.history import History, Reading, collect
+from gate.names import CheckName
+from gate.record import Record
 from gate.report import history as report
 from gate.starter.demo import retrain
 
@@ -52,6 +54,14 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     return collect(["releases"])
 
 
+TENTH = CheckName("fpr", Decimal("0.001"))
+
+
+def observed(reading: Reading) -> float:
+    assert reading.fpr.rate is not None
+    return reading.fpr.rate.observed
+
+
 def names(history: History) -> list[str]:
     return [release.name for release in history.releases]
 
@@ -60,13 +70,14 @@ def names(history: History) -> list[str]:
 
 
 def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
-    """A record as the first version wrote it: no kind, no split, no re-use, no curve."""
+    """A record that lacks what a later version may have added: no split, no curve, no warnings, few checks."""
     content = RECORDS["pass"].model_dump(mode="json")
-    for key in ("kind", "split", "reuse", "curve", "warnings"):
+    for key in ("split", "curve", "warnings", "not_asked", "malicious", "waivers", "judged_on"):
         del content[key]
+    content["checks"] = {"fpr": content["checks"]["fpr"]}
     for finding in content["findings"]:
-        for key in ("true_positives", "malicious", "observed_tpr", "min_tpr", "predicted", "drift_p_value"):
-            del finding[key]
+        for key in ("predicted", "drift_p_value", "plain_interval"):
+            del finding["rate"][key]
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "verdict.json").write_text(json.dumps(content))
@@ -87,10 +98,10 @@ def test_json_has_every_number_of_the_records(whole: History) -> None:
     assert document["unread"][0]["directory"] == str(Path("releases", "broken"))
     for entry, record in zip(document["releases"], releases(), strict=True):
         assert entry["outcome"] == record.outcome
-        fprs = [f.model_dump(mode="json") for f in record.findings if f.check.startswith("fpr@")]
+        fprs = [f.model_dump(mode="json") for f in record.findings if f.check.kind == "fpr"]
         assert [{key: target[key] for key in fprs[0]} for target in entry["targets"]] == fprs
-        tprs = [f.true_positives for f in record.findings if f.check == "tpr@0.001"]
-        assert [target["tpr"]["true_positives"] for target in entry["targets"] if target["tpr"]] == tprs
+        tprs = [f.rate.tally.flagged for f in record.findings if str(f.check) == "tpr@0.1%" and f.rate]
+        assert [target["tpr"]["tally"]["flagged"] for target in entry["targets"] if target["tpr"]] == tprs
     assert [entry["holdout_use"]["ledger"] for entry in document["releases"]] == [None, 3, None, None, None]
 
 
@@ -172,9 +183,9 @@ def test_six_retrainings_move_the_thresholds_and_keep_the_contract(
     assert report.render_html(history) == (directory / "history.html").read_text(encoding="utf-8")
     rates, thresholds, kept = [], [], []
     for release in history.releases:
-        reading = release.readings["fpr@0.001"]
-        rates.append(reading.fpr.observed_fpr or 0.0)
-        thresholds.append(reading.fpr.threshold or 0.0)
+        reading = release.readings[TENTH]
+        rates.append(observed(reading))
+        thresholds.append(reading.threshold or 0.0)
         kept += [reading.kept.most / reading.kept.benign] if reading.kept else []
     assert max(rates) / min(rates) < 1.5
     assert max(thresholds) / min(thresholds) > 2
@@ -222,9 +233,9 @@ def test_the_figure_of_the_readme_is_the_one_that_the_demo_draws(
 
 
 def test_the_readme_says_what_the_figure_shows(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    readings = [r.readings["fpr@0.001"] for r in collect([str(demo[0] / "releases")]).releases]
+    readings = [r.readings[TENTH] for r in collect([str(demo[0] / "releases")]).releases]
     kept = [reading.kept for reading in readings if reading.kept]
-    rates = [100 * (reading.fpr.observed_fpr or 0) for reading in readings]
+    rates = [100 * observed(reading) for reading in readings]
     low, high = min(k.least / k.benign for k in kept), max(k.most / k.benign for k in kept)
     section = README.partition("\n## Why calibrate each release\n")[2].partition("\n## ")[0]
     said = re.search(r"between ([\d.]+) % and ([\d.]+) %.*?between ([\d.]+) % and ([\d.]+) %", section, re.DOTALL)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from click import UsageError
-from gate.release import read_record
 
 import gate
+from gate.checks.baseline import Comparison
 from gate.cli import cli
 from gate.errors import GateError
+from gate.record import read_record
 
 POLICY = """\
 version: 1
@@ -41,7 +42,7 @@ def call(*args: str) -> Any:
 
 
 def findings(directory: str) -> dict[str, tuple[str, str, bool]]:
-    return {f.check: (f.outcome, f.reason, f.blocks) for f in read_record(directory).findings}
+    return {str(f.check): (f.outcome, f.reason, f.blocks) for f in read_record(directory).findings}
 
 
 @pytest.mark.usefixtures("place")
@@ -52,9 +53,9 @@ def test_a_drop_that_is_asked_for_and_not_measured_is_no_pass(required: str) -> 
     code = call(*RUN, "--malicious", "malicious.npy")
     assert code == (3 if required == "true" else 0)
     found = findings("releases/v1")
-    for check in ("tpr-drop@0.1", "tpr-drop@0.01"):
+    for check in ("tpr-drop@10%", "tpr-drop@1%"):
         assert found[check] == ("inconclusive", "not-measured", required == "true")
-    assert found["tpr@0.1"][0] == "pass"
+    assert found["tpr@10%"][0] == "pass"
     assert "baseline" not in found
 
 
@@ -62,8 +63,7 @@ def test_a_drop_that_is_asked_for_and_not_measured_is_no_pass(required: str) -> 
 def test_a_first_release_is_declared_and_the_record_says_so() -> None:
     assert call(*RUN, "--malicious", "malicious.npy", "--baseline", "none") == 0
     record = read_record("releases/v1")
-    assert record.first_release
-    assert record.baseline is None
+    assert record.of(Comparison) == Comparison(reference=None)
     found = findings("releases/v1")
     assert found["baseline"] == ("pass", "first-release", False)
     assert not any(check.startswith("tpr-drop") for check in found)
@@ -74,7 +74,7 @@ def test_a_first_release_is_declared_and_the_record_says_so() -> None:
         "fit.npy", "holdout.npy", release="v1", policy="policy.yaml", malicious="malicious.npy", baseline="none"
     )
     assert judged.record.findings == record.findings
-    assert judged.record.first_release
+    assert judged.record.of(Comparison) == Comparison(reference=None)
 
 
 @pytest.mark.usefixtures("place")
@@ -92,23 +92,23 @@ def test_a_check_says_what_it_did_not_ask(capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     assert call("check", "releases/v1", "--holdout", "later.npy", "--out", "c1") == 0
     assert "not asked in a check: overlap, exchangeability" in " ".join(capsys.readouterr().out.split())
-    needs = {entry.check: entry.needs for entry in read_record("c1").not_asked}
+    needs = {str(entry.check): entry.needs for entry in read_record("c1").not_asked}
     assert needs == {
         "overlap": "fit rows",
         "exchangeability": "fit rows",
-        "granularity@0.1": "fit rows",
+        "granularity@10%": "fit rows",
         "floor": "fit rows",
         "duplicates": "ids or fit rows",
         "direction": "malicious rows",
-        "tpr@0.1": "malicious rows",
-        "tpr@0.01": "malicious rows",
-        "tpr-drop@0.1": "another release",
-        "tpr-drop@0.01": "another release",
+        "tpr@10%": "malicious rows",
+        "tpr@1%": "malicious rows",
+        "tpr-drop@10%": "another release",
+        "tpr-drop@1%": "another release",
     }
     assert not needs.keys() & findings("c1").keys()
     for name in ("report.md", "report.html"):
         assert "Not asked in a check: overlap" in Path("c1", name).read_text()
     assert call("check", "releases/v1", "--holdout", "later.npy", "--malicious", "malicious.npy", "--out", "c2") == 0
-    assert findings("c2")["tpr@0.1"][:2] == ("pass", "proven")
-    assert "tpr@0.1" not in {entry.check for entry in read_record("c2").not_asked}
+    assert findings("c2")["tpr@10%"][:2] == ("pass", "proven")
+    assert "tpr@10%" not in {str(entry.check) for entry in read_record("c2").not_asked}
     assert json.loads(Path("releases/v1/verdict.json").read_bytes())["not_asked"] == []

@@ -102,42 +102,43 @@ def finding(record: dict[str, Any], check: str) -> dict[str, Any]:
     return next(found for found in record["findings"] if found["check"] == check)
 
 
+def uses(record: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = record["checks"]["reuse"]["holdout"]
+    return found
+
+
 def test_releases_judged_on_the_same_rows_spend_alpha_and_exhaust_them(releases: Path) -> None:
     """Counted by ids though scores and order change; a repetition is free; a dry run is a look like any other."""
     ledger = releases / "spent.jsonl"
     code, first = run(releases, 1, "--ledger", ledger.name)
-    assert (code, first["reuse"]["use"], first["reuse"]["earlier"]) == (0, 1, [])
-    assert first["reuse"]["confidence"] == pytest.approx(0.975)
+    assert (code, uses(first)["number"], uses(first)["earlier"]) == (0, 1, [])
+    assert first["confidence"] == pytest.approx(0.975)
     before = ledger.read_bytes()
 
     code, dry = run(releases, 2, "--ledger", ledger.name, "--dry-run")
-    assert (code, dry["reuse"]["use"]) == (0, 2)
+    assert (code, uses(dry)["number"]) == (0, 2)
     assert not (releases / "releases" / "v2").exists()
     counted = ledger.read_bytes()
     assert counted.startswith(before)
     assert counted.count(b"\n") == 2
 
     _, again = run(releases, 1, "--ledger", ledger.name)
-    assert (again["reuse"]["use"], again["findings"]) == (1, first["findings"])
+    assert (uses(again)["number"], again["findings"]) == (1, first["findings"])
 
     _, second = run(releases, 2, "--ledger", ledger.name)
-    assert second["reuse"] == {
-        "ledger": "spent.jsonl",
-        "use": 2,
-        "earlier": ["v1"],
-        "shared": [1.0],
-        "confidence": pytest.approx(1 - 0.05 / 6),
-    }
+    use = {"number": 2, "earlier": ["v1"], "shared": [1.0]}
+    assert second["checks"]["reuse"] == {"ledger": "spent.jsonl", "holdout": use, "malicious": None}
+    assert second["confidence"] == pytest.approx(1 - 0.05 / 6)
     assert second["findings"] == dry["findings"]
     assert ledger.read_bytes() == counted
-    widths = [np.subtract(*finding(record, "fpr@0.1")["interval"][::-1]) for record in (first, second)]
+    widths = [np.subtract(*finding(record, "fpr@10%")["rate"]["interval"][::-1]) for record in (first, second)]
     assert widths[1] > 1.1 * widths[0]
 
     assert run(releases, 3, "--ledger", ledger.name)[0] == 0
     code, fourth = run(releases, 4, "--ledger", ledger.name)
     assert (code, fourth["outcome"]) == (3, "inconclusive")
     assert finding(fourth, "reuse")["reason"] == "exhausted"
-    assert finding(fourth, "fpr@0.1")["outcome"] == "pass"
+    assert finding(fourth, "fpr@10%")["outcome"] == "pass"
     entries = read(str(ledger))
     assert [each.release for each in entries] == ["v1", "v2", "v3", "v4"]
     assert {each.rows for each in entries} == {first["holdout"]["rows_sha256"]}
@@ -152,18 +153,18 @@ def test_without_a_limit_in_the_policy_re_use_is_pointed_out(releases: Path) -> 
     assert (
         "the held-out rows judge for the 2nd time, and the policy has no `reuse:` to pay for it" in record["warnings"]
     )
-    assert record["reuse"]["confidence"] == pytest.approx(0.95)
+    assert record["confidence"] == pytest.approx(0.95)
 
 
 def test_rows_without_ids_are_recognised_by_their_scores_and_the_record_says_so(releases: Path) -> None:
     _, one = run(releases, 1, "--ledger", "plain.jsonl", policy="no-ids.yaml")
     _, two = run(releases, 2, "--ledger", "plain.jsonl", policy="no-ids.yaml")
-    assert [record["reuse"]["use"] for record in (one, two)] == [1, 1]
+    assert [uses(record)["number"] for record in (one, two)] == [1, 1]
     assert any("have no ids (data.id)" in warning for warning in one["warnings"])
 
 
 def test_a_policy_that_spends_needs_a_ledger(releases: Path) -> None:
-    inputs = ["--fit", "fit1.parquet", "--holdout", "holdout1.parquet", "--release", "v1", "--dry-run"]
+    inputs = ["--fit", "fit1.parquet", "--holdout", "holdout1.parquet", "--release", "new", "--dry-run"]
     result = gate("run", "--policy", "spend.yaml", *inputs, cwd=releases)
     assert (result.returncode, result.stdout) == (2, "")
     assert "reuse: must have a ledger to count uses in" in result.stderr

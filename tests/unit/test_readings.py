@@ -39,7 +39,8 @@ def test_a_bad_release_ships_as_often_as_is_said(rule: str) -> None:
 
 def test_what_a_pass_means_is_said_in_one_sentence() -> None:
     fpr = Fraction(1, 1000)
-    said = readings.what_a_pass_means("not-refuted", ships("not-refuted", band(fpr), fpr, HALF, 20_000), 20_000, False)
+    chances = [(float(one.multiple), one.passes) for one in ships("not-refuted", band(fpr), fpr, HALF, 20_000)]
+    said = readings.what_a_pass_means("not-refuted", chances, 20_000, grouped=False)
     assert said == (
         "By the rule not-refuted, on 20,000 rows, a release at 2 times its target passes 60.4 % of the time, "
         "one at 5 times it less than 0.1 %"

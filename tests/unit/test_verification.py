@@ -18,16 +18,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.api import check_release, gate_release, rendered
-from gate.release import Record, as_baseline, manifest_of, parse_record, read_release
+from pydantic import ValidationError
 
-from gate import api, repetition, verification
-from gate import policy as policies
-from gate.checks.duplicates import Repeats
+from gate import repetition, verification
+from gate.checks import parse_policy
+from gate.checks.baseline import Comparison
+from gate.checks.duplicates import Duplicates, Repeats
 from gate.errors import GateError
-from gate.repetition import Answer, Data
+from gate.gating import Job, check_release, gate_release
+from gate.policy import Document
+from gate.record import Record, as_reference, parse_record, read_release
+from gate.repetition import Data, Verification
+from gate.report import formats
+from gate.report.formats import rendered
 from gate.scores import read, split
-from gate.verification import Check, state_of
+from gate.storage import manifest_of
+from gate.verification import Answer, state_of
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\
@@ -39,7 +45,7 @@ targets:
   - {fpr: 1%, min_n: 2000, max_relative_error: 0.5}
   - {fpr: 0.1%, min_n: 90000, max_relative_error: 0.5}
 waivers:
-  - {check: fpr@0.001, reason: more rows by June, owner: "@detections", expires: 2026-06-30}
+  - {check: fpr@0.1%, reason: more rows by June, owner: "@detections", expires: 2026-06-30}
 """
 GROUPED = POLICY + "data: {group: tenant, id: row}\nreuse: {max_uses: 5}\n"
 EVERYTHING = (
@@ -75,14 +81,18 @@ def make(place: Path, text: str = POLICY, ledger: str | None = None, divide: boo
     """A release directory as `gate run` writes it, beside its data."""
     write_scores(place)
     (place / "policy.yaml").write_text(text)
-    document = policies.parse(text, "policy.yaml")
+    document = parse_policy(text, "policy.yaml")
     columns, domain = document.policy.data, document.policy.calibration.domain
     fit, holdout = (read([str(place / f"{name}.parquet")], columns, domain) for name in ("fit", "holdout"))
     divided = None
     if divide:
         fit, holdout, divided = split(fit, 0.5, 7)
-    gate_release(document, "v1", NOON, fit, holdout, ledger=ledger, split=divided).write(place / "v1")
+    gate_release(job(document, "v1", ledger), fit, holdout, split=divided).write(place / "v1")
     return place / "v1"
+
+
+def job(document: Document, name: str, ledger: str | None = None) -> Job:
+    return Job(document, name, NOON, NOON.date(), ledger)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +113,7 @@ RENDERED: dict[str, dict[str, bytes]] = {}
 def rendered_once(record: Record) -> dict[str, bytes]:
     text = record.to_json()
     if text not in RENDERED:
-        RENDERED[text] = api.rendered(record)
+        RENDERED[text] = formats.rendered(record)
     return RENDERED[text]
 
 
@@ -128,15 +138,15 @@ def data_of(made: Path, *names: str) -> Data:
     return Data(**{name: (str(made.parent / f"{name}.parquet"),) for name in names})
 
 
-def answer(release: Path, data: Data = Data(), **more: Any) -> Answer:  # noqa: B008, it is frozen
+def answer(release: Path, data: Data = Data(), **more: Any) -> Verification:  # noqa: B008, it is frozen
     return repetition.verify(str(release), data, **more)
 
 
-def verify(release: Path, data: Data = Data()) -> tuple[Check, ...]:  # noqa: B008, it is frozen
-    return answer(release, data).checks
+def verify(release: Path, data: Data = Data()) -> tuple[Answer, ...]:  # noqa: B008, it is frozen
+    return answer(release, data).answers
 
 
-def states(checks: tuple[Check, ...]) -> dict[str, str]:
+def states(checks: tuple[Answer, ...]) -> dict[str, str]:
     return {check.name: check.state for check in checks}
 
 
@@ -171,33 +181,39 @@ def test_groups_ids_and_a_ledger_are_repeated_too(tmp_path: Path) -> None:
     data = dataclasses.replace(data_of(made, "fit", "holdout"), ledger=str(tmp_path / "ledger.jsonl"))
     assert states(verify(made, data))["data"] == "holds"
     record = parse_record((made / "verdict.json").read_bytes(), "verdict.json")
-    assert record.duplicates is not None
-    assert record.duplicates.holdout == Repeats(rows=record.holdout.n + 1, repeated=1)
+    found = record.of(Duplicates)
+    assert found is not None
+    assert found.holdout == Repeats(rows=record.holdout.n + 1, repeated=1)
 
 
 TAMPERED: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "a count": lambda r: r["segments"]["targets"][1]["false_positives"].__setitem__(0, 0),
-    "counts moved": lambda r: r["segments"]["targets"][0].update(
-        false_positives=r["segments"]["targets"][0]["false_positives"][::-1]
-    ),
-    "worth": lambda r: r["segments"]["targets"][0]["effective_n"].__setitem__(0, 1.0),
-    "a size": lambda r: r["segments"]["benign"].__setitem__(0, 1),
-    "a name": lambda r: r["segments"]["names"].__setitem__(0, "fr"),
-    "all of them": lambda r: r.update(segments=None),
+    "a count": lambda r: segments(r)["targets"][1]["flagged"].__setitem__(0, 0),
+    "counts moved": lambda r: segments(r)["targets"][0]["flagged"].reverse(),
+    "worth": lambda r: segments(r)["targets"][0]["effective"].__setitem__(0, [1.0, 1.0]),
+    "a size": lambda r: segments(r)["rows"].__setitem__(0, segments(r)["rows"][0] + 1),
+    "a name": lambda r: segments(r)["names"].__setitem__(0, "fr"),
+    "a column": lambda r: segments(r).update(column="seen"),
+    "all of them": lambda r: r["checks"].update(segments=None),
     "a finding": lambda r: r["findings"].pop(),
     "a day": lambda r: r["holdout"].update(oldest="2025-12-31"),
     "no day": lambda r: r["holdout"].update(oldest="yesterday"),
-    "the overlap": lambda r: r["overlap"].update(rows_in_shared_groups=0),
-    "the largest tie": lambda r: r["fit"].update(largest_tie=5),
+    "an age": lambda r: r["checks"]["freshness"].update(oldest="2026-02-02"),
+    "the overlap": lambda r: r["checks"]["overlap"].update(rows_in_shared_groups=0),
+    "the largest tie": lambda r: r["checks"]["granularity"].update(largest_tie=5),
 }
+
+
+def segments(record: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = record["checks"]["segments"]
+    return found
 
 
 def test_segments_and_days_are_judged_again_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make(tmp_path, EVERYTHING)
     assert state_of(verify(made, data_of(made, "fit", "holdout"))) == "holds"
-    findings = {f.check: f.outcome for f in parse_record((made / "verdict.json").read_bytes(), "").findings}
+    findings = {str(f.check): f.outcome for f in parse_record((made / "verdict.json").read_bytes(), "").findings}
     assert findings["segment/language=fr"] == findings["overlap"] == "fail"
-    assert {"freshness", "fpr@0.01/language=tr", "granularity@0.001", "floor"} <= findings.keys()
+    assert {"freshness", "fpr@1%/language=tr", "granularity@0.1%", "floor"} <= findings.keys()
     for module in (verification, sys.modules[__name__]):
         monkeypatch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
     original = (made / "verdict.json").read_bytes()
@@ -267,7 +283,7 @@ def test_a_changed_byte_of_any_class_in_any_file_is_found(release: Path, name: s
     tried = 0
     for damaged in damages(content):
         (release / name).write_bytes(damaged)
-        found = verification.checked("manifest", lambda: verification._check_manifest(*verification.load(release)))
+        found = verification.answer("manifest", lambda: verification._check_manifest(*verification.load(release)))
         assert found.state == "does not hold", damaged[:100]
         tried += 1
     assert tried >= 10
@@ -356,12 +372,12 @@ def test_counts_that_agree_with_each_other_are_still_held_against_the_data(made:
     other = tmp_path / "other"
     other.mkdir()
     forged = make(other)
-    policy = policies.parse(POLICY, "policy.yaml")
+    policy = parse_policy(POLICY, "policy.yaml")
     held_out = read([str(made.parent / "holdout.parquet")], policy.policy.data, (0.0, 1.0))
     fit = read([str(made.parent / "fit.parquet")], policy.policy.data, (0.0, 1.0))
     lower = type(held_out)(held_out.values * 0.9, held_out.sources)
     shutil.rmtree(forged)
-    gate_release(policy, "v1", NOON, fit, lower).write(forged)
+    gate_release(job(policy, "v1"), fit, lower).write(forged)
     forge(forged, lambda record: record["holdout"].update(sha256=held_out.sha256))
     assert state_of(verify(forged)) == "holds"
     found = states(verify(forged, data_of(made, "fit", "holdout")))
@@ -371,11 +387,32 @@ def test_counts_that_agree_with_each_other_are_still_held_against_the_data(made:
 def test_what_groups_are_worth_is_held_against_the_data(tmp_path: Path) -> None:
     made = make(tmp_path, GROUPED, ledger=str(tmp_path / "ledger.jsonl"))
     record = parse_record((made / "verdict.json").read_bytes(), "verdict.json")
-    assert record.findings[1].effective_n is not None
-    worth = record.findings[1].effective_n
-    assert worth < record.holdout.n
-    forge(made, lambda content: content["findings"][1].update(effective_n=worth * 1.01))
+    rate = record.findings[1].rate
+    assert rate is not None
+    assert rate.tally.effective is not None
+    low, high = rate.tally.effective
+    assert min(low, high) < record.holdout.n
+    original = (made / "verdict.json").read_bytes()
+    more = [low * 0.99, high * 0.99]
+    forge(made, lambda content: content["findings"][1]["rate"]["tally"].update(effective=more))
     assert states(verify(made))["verdict"] == "does not hold"
+    (made / "verdict.json").write_bytes(original)
+
+    def everywhere(content: dict[str, Any]) -> None:
+        """In the evidence and in all that is drawn from it: what follows from it follows."""
+        content["checks"]["fpr"]["anchors"][1]["tally"].update(effective=more)
+        for point in content["curve"]["points"]:
+            if point["fpr"] == 0.01:
+                point["tally"].update(effective=more)
+        judged = verification.judge(
+            parse_policy(GROUPED, "policy.yaml").policy, Record.model_validate(content).evidence
+        )
+        content["findings"] = [finding.model_dump(mode="json") for finding in judged.findings]
+
+    forge(made, everywhere)
+    assert states(verify(made))["verdict"] == "holds"
+    data = dataclasses.replace(data_of(made, "fit", "holdout"), ledger=str(tmp_path / "ledger.jsonl"))
+    assert states(verify(made, data))["data"] == "does not hold"
 
 
 class Harmful:
@@ -428,22 +465,28 @@ def test_a_recorded_policy_that_cannot_be_read_does_not_hold(release: Path, cont
 
 
 IMPOSSIBLE: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "more false positives than rows": lambda r: r["findings"][0].update(false_positives=10**6),
-    "no rows": lambda r: r["holdout"].update(n=0),
+    "a count of other rows": lambda r: tally(r).update(rows=19_999),
+    "another threshold": lambda r: tally(r).update(threshold=0.5),
+    "more at a rarer rate": lambda r: tally(r, 2).update(flagged=15_000),
+    "another count than the curve": lambda r: tally(r).update(flagged=tally(r)["flagged"] + 1),
     "more rows than there are": lambda r: r["holdout"].update(n=10**12),
-    "a fit sample of one": lambda r: r["fit"].update(n=1),
-    "no day": lambda r: r.update(created="2026-02-30T00:00:00Z"),
     "a target twice": lambda r: r["findings"].append(r["findings"][0]),
     "a target less": lambda r: r["findings"].pop(0),
     "no target": lambda r: r.update(findings=[], outcome="pass"),
-    "falling counts": lambda r: r["exchangeability"]["counts"].reverse(),
-    "counts of nothing": lambda r: r["exchangeability"].update(counts=[[0, 0]]),
+    "nothing counted": lambda r: r["checks"].update(fpr=None),
+    "an anchor less": lambda r: r["checks"]["fpr"]["anchors"].pop(),
+    "falling counts": lambda r: r["checks"]["exchangeability"]["ranks"].reverse(),
+    "counts of nothing": lambda r: r["checks"]["exchangeability"].update(ranks=[{"pooled": 0, "held_out": 0}]),
     "no curve point": lambda r: r["curve"].update(points=[]),
-    "tied beyond the sample": lambda r: r["findings"][0].update(tied=[0, 10**9]),
-    "drift beyond the sample": lambda r: r["findings"][0].update(drift_counts=[10**9, 5]),
-    "a rate of nothing": lambda r: r["fit"].update(lowest_label=0.0),
-    "use zero": lambda r: r.update(reuse={"ledger": "l", "use": 0, "earlier": [], "confidence": 0.95}),
+    "tied beyond the sample": lambda r: r["checks"]["granularity"]["targets"][0].update(through=10**9),
+    "drift beyond the sample": lambda r: r["checks"]["exchangeability"]["targets"][0].update(pooled=10**9, held_out=5),
+    "rows in groups that nobody has": lambda r: tally(r).update(effective=[100.0, 100.0]),
 }
+
+
+def tally(record: dict[str, Any], anchor: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = record["checks"]["fpr"]["anchors"][anchor]["tally"]
+    return found
 
 
 @pytest.mark.usefixtures("record_alone")
@@ -453,24 +496,46 @@ def test_numbers_that_no_sample_has_do_not_hold(made: Path, release: Path, case:
     assert states(verify(release, data_of(made, "fit", "holdout")))["verdict"] == "does not hold"
 
 
+UNREADABLE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "more false positives than rows": lambda r: tally(r).update(flagged=10**6),
+    "no rows": lambda r: r["holdout"].update(n=0),
+    "a fit sample of one": lambda r: r["fit"].update(n=1),
+    "no day": lambda r: r.update(created="2026-02-30T00:00:00Z"),
+    "a rate of nothing": lambda r: r["calibrator"].update(lowest_label=0.0),
+    "use zero": lambda r: r["checks"].update(reuse={"ledger": "l", "holdout": {"number": 0}}),
+    "a use that nobody made": lambda r: r["checks"].update(reuse={"ledger": "l", "holdout": {"number": 2}}),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_numbers_that_no_record_may_hold_are_refused_on_reading(release: Path, case: str) -> None:
+    """Before any report, comparison or history does arithmetic with them."""
+    content = json.loads((release / "verdict.json").read_bytes())
+    UNREADABLE[case](content)
+    (release / "verdict.json").write_text(json.dumps(content))
+    assert state_of(verify(release)) == "does not hold"
+    seal(release)
+    with pytest.raises(GateError, match=r"verdict\.json: .*must"):
+        verify(release)
+
+
 # --- what cannot be checked is no pass ----------------------------------------------------------------------
 
 
-def test_a_check_whose_counts_are_not_recorded_cannot_be_judged_again(release: Path) -> None:
+def test_a_check_that_nobody_knows_does_not_hold(release: Path) -> None:
+    """No evidence gives such a finding, whoever wrote it."""
+
     def add(record: dict[str, Any]) -> None:
         record["findings"].append({**record["findings"][-1], "check": "horoscope"})
 
     forge(release, add)
-    checks = {check.name: check for check in verify(release)}
-    assert checks["verdict"].state == "cannot be checked"
-    assert "horoscope" in checks["verdict"].message
-    assert state_of(verify(release)) == "cannot be checked"
+    assert states(verify(release))["verdict"] == "does not hold"
 
 
-@pytest.mark.parametrize("lacking", [lambda r: r.pop("exchangeability"), lambda r: r["findings"][0].pop("tied")])
-def test_a_record_without_its_counts_cannot_be_judged_again(release: Path, lacking: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("lacking", [lambda r: r["checks"].pop("exchangeability"), lambda r: r.pop("curve")])
+def test_a_record_without_its_counts_does_not_hold(release: Path, lacking: Callable[[Any], Any]) -> None:
     forge(release, lacking)
-    assert states(verify(release))["verdict"] == "cannot be checked"
+    assert states(verify(release))["verdict"] == "does not hold"
 
 
 def test_reports_of_another_version_are_not_called_forged(release: Path) -> None:
@@ -538,7 +603,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two releases and a check: the second held against the first, row by row and by its counts alone."""
     place = tmp_path_factory.mktemp("followed")
     write_scores(place)
-    document = policies.parse(FOLLOWED, "policy.yaml")
+    document = parse_policy(FOLLOWED, "policy.yaml")
     columns, domain = document.policy.data, document.policy.calibration.domain
     rng = np.random.default_rng(5)
     old = rng.beta(8, 2, 2_000)
@@ -548,15 +613,17 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit, holdout = (read([str(place / f"{name}.parquet")], columns, domain) for name in ("fit", "holdout"))
     holdout = dataclasses.replace(holdout, ids=pa.array([f"row-{i}" for i in range(len(holdout))], pa.large_string()))
     bad = {name: read([str(place / f"{name}.parquet")], columns, domain, "malicious") for name in ("old", "new")}
-    gate_release(document, "v1", NOON, fit, holdout, malicious=bad["old"], first_release=True).write(place / "v1")
-    baseline = as_baseline(read_release(place / "v1"))
+    gate_release(job(document, "v1"), fit, holdout, malicious=bad["old"], first_release=True).write(place / "v1")
+    baseline = as_reference(read_release(place / "v1"))
     shaken = dataclasses.replace(holdout, values=np.clip(holdout.values + rng.normal(0, 1e-3, len(holdout)), 0, 1))
     for name, reference in (("counts", baseline), ("rows", baseline.with_scores(holdout, bad["old"]))):
-        judged = gate_release(document, name, NOON, fit, shaken, malicious=bad["new"], baseline=reference)
-        assert judged.record.baseline is not None
-        assert {change.paired for change in judged.record.baseline.anchors} == {name == "rows"}
+        judged = gate_release(job(document, name), fit, shaken, malicious=bad["new"], reference=reference)
+        found = judged.record.of(Comparison)
+        assert found is not None
+        assert {change.flipped is not None for change in found.anchors} == {name == "rows"}
         judged.write(place / name)
-    check_release(read_release(place / "v1"), document, NOON, shaken, malicious=bad["new"]).write(place / "check")
+    stored = read_release(place / "v1")
+    check_release(job(document, "v1"), stored, shaken, malicious=bad["new"]).write(place / "check")
     return place
 
 
@@ -569,36 +636,46 @@ def test_releases_held_against_others_hold(followed: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("v1", lambda record: record["malicious"]["anchors"][1].update(true_positives=1_999)),
+        ("v1", lambda record: detected(record).update(flagged=1_999)),
         ("v1", lambda record: record["malicious"].update(n=1_999)),
-        ("v1", lambda record: record["malicious"].update(anchors=record["malicious"]["anchors"][1:])),
-        ("v1", lambda record: record["malicious"]["anchors"][1].update(threshold=0.1)),
-        ("v1", lambda record: record["curve"]["roc"]["points"][0].update(true_positives=2_001)),
-        ("v1", lambda record: finding(record, "tpr@0.01").update(true_positives=2_000)),
+        ("v1", lambda record: record["checks"]["detection"]["anchors"].pop(0)),
+        ("v1", lambda record: detected(record).update(threshold=0.1)),
+        ("v1", lambda record: record["curve"]["points"][10].update(detected=1)),
+        ("v1", lambda record: finding(record, "tpr@1%")["rate"]["tally"].update(flagged=2_000)),
         ("v1", lambda record: record.update(malicious=None)),
-        ("counts", lambda record: record["baseline"].update(outcome="fail")),
-        ("counts", lambda record: record["baseline"]["anchors"][0].update(false_positives=1)),
-        ("counts", lambda record: record["baseline"]["anchors"][0].update(new_threshold=0.5)),
-        ("counts", lambda record: record["baseline"]["anchors"][0].update(old_false_positives=1)),
-        ("counts", lambda record: record["baseline"]["anchors"][0].update(fpr=0.2)),
-        ("counts", lambda record: record["baseline"]["detection"][1].update(old_true_positives=1)),
-        ("counts", lambda record: finding(record, "tpr-drop@0.01").update(outcome="fail")),
-        ("counts", lambda record: record.update(baseline=None)),
-        ("rows", lambda record: record["baseline"]["anchors"][0].update(newly_flagged=0)),
-        ("rows", lambda record: record["baseline"]["anchors"][0].update(stale_false_positives=1)),
-        ("rows", lambda record: record["baseline"]["anchors"][0].update(p_value=0.5)),
-        ("rows", lambda record: record["baseline"]["detection"][1].update(no_longer_detected=1_500)),
-        ("check", lambda record: finding(record, "fpr@0.01").update(false_positives=1)),
-        ("check", lambda record: record["calibrator"]["contract"][0].update(fpr=0.2)),
+        ("v1", lambda record: record["checks"].update(direction=None)),
+        ("counts", lambda record: record["checks"]["baseline"]["reference"].update(outcome="fail")),
+        ("counts", lambda record: change(record)["new"].update(flagged=1)),
+        ("counts", lambda record: change(record)["new"].update(threshold=0.5)),
+        ("counts", lambda record: change(record).update(fpr=0.2)),
+        ("counts", lambda record: change(record, "drop", 1)["old"].update(flagged=1)),
+        ("counts", lambda record: finding(record, "tpr-drop@1%").update(outcome="fail")),
+        ("counts", lambda record: record["checks"].update(baseline=None)),
+        ("rows", lambda record: change(record)["flipped"].update(new_only=0)),
+        ("rows", lambda record: change(record)["stale"].update(threshold=0.0)),
+        ("rows", lambda record: change(record, "drop", 1)["flipped"].update(new_only=1, old_only=500)),
+        ("check", lambda record: finding(record, "fpr@1%")["rate"]["tally"].update(flagged=1)),
+        ("check", lambda record: record["calibrator"]["anchors"][0].update(fpr=0.2)),
         ("check", lambda record: record.update(kind="run")),
+        ("check", lambda record: record["checks"].update(baseline=None)),
     ],
 )
 def test_no_count_of_a_comparison_can_be_changed(
     followed: Path, tmp_path: Path, name: str, change: Callable[[Any], None]
 ) -> None:
     shutil.copytree(followed / name, tmp_path / name)
-    forge(tmp_path / name, change)
-    assert state_of(verify(tmp_path / name)) != "holds"
+    release = tmp_path / name
+    try:
+        forge(release, change)
+    except ValidationError:  # no gate renders such a record, and none reads it
+        content = json.loads((release / "verdict.json").read_bytes())
+        change(content)
+        (release / "verdict.json").write_text(json.dumps(content))
+        seal(release)
+        with pytest.raises(GateError, match=r"verdict\.json: .*must follow `gate schema record`"):
+            verify(release)
+        return
+    assert state_of(verify(release)) != "holds"
 
 
 def test_a_check_is_counted_again_on_its_rows_and_takes_no_others(followed: Path) -> None:
@@ -610,3 +687,13 @@ def test_a_check_is_counted_again_on_its_rows_and_takes_no_others(followed: Path
 
 def finding(record: dict[str, Any], check: str) -> dict[str, Any]:
     return next(found for found in record["findings"] if found["check"] == check)
+
+
+def detected(record: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = record["checks"]["detection"]["anchors"][1]["tally"]
+    return found
+
+
+def change(record: dict[str, Any], part: str = "baseline", anchor: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = record["checks"][part]["anchors"][anchor]
+    return found

@@ -1,4 +1,4 @@
-"""A release directory appears whole or not at all, and a record reads back or is refused in one line."""
+"""A release directory appears whole or not at all, whatever other runs do beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gate.release import write, write_file
+from gate.storage import write, write_file
 
 FILES = {"verdict.json": b"{}\n", "report.html": b"<p>\n", "calibrator.joblib": bytes(range(256))}
 
@@ -25,7 +25,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next_and_a_living_ones_is_not(
     script = """if 1:
         import sys, time
         from pathlib import Path
-        from gate.release import _staging
+        from gate.storage import _staging
         with _staging(Path(sys.argv[1])) as staging:
             (staging / "half").write_bytes(b"x")
             print(staging.name, flush=True)
