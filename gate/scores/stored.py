@@ -6,8 +6,9 @@ any: whatever is asked of a sample is asked of one block after another.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -122,7 +123,7 @@ def read_stored(
 ) -> Scores:
     """A sample below `--scratch`; one to be divided keeps its rows, and is not sorted before."""
     rows = min(max(place.memory // (cores() * width(columns)), LEAST_ROWS), MOST_ROWS)
-    named, skipped = _find_all(paths)
+    named, skipped = _find_all(paths, place.engine != "local")
     files = [file for _, some in named for file in some]
     shards = isolate(lambda: [shard for file in files for shard in divide(file, rows)], place.memory + (1 << 30))
     keep = None
@@ -152,8 +153,10 @@ def read_stored(
     return kept.gather([block for i in by_name for block in spilled[i].blocks], [p for s in spilled for p in s.spread])
 
 
-def _find_all(paths: tuple[str, ...]) -> tuple[list[tuple[str, tuple[File, ...]]], list[tuple[str, str]]]:
-    """The files of every argument, each once, and what is skipped."""
+def _find_all(
+    paths: tuple[str, ...], elsewhere: bool
+) -> tuple[list[tuple[str, tuple[File, ...]]], list[tuple[str, str]]]:
+    """The files of every argument, each once, and what is skipped; workers elsewhere have another working directory."""
     named: list[tuple[str, tuple[File, ...]]] = []
     skipped: list[tuple[str, str]] = []
     seen: dict[Hashable, str] = {}
@@ -161,7 +164,10 @@ def _find_all(paths: tuple[str, ...]) -> tuple[list[tuple[str, tuple[File, ...]]
         found = find(path)
         for file in found.files:
             refuse_repeated(file, seen)
-        named.append((path, tuple(found.files)))
+        files = found.files
+        if elsewhere:
+            files = tuple(f if f.remote is not None else replace(f, path=os.path.abspath(f.path)) for f in files)
+        named.append((path, files))
         skipped += found.skipped
     return named, skipped
 
