@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from gate.cli.codes import EXIT_CODES
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from gate.api import Release
     from gate.history import History
     from gate.release import BaselineSection, Record
+    from gate.scores import Scores
 
 
 def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, replaces: str | None = None) -> int:
@@ -26,6 +30,27 @@ def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, repl
     if on_github():
         publish(judged, EXIT_CODES[judged.outcome], out)
     return EXIT_CODES[judged.outcome]
+
+
+@contextmanager
+def preparing(dry_run: bool, *samples: Scores) -> Iterator[None]:
+    """Import what the figures need while samples in memory are judged: NumPy leaves the interpreter to others."""
+    if dry_run or any(sample.is_stored for sample in samples):  # which would be asked of children
+        yield
+        return
+    thread = Thread(target=_import_figures)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _import_figures() -> None:
+    with suppress(Exception):  # which drawing says better
+        from gate.report.drawing import matplotlib
+
+        matplotlib()
 
 
 def put(text: str, output: str, format_: str) -> None:

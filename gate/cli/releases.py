@@ -17,7 +17,7 @@ from gate.cli.inputs import (
     require_samples,
 )
 from gate.cli.options import bounded, columns_of_files, files, given, judging
-from gate.cli.outputs import conclude
+from gate.cli.outputs import conclude, preparing
 from gate.cli.streams import log, working
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
@@ -73,7 +73,6 @@ def run(
           --fit benign-fit.parquet --holdout benign-holdout.parquet --out releases/v2.4.0
     """
     from gate import policy as policies
-    from gate.release import refuse_existing
 
     first_release = baseline == "none"
     baseline = None if first_release else baseline
@@ -86,9 +85,11 @@ def run(
     document = policies.load(policy) if policy else policies.load_default()
     document = document.with_columns(columns)
     document.require_columns()
-    replaces = refuse_existing(directory, force)
     samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
     with reading(samples, document.policy) as sample:
+        from gate.release import refuse_existing
+
+        replaces = refuse_existing(directory, force)
         require_ledger(document, ledger)
         from gate.api import gate_release, judging_day, read_baseline
         from gate.scores import split as divide
@@ -104,7 +105,7 @@ def run(
             fit, holdout, divided = divide(benign, split, seed)
             log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
         malicious = sample("malicious") if malicious_paths else None
-    with working("fitting, counting and judging"):
+    with working("fitting, counting and judging"), preparing(dry_run, fit, holdout):
         judged = gate_release(
             document,
             release,
@@ -168,7 +169,7 @@ def check(
 
         holdout = sample("holdout")
         malicious = sample("malicious") if malicious_paths else None
-    with working("counting and judging"):
+    with working("counting and judging"), preparing(dry_run, holdout):
         day = judging_day(created)
         judged = check_release(stored, document, created, holdout, judged_on=day, ledger=ledger, malicious=malicious)
     return conclude(judged, None if dry_run else target, force, as_json, replaces)

@@ -34,8 +34,9 @@ def run(engine: str, function: Callable[[Item], Result], items: Sequence[Item]) 
         import joblib
 
         _connect(kind, address)
+        form = "generator" if kind == "dask" else "list"  # as far as the backends go
         with joblib.parallel_config(backend=kind, n_jobs=-1):
-            results = joblib.Parallel()(joblib.delayed(function)(item) for item in items)
+            yield from joblib.Parallel(return_as=form)(joblib.delayed(function)(item) for item in items)
     except GateError:
         raise
     except ImportError as error:
@@ -50,7 +51,6 @@ def run(engine: str, function: Callable[[Item], Result], items: Sequence[Item]) 
             f"--engine: must have workers that answer, got {engine}: {type(error).__name__}: {reason_of(error)}; "
             "start them, or use --engine local"
         ) from None
-    yield from results
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from gate.policy import Columns
+from gate.progress import advance, enter
 from gate.scores.budget import Budget
 from gate.scores.child import isolate
 from gate.scores.formats import File, Table, finish, list_wanted, pick, read_file, require
@@ -112,8 +113,17 @@ def _keys(file: File, columns: Columns) -> tuple[dict[str, str], list[str]]:
     return keys, [name for name in list_wanted(columns) if name not in keys]
 
 
-def each(function: Callable[[Item], Result], items: Sequence[Item], place: Place) -> Iterator[Result]:
+def each(
+    function: Callable[[Item], Result], items: Sequence[Item], place: Place, stage: str = "counting"
+) -> Iterator[Result]:
     """What a function makes of every item, in their order; on this machine each in a child that may crash alone."""
+    enter(stage)
+    for result in _each(function, items, place):
+        yield result
+        advance(getattr(result, "rows", 0), 1 / len(items))
+
+
+def _each(function: Callable[[Item], Result], items: Sequence[Item], place: Place) -> Iterator[Result]:
     if place.engine == "local":
         with ThreadPoolExecutor(cores()) as pool:
             try:

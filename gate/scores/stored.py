@@ -132,7 +132,7 @@ def read_stored(
         sources = tuple(Source(path, 0, 0) for path in paths)
         by_id, by_group = columns.id is not None, columns.group is not None
         keep = Keep(place.directory, min(parts, MOST_PARTS), sources, by_id, by_group, in_order=not keep_rows)
-    spilled = list(each(Job(columns, domain, kind, rows, place.directory, keep).spill, shards, place))
+    spilled = list(each(Job(columns, domain, kind, rows, place.directory, keep).spill, shards, place, "reading"))
     pieces = _add_up(files, shards, spilled)
     taken = sum(piece.taken for piece in pieces)
     if taken < 2:
@@ -189,7 +189,7 @@ def _order(runs: list[Run], rows: int, place: Place) -> Ordered:
     """All runs as one sample: those of one range of scores after those of another."""
     if len(runs) < 2:
         return Parts(runs, place)
-    merged = list(each(partial(merge, directory=place.directory), list(plan_ranges(runs, rows)), place))
+    merged = list(each(partial(merge, directory=place.directory), list(plan_ranges(runs, rows)), place, "sorting"))
     remove(runs)
     return Parts(merged, place)
 
@@ -211,12 +211,12 @@ class _Kept:
         ids: list[str] = []
         parts = range(self.keep.parts)
         if self.keep.by_id:
-            found = list(each(partial(self.keep.once, paths=tuple(paths)), parts, self.place))
+            found = list(each(partial(self.keep.once, paths=tuple(paths)), parts, self.place, "joining names"))
             ids = [names for names, _ in found]
             blocks, paths = [], [rest for _, rest in found if isinstance(rest, str)]
             blocks = [rest for _, rest in found if isinstance(rest, Facts)]
         if self.keep.by_group:
-            blocks = list(each(partial(self.keep.grouped, paths=tuple(paths)), parts, self.place))
+            blocks = list(each(partial(self.keep.grouped, paths=tuple(paths)), parts, self.place, "joining names"))
         stored = Stored(self, blocks, ids)
         if len(stored) < 2:
             raise GateError(f"{stored.files}: must hold at least 2 {stored.kind} ids, got 1; give every row its own id")
@@ -287,6 +287,10 @@ class Stored(Scores):
     @property
     def repeated(self) -> int | None:
         return sum(block.__dict__["facts"].again for block in self.__dict__["blocks"]) if self.has_ids else None
+
+    @property
+    def is_stored(self) -> bool:
+        return True
 
     @property
     def has_ids(self) -> bool:

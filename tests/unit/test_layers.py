@@ -11,7 +11,7 @@ import pytest
 from repository import PACKAGE, ROOT
 
 FLOORS = [
-    ["words", "errors", "contract"],
+    ["words", "errors", "contract", "progress"],
     ["policy", "ordered", "sketch", "scores", "statistics"],
     ["calibration"],
     ["planning"],
