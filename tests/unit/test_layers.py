@@ -49,6 +49,7 @@ WITHIN = {
         "child",
         "layout",
         "formats",
+        "streaming",
         "files",
         "columns",
         "labels",
