@@ -271,17 +271,21 @@ PARTS: dict[str, Callable[[Path], None]] = {
 }
 
 
+def measure(names: list[str], full: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="gate-scale-") as directory:
+        for name, part in PARTS.items():
+            if name in names:
+                part(Path(directory))
+        if "larger" in names:
+            larger(Path(directory), full)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="400 million rows too")
     parser.add_argument("--only", nargs="*", choices=[*PARTS, "larger"], default=[*PARTS, "larger"])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="gate-scale-") as directory:
-        for name, part in PARTS.items():
-            if name in options.only:
-                part(Path(directory))
-        if "larger" in options.only:
-            larger(Path(directory), options.full)
+    measure(options.only, options.full)
 
 
 if __name__ == "__main__":
