@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -38,6 +39,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _run(args: list[str] | None) -> NoReturn:
+    gc.set_threshold(100_000, 50, 100)  # looking for garbage among modules is an eighth of their import
     guard()
     signals.end(lambda received: _exit_code(args, received))
 

@@ -20,7 +20,7 @@ from gate.cli.inputs import (
     require_ledger,
 )
 from gate.cli.options import SEED, SHARE, bounded, columns_of_files, domain, files, given, judging
-from gate.cli.outputs import conclude, put_flagged
+from gate.cli.outputs import conclude, preparing, put_flagged
 from gate.cli.streams import log, working
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
@@ -125,7 +125,7 @@ def run(
             fit, holdout, divided = divide(benign, split, seed)
             log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
         malicious = sample("malicious") if samples["malicious"] else None
-    with working("fitting, counting and judging"):
+    with working("fitting, counting and judging"), preparing(dry_run, fit, holdout):
         judged = gate_release(
             Job(document, release, created, judging_day(created), ledger),
             fit,
@@ -193,7 +193,7 @@ def check(
 
         holdout = sample("holdout")
         malicious = sample("malicious") if malicious_paths else None
-    with working("counting and judging"):
+    with working("counting and judging"), preparing(dry_run, holdout):
         job = Job(document, stored.record.release, created, judging_day(created), ledger)
         judged = check_release(job, stored, holdout, malicious=malicious)
     put_flagged(listed, holdout, judged.calibrator)

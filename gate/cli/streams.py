@@ -7,10 +7,13 @@ import os
 import re
 import shutil
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TextIO
 
 from gate.errors import GateError, visible
+from gate.progress import Meter, metered
 from gate.words import escape_json
 
 # GitHub's runner takes a line for a command that starts with `::`, blanks aside, or that holds `##[`; Azure's and
@@ -19,6 +22,9 @@ _BLANKS = r"(?:[^\S\r\n]|[\u200b-\u200f\u2060\ufeff])*+"
 _COMMAND = re.compile(rf"[\r\n]{_BLANKS}:(?=:)|##\w{{0,32}}(?=\[)")
 _BLANK_LINE = re.compile(rf"[\r\n]{_BLANKS}(:?)")
 _BEGUN = re.compile(r"#\Z|##\w{0,32}\Z")
+
+
+MINUTE = 60.0
 
 
 class Inert(io.TextIOWrapper):
@@ -101,13 +107,35 @@ def tell(line: str, command: bool = False) -> None:
         abandon(sys.stderr)
 
 
-def working(what: str) -> AbstractContextManager[None]:
-    """Progress for a person at a terminal; nothing in CI, in a pipe or in a log."""
-    if os.environ.get("CI") or sys.stderr is None or not sys.stderr.isatty() or not color_wanted():
-        return nullcontext()
-    from gate.report.terminal import working
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Progress for a person at a terminal; in CI, in a pipe or in a log, a line a minute."""
+    with metered(what) as meter:
+        if os.environ.get("CI") or sys.stderr is None or not sys.stderr.isatty() or not color_wanted():
+            shown = _each_minute(meter)
+        else:
+            from gate.report.terminal import working
 
-    return working(what)
+            shown = working(meter.text)
+        with shown:
+            yield
+
+
+@contextmanager
+def _each_minute(meter: Meter) -> Iterator[None]:
+    over = Event()
+
+    def tell_it() -> None:
+        while not over.wait(MINUTE):
+            log(meter.text())
+
+    thread = Thread(target=tell_it, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def abandon(stream: TextIO) -> None:

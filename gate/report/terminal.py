@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Timer
+from threading import Event, Thread
 
 from rich.console import Console
 from rich.table import Table
@@ -48,17 +48,24 @@ def inert(text: str) -> str:
 
 
 @contextmanager
-def working(what: str, after: float = 2.0) -> Iterator[None]:
+def working(what: Callable[[], str], after: float = 2.0, every: float = 0.5) -> Iterator[None]:
     """A moving line on stderr that says what is being done, from the time when a person begins to wonder."""
-    status = Console(stderr=True).status(Text(inert(what)))
-    timer = Timer(after, status.start)
-    timer.daemon = True
-    timer.start()
+    status = Console(stderr=True).status(Text(inert(what())))
+    over = Event()
+
+    def show() -> None:
+        if not over.wait(after):
+            status.start()
+        while not over.wait(every):
+            status.update(Text(inert(what())))
+
+    thread = Thread(target=show, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
+        over.set()
+        thread.join()
         status.stop()
 
 

@@ -12,7 +12,6 @@ from gate.contract import Floats
 from gate.ordered import Ordered, collapse, join_entries
 from gate.scores.columns import text_buffer
 from gate.scores.sample import Scores
-from gate.scores.stored import Stored
 from gate.sketch import hash_each, mix
 
 PIECE = 1 << 20
@@ -36,7 +35,7 @@ def row_keys(one: Scores, other: Scores) -> tuple[Ordered, Ordered] | None:
     if not columns:
         return None
     alike = None
-    if not isinstance(one, Stored) and not isinstance(other, Stored):
+    if not one.is_stored and not other.is_stored:
         alike = _alike(one.ordered, other.ordered)
     keys = partial(_keys, columns=columns, alike=alike)
     return one.in_order(keys), other.in_order(keys)

@@ -20,12 +20,13 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from gate.contract import Floats
 from gate.errors import GateError
+from gate.progress import advance
 from gate.scores.budget import limit_memory
 
 Result = TypeVar("Result")
@@ -113,8 +114,12 @@ def _collect(pipe: IO[bytes], end: Callable[[], int], memory: int, copies: str) 
     answer: Any = None
     name = ""
     with contextlib.suppress(EOFError, pickle.UnpicklingError):
-        while isinstance(answer := pickle.load(pipe), str):
-            name, answer = answer, None
+        while isinstance(answer := pickle.load(pipe), str | _Done):
+            if isinstance(answer, _Done):
+                advance(*answer)
+            else:
+                name = answer
+            answer = None
     status = end()
     if answer is None:
         _remove(copies)
@@ -129,6 +134,22 @@ def tell(name: str) -> None:
     """Say, in a child, which file is read from here on."""
     if _here is not None:
         pickle.dump(name, _here.pipe)
+        _here.pipe.flush()
+
+
+class _Done(NamedTuple):
+    """What a child says of its work: rows read, and what share of all that is."""
+
+    rows: int
+    share: float
+
+
+def tell_done(rows: int, share: float) -> None:
+    """Say how much more was read."""
+    if _here is None:
+        advance(rows, share)
+    else:
+        pickle.dump(_Done(rows, share), _here.pipe)
         _here.pipe.flush()
 
 

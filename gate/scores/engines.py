@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import socket
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from gate.errors import GateError
@@ -13,8 +14,7 @@ from gate.scores.wording import reason_of
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-TIMEOUT = 20  # seconds in which a scheduler must answer
-EXTRAS = {"dask": "dask", "ray": "ray", "spark": "spark"}
+TIMEOUT = 10  # seconds in which a scheduler must answer
 
 
 def check(engine: str) -> str:
@@ -33,14 +33,15 @@ def run(engine: str, function: Callable[[Item], Result], items: Sequence[Item]) 
     try:
         import joblib
 
-        with _connected(kind, address), joblib.parallel_config(backend=kind, n_jobs=-1):
-            results = joblib.Parallel()(joblib.delayed(function)(item) for item in items)
+        _connect(kind, address)
+        form = "generator" if kind == "dask" else "list"  # as far as the backends go
+        with joblib.parallel_config(backend=kind, n_jobs=-1):
+            yield from joblib.Parallel(return_as=form)(joblib.delayed(function)(item) for item in items)
     except GateError:
         raise
     except ImportError as error:
         raise GateError(
-            f"--engine: must be installed here and on the workers, got: {reason_of(error)}; "
-            f"install fpr-gate[{EXTRAS[kind]}]"
+            f"--engine: must be installed here and on the workers, got: {reason_of(error)}; install fpr-gate[{kind}]"
         ) from None
     except Exception as error:  # whatever an engine raises when its workers are gone
         cause = next((each for each in _causes(error) if isinstance(each, GateError)), None)
@@ -50,34 +51,42 @@ def run(engine: str, function: Callable[[Item], Result], items: Sequence[Item]) 
             f"--engine: must have workers that answer, got {engine}: {type(error).__name__}: {reason_of(error)}; "
             "start them, or use --engine local"
         ) from None
-    yield from results
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
-        error = error.__cause__ or error.__context__
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
 
 
-@contextlib.contextmanager
-def _connected(kind: str, address: str) -> Iterator[None]:
+@lru_cache
+def _connect(kind: str, address: str) -> object:
+    """Once for a command; what engines say of themselves on stderr is not for its log."""
+    if address:
+        _require_answer(address)
     if kind == "dask":
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         from dask.distributed import Client
 
-        with Client(  # type: ignore[no-untyped-call, unused-ignore]
-            address, timeout=TIMEOUT, set_as_default=True
-        ):
-            yield
-    elif kind == "ray":
+        return Client(address, timeout=TIMEOUT, set_as_default=True)  # type: ignore[no-untyped-call, unused-ignore]
+    if kind == "ray":
         import ray
         from ray.util.joblib import register_ray
 
         if not ray.is_initialized():
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+            ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
         register_ray()  # type: ignore[no-untyped-call, unused-ignore]
-        yield
-    else:
-        from joblibspark import register_spark
+        return None
+    from joblibspark import register_spark
 
-        register_spark()
-        yield
+    return register_spark()
+
+
+def _require_answer(address: str) -> None:
+    """Both engines wait for minutes where nobody listens, or listens and is silent; their servers speak first."""
+    scheme, _, place = address.rpartition("://")
+    host, _, port = place.rpartition(":")
+    if scheme in ("", "tcp", "ray") and port.isdigit():
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT) as connection:
+            if not connection.recv(1):
+                raise ConnectionError("the connection was closed")

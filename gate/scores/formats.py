@@ -112,7 +112,7 @@ def read_file(file: File, columns: Columns, budget: Budget) -> Table:
     local: File
     with (
         explain(file, remedy),
-        _fetched(replace(file, segment=columns.segment, label=columns.label), columns, budget) as local,
+        fetched(replace(file, segment=columns.segment, label=columns.label), columns, budget) as local,
     ):
         if local.remote is None and os.stat(local).st_size == 0:
             raise GateError(f"{file}: must hold scores, got an empty file; write it again")
@@ -123,7 +123,7 @@ def read_file(file: File, columns: Columns, budget: Budget) -> Table:
 def list_columns(file: File, budget: Budget) -> tuple[str, ...]:
     """The names of all columns of a file, in its own order; none where its format has no names."""
     reader, remedy = READERS[file.suffix]
-    with explain(file, remedy), _fetched(file, Columns(), budget) as local:
+    with explain(file, remedy), fetched(file, Columns(), budget) as local:
         return reader(local, [], budget).names
 
 
@@ -159,7 +159,7 @@ def _key_value(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def _fetched(file: File, columns: Columns, budget: Budget) -> Iterator[File]:
+def fetched(file: File, columns: Columns, budget: Budget) -> Iterator[File]:
     """The file on this machine and not packed: itself, or a temporary copy of it."""
     if file.path != "-" and not file.is_gzip and (file.remote is None or file.suffix in (".parquet", ".pq")):
         yield file
@@ -239,10 +239,10 @@ def _read_arrow(path: File, names: list[str], budget: Budget) -> Table:
 
 def _read_jsonl(path: File, names: list[str], budget: Budget) -> Table:
     """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
-    _refuse_null_lines(path)
+    refuse_null_lines(path)
     table, present = None, []
     with contextlib.suppress(pa.ArrowException):
-        kinds = _first_kinds(path, names[0] if names else "")
+        kinds = first_kinds(path, names[0] if names else "")
         if {*names} <= {*kinds}:
             wanted = pa.schema([(name, kinds[name]) for name in names])
             alone = pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
@@ -258,7 +258,7 @@ def _read_jsonl(path: File, names: list[str], budget: Budget) -> Table:
 _NULL_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)[ \t\r\n]*null")
 
 
-def _refuse_null_lines(path: File) -> None:
+def refuse_null_lines(path: File) -> None:
     """Arrow crashes on a block of lines that begins with `null` (apache/arrow#47409), and no such line has a score."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         found = _NULL_LINE.search(text) if text.find(b"null") >= 0 else None
@@ -267,7 +267,7 @@ def _refuse_null_lines(path: File) -> None:
             raise GateError(f"{path}: must have one JSON object to a line, got null in line {row:,}; remove it")
 
 
-def _first_kinds(path: File, score: str) -> dict[str, Any]:
+def first_kinds(path: File, score: str) -> dict[str, Any]:
     """The kind of each column in the first lines; whole scores may turn out to be floats further down."""
     with open(path, "rb") as file:
         lines = file.read(1 << 20).rpartition(b"\n")[0]
@@ -282,7 +282,7 @@ def _read_csv(path: File, names: list[str], budget: Budget) -> Table:
         header = next(csv.reader(file, delimiter=separator), [])
     if any("\ufffd" in name or "\0" in name for name in header):
         raise GateError(f"{path}: must be UTF-8 text, got other bytes in the header; save it as UTF-8")
-    quoted = _has_quotes(path, len(header), separator)
+    quoted = has_quotes(path, len(header), separator)
     require(names, header, path)
     # Without `newlines_in_values` Arrow reads in parallel, but may cut a quoted line break in two and invent a row.
     # A blank line is no row, except where there is only one column: there it is a missing score.
@@ -311,7 +311,7 @@ _FIELDS = {
 _QUOTED = re.compile(rb'"(?:[^"]++|"")*+"')
 
 
-def _has_quotes(path: File, width: int, separator: str) -> bool:
+def has_quotes(path: File, width: int, separator: str) -> bool:
     """Whether a row has quotes. One never closed hides the rows behind it and is refused: Arrow would say nothing."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         header = max(text.find(b"\n"), 0)
@@ -356,7 +356,7 @@ def _read_npy(path: File, names: list[str], budget: Budget) -> Table:
     if not names:
         return Table({})
     with open(path, "rb") as file:
-        return Table({names[0]: _read_array(file, os.fstat(file.fileno()).st_size, path, budget)})
+        return Table({names[0]: read_array(file, os.fstat(file.fileno()).st_size, path, budget)})
 
 
 def _read_npz(path: File, names: list[str], budget: Budget) -> Table:
@@ -370,14 +370,14 @@ def _read_npz(path: File, names: list[str], budget: Budget) -> Table:
         table = {}
         for name, member in zip(names, (members[name] for name in wanted), strict=True):
             with archive.open(member) as file:
-                table[name] = _read_array(file, member.file_size, path, budget)
+                table[name] = read_array(file, member.file_size, path, budget)
     if len({len(array) for array in table.values()}) > 1:
         lengths = ", ".join(f"{name!r}: {len(array):,}" for name, array in table.items())
         raise GateError(f"{path}: its arrays must be of one length, got {lengths}; save one label for every score")
     return Table(table, tuple(present))
 
 
-def _read_array(file: Any, size: int, path: File, budget: Budget) -> NDArray[Any]:
+def read_array(file: Any, size: int, path: File, budget: Budget) -> NDArray[Any]:
     """The array in so many bytes of the .npy format, which must be as many as its header says; never a pickle."""
     version = np.lib.format.read_magic(file)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

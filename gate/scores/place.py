@@ -55,7 +55,7 @@ class Place:
                 "name another one"
             ) from None
         self._remover = weakref.finalize(self, _remove, filesystem, f"{parent}/{name}", lock, os.getpid())
-        return f"{self.parent.rstrip('/')}/{name}"
+        return f"{parent if local else self.parent.rstrip('/')}/{name}"  # workers run elsewhere
 
     def close(self) -> None:
         """Remove the directory."""

@@ -88,6 +88,11 @@ class Scores:
         return self.part(rows), self.part(~rows)
 
     @property
+    def is_stored(self) -> bool:
+        """Whether it lies in files."""
+        return self.stored is not None
+
+    @property
     def has_ids(self) -> bool:
         return self.ids is not None
 

@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from gate.policy import Columns
+from gate.progress import advance, enter
 from gate.scores.budget import Budget
 from gate.scores.child import isolate
 from gate.scores.formats import File, Table, finish, list_wanted, pick, read_file, require
 from gate.scores.place import Place
+from gate.scores.streaming import stream_file
 from gate.scores.wording import explain
 
 Item = TypeVar("Item")
@@ -70,10 +72,14 @@ def divide(file: File, rows: int) -> Iterator[Shard]:
 def stream(shard: Shard, columns: Columns, rows: int) -> Iterator[Table]:
     """The rows of a shard, so many at a time where its format allows that; each table is checked in full."""
     file = shard.file
-    if shard.stop is None:
-        yield read_file(file, columns, Budget())
-        return
     keys, names = _keys(file, columns)
+    if shard.stop is None:
+        if (rows * 8 > file.bytes and not file.is_gzip) or columns.score in keys:
+            yield read_file(file, columns, Budget())
+            return
+        for table in stream_file(file, names, columns, rows):
+            yield finish(file, Table({n: table.columns[n] for n in names}, table.names), columns, keys, Budget())
+        return
     with explain(file, "write it again"):
         if file.suffix == ".npy":
             array = np.load(file.path, mmap_mode="r", allow_pickle=False)[shard.start : shard.stop]
@@ -112,8 +118,17 @@ def _keys(file: File, columns: Columns) -> tuple[dict[str, str], list[str]]:
     return keys, [name for name in list_wanted(columns) if name not in keys]
 
 
-def each(function: Callable[[Item], Result], items: Sequence[Item], place: Place) -> Iterator[Result]:
+def each(
+    function: Callable[[Item], Result], items: Sequence[Item], place: Place, stage: str = "counting"
+) -> Iterator[Result]:
     """What a function makes of every item, in their order; on this machine each in a child that may crash alone."""
+    enter(stage)
+    for result in _each(function, items, place):
+        yield result
+        advance(getattr(result, "rows", 0), 1 / len(items))
+
+
+def _each(function: Callable[[Item], Result], items: Sequence[Item], place: Place) -> Iterator[Result]:
     if place.engine == "local":
         with ThreadPoolExecutor(cores()) as pool:
             try:

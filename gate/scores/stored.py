@@ -6,8 +6,9 @@ any: whatever is asked of a sample is asked of one block after another.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -123,7 +124,7 @@ def read_stored(
 ) -> Scores:
     """A sample below `--scratch`; one to be divided keeps its rows, and is not sorted before."""
     rows = min(max(place.memory // (cores() * width(columns)), LEAST_ROWS), MOST_ROWS)
-    named, skipped = _find_all(paths)
+    named, skipped = _find_all(paths, place.engine != "local")
     files = [file for _, some in named for file in some]
     shards = isolate(lambda: [shard for file in files for shard in divide(file, rows)], place.memory + (1 << 30))
     keep = None
@@ -132,7 +133,7 @@ def read_stored(
         sources = tuple(Source(path=path, rows=0, benign=0) for path in paths)
         by_id, by_group = columns.id is not None, columns.group is not None
         keep = Keep(place.directory, min(parts, MOST_PARTS), sources, by_id, by_group, in_order=not keep_rows)
-    spilled = list(each(Job(columns, domain, kind, rows, place.directory, keep).spill, shards, place))
+    spilled = list(each(Job(columns, domain, kind, rows, place.directory, keep).spill, shards, place, "reading"))
     pieces = _add_up(files, shards, spilled)
     taken = sum(piece.taken for piece in pieces)
     if taken < 2:
@@ -153,8 +154,10 @@ def read_stored(
     return kept.gather([block for i in by_name for block in spilled[i].blocks], [p for s in spilled for p in s.spread])
 
 
-def _find_all(paths: tuple[str, ...]) -> tuple[list[tuple[str, tuple[File, ...]]], list[tuple[str, str]]]:
-    """The files of every argument, each once, and what is skipped."""
+def _find_all(
+    paths: tuple[str, ...], elsewhere: bool
+) -> tuple[list[tuple[str, tuple[File, ...]]], list[tuple[str, str]]]:
+    """The files of every argument, each once, and what is skipped; workers elsewhere have another working directory."""
     named: list[tuple[str, tuple[File, ...]]] = []
     skipped: list[tuple[str, str]] = []
     seen: dict[Hashable, str] = {}
@@ -162,7 +165,10 @@ def _find_all(paths: tuple[str, ...]) -> tuple[list[tuple[str, tuple[File, ...]]
         found = find(path)
         for file in found.files:
             refuse_repeated(file, seen)
-        named.append((path, tuple(found.files)))
+        files = found.files
+        if elsewhere:
+            files = tuple(f if f.remote is not None else replace(f, path=os.path.abspath(f.path)) for f in files)
+        named.append((path, files))
         skipped += found.skipped
     return named, skipped
 
@@ -184,7 +190,7 @@ def _order(runs: list[Run], rows: int, place: Place) -> Ordered:
     """All runs as one sample: those of one range of scores after those of another."""
     if len(runs) < 2:
         return Parts(runs, place)
-    merged = list(each(partial(merge, directory=place.directory), list(plan_ranges(runs, rows)), place))
+    merged = list(each(partial(merge, directory=place.directory), list(plan_ranges(runs, rows)), place, "sorting"))
     remove(runs)
     return Parts(merged, place)
 
@@ -206,12 +212,12 @@ class _Kept:
         ids: list[str] = []
         parts = range(self.keep.parts)
         if self.keep.by_id:
-            found = list(each(partial(self.keep.once, paths=tuple(paths)), parts, self.place))
+            found = list(each(partial(self.keep.once, paths=tuple(paths)), parts, self.place, "joining names"))
             ids = [names for names, _ in found]
             blocks, paths = [], [rest for _, rest in found if isinstance(rest, str)]
             blocks = [rest for _, rest in found if isinstance(rest, Facts)]
         if self.keep.by_group:
-            blocks = list(each(partial(self.keep.grouped, paths=tuple(paths)), parts, self.place))
+            blocks = list(each(partial(self.keep.grouped, paths=tuple(paths)), parts, self.place, "joining names"))
         stored = Stored(self, blocks, ids)
         if len(stored) < 2:
             raise GateError(f"{stored.files}: must hold at least 2 {stored.kind} ids, got 1; give every row its own id")
@@ -282,6 +288,10 @@ class Stored(Scores):
     @property
     def repeated(self) -> int | None:
         return sum(block.__dict__["facts"].again for block in self.__dict__["blocks"]) if self.has_ids else None
+
+    @property
+    def is_stored(self) -> bool:
+        return True
 
     @property
     def has_ids(self) -> bool:

@@ -15,7 +15,7 @@ from gate.contract import Floats
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores.budget import Budget
-from gate.scores.child import join
+from gate.scores.child import join, tell_done
 from gate.scores.columns import (
     join_names,
     number_names,
@@ -43,12 +43,16 @@ def read_whole(
     parts, sources, pieces = [], [], []
     skipped: list[tuple[str, str]] = []
     seen: dict[Hashable, str] = {}
-    for path in paths:
-        found = find(path)
+    everything = [find(path) for path in paths]
+    total = sum(file.bytes for found in everything for file in found.files)
+    for path, found in zip(paths, everything, strict=True):
         for file in found.files:
             refuse_repeated(file, seen)
         alone = len(found.files) == 1
-        read_now = [take(file, read_file(file, columns, budget), columns, domain, kind, alone) for file in found.files]
+        read_now = []
+        for file in found.files:
+            read_now.append(take(file, read_file(file, columns, budget), columns, domain, kind, alone))
+            tell_done(read_now[-1].rows, file.bytes / max(total, 1))
         sources.append(source_of(path, read_now, kind))
         pieces += [piece_of(file, part) for file, part in zip(found.files, read_now, strict=True) if part.rows]
         skipped += found.skipped

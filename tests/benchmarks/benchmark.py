@@ -1,8 +1,9 @@
 """Speed and memory as ratios, each pair measured side by side in one run.
 
-    python tests/benchmarks/benchmark.py [--rows 10000000] [--check]
+    python tests/benchmarks/benchmark.py [--rows 10000000] [--check] [--alone] [--full]
 
-Prints a Markdown table; with --check, exits 1 where a ratio exceeds its bound.
+Prints a Markdown table, and then those of `scale.py`, unless --alone; with --check, exits 1 where a ratio exceeds its
+bound.
 """
 
 from __future__ import annotations
@@ -15,21 +16,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from gate.evidence import measure
-from scipy.stats import binomtest
-from sklearn.isotonic import IsotonicRegression
+import scale
 
-from gate.calibration.fit import fit, fit_sorted
+from gate.calibration.fit import fit
 from gate.policy import Calibration, Columns, load_default
-from gate.scores import Scores, read, write_parquet
-from gate.verdict import judge
+from gate.scores import read, write_parquet
 
 REPEATS = 5
 LIBRARIES = {"numpy", "scipy", "sklearn", "joblib", "pyarrow", "pydantic", "yaml", "jinja2", "gate"}
@@ -74,31 +71,6 @@ def measure_fit(rows: int) -> list[Ratio]:
             ours, theirs = best(lambda s=scores, c=settings: fit(s, c), lambda s=scores: np.sort(s))  # type: ignore[misc]
             ratios.append(Ratio(f"fit {rows:,} {name}, {ties} ties", "np.sort", ours, theirs, 1.5))
     return ratios
-
-
-def measure_whole(rows: int) -> Ratio:
-    """Everything between reading and writing, against the script that one would write by hand."""
-    rng = np.random.default_rng(2)
-    fit_scores, holdout = rng.beta(0.5, 8, rows), rng.beta(0.5, 8, rows)
-    policy = load_default().policy
-
-    def ours() -> None:
-        fitted, held_out = Scores(fit_scores), Scores(holdout)
-        calibrator = fit_sorted(fitted.ordered, policy.calibration, policy.anchors)
-        judge(policy, measure(policy, calibrator, fitted, held_out), date(2026, 1, 1))
-
-    def by_hand() -> None:
-        ordered = np.sort(fit_scores)
-        labels = (np.arange(rows, 0, -1) - 0.3175) / (rows + 0.365)
-        spline = IsotonicRegression(out_of_bounds="clip").fit(ordered, -np.log10(labels))
-        calibrated = spline.predict(holdout)
-        for target in policy.targets:
-            flagged = int(np.count_nonzero(calibrated >= -np.log10(float(target.fpr))))
-            binomtest(flagged, rows).proportion_ci(0.95)
-
-    gate_time, script_time = best(ours, by_hand, repeats=2)
-    what = f"fit, count and judge, {rows:,} + {rows:,} scores"
-    return Ratio(what, "sort + isotonic + predict + binomtest", gate_time, script_time, 1.0)
 
 
 def run_python(*arguments: str) -> Callable[[], object]:
@@ -229,6 +201,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="without what takes 100 million rows")
+    parser.add_argument("--full", action="store_true", help="400 million rows too")
     options = parser.parse_args()
     ratios = [
         measure_memory(options.rows),
@@ -236,7 +210,6 @@ def main() -> int:
         *measure_runs(options.rows),
         *measure_fit(options.rows),
         measure_artifact(options.rows),
-        measure_whole(options.rows),
         *measure_imports(),
     ]
     print("| what | against | measured | ratio | bound |")
@@ -248,6 +221,8 @@ def main() -> int:
         )
     shares = ", ".join(f"{root} {share:.0%}" for root, share in import_shares())
     print(f"\nImport time of gate run: {shares}.")
+    if not options.alone:
+        scale.measure([*scale.PARTS, "larger"], options.full)
     return 1 if options.check and not all(ratio.holds for ratio in ratios) else 0
 
 
