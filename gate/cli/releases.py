@@ -87,10 +87,10 @@ def run(
     document.require_columns()
     samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
     with reading(samples, document.policy) as sample:
+        require_ledger(document, ledger)
         from gate.release import refuse_existing
 
         replaces = refuse_existing(directory, force)
-        require_ledger(document, ledger)
         from gate.api import gate_release, judging_day, read_baseline
         from gate.scores import split as divide
 
