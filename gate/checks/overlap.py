@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,8 @@ from pydantic_core import PydanticCustomError
 
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, Judgement
 from gate.checks.shared import Shared, compare_keys, compare_scores
-from gate.contract import Floats
 from gate.errors import GateError, plural
 from gate.names import CheckName
-from gate.ordered import Ordered, collapse, join_entries
 from gate.policy import Flag, Frozen, Policy
 from gate.policy import Rate as PolicyRate
 from gate.stored import Count, Outcome, Section
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from gate.scores import Scores
 
 NAME = CheckName("overlap")
-Keys = NDArray[Any]
 
 
 class OverlapSettings(Frozen):
@@ -45,9 +43,6 @@ def a_share(value: Decimal) -> Decimal:
     if not 0 <= value < 1:
         raise PydanticCustomError("share", "must be at least 0 and below 1, such as 0.001")
     return value
-
-
-PIECE = 1 << 20
 
 
 class Overlap(Section):
@@ -120,14 +115,23 @@ def _compare_in_time(fit: Scores, holdout: Scores) -> Shared | None:
     Items that recur day by day are on both sides of any moment, and chance does not divide them: what it shares is
     measured at another moment.
     """
-    if fit.timestamps is None or holdout.timestamps is None or fit.timestamps.max() > holdout.timestamps.min():
+    seen, held_out = fit.seen, holdout.seen
+    if seen is None or held_out is None or seen[1] > held_out[0]:
         return None
+    times = fit.in_order(_times)
     share = len(holdout) / (len(fit) + len(holdout))
     place = min(max(round((1 - share) * len(fit)), 1), len(fit) - 1)
-    later = fit.timestamps >= np.partition(fit.timestamps, place)[place]
-    if not 0 < int(later.sum()) < len(fit):
-        return None
-    return compare_scores(fit.part(~later), fit.part(later))
+    later, earlier = fit.divide(partial(_is_later, cut=int(times.at_rank(times.n - place))))
+    return compare_scores(earlier, later) if min(len(earlier), len(later)) else None
+
+
+def _times(part: Scores) -> NDArray[np.int64]:
+    assert part.timestamps is not None
+    return part.timestamps
+
+
+def _is_later(part: Scores, cut: int) -> NDArray[np.bool_]:
+    return np.asarray(_times(part) >= cut)
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
@@ -229,62 +233,10 @@ _REMEDIES = {
 
 def _compare_rows(fit: Scores, holdout: Scores) -> Shared | None:
     """The rows that agree in all columns; None where there is none but the score."""
-    others = _other_columns(fit, holdout)
-    if others is None:
-        return None
-    alike = _alike(fit.ordered, holdout.ordered)
-    fitted, held_out = (_row_keys(s.values, c, alike) for s, c in zip((fit, holdout), others, strict=True))
-    return compare_keys(fitted, held_out, len(fit), len(holdout))
+    from gate.scores import row_keys
 
-
-def _other_columns(fit: Scores, holdout: Scores) -> tuple[list[Keys], list[Keys]] | None:
-    """What rows of both samples have beside their scores, numbered alike."""
-    pairs = []
-    if fit.groups is not None and holdout.groups is not None:
-        pairs.append(_numbered_alike([fit.group_names, holdout.group_names], [fit.groups, holdout.groups]))
-    if fit.segments is not None and holdout.segments is not None:
-        pairs.append(_numbered_alike([fit.segment_names, holdout.segment_names], [fit.segments, holdout.segments]))
-    if fit.timestamps is not None and holdout.timestamps is not None:
-        pairs.append([fit.timestamps, holdout.timestamps])
-    return ([pair[0] for pair in pairs], [pair[1] for pair in pairs]) if pairs else None
-
-
-def _row_keys(values: Floats, columns: list[Keys], alike: Keys) -> Ordered:
-    """The rows whose score is among the alike, as one number each for all of their columns."""
-    if len(alike) == 0:
-        return Ordered(np.empty(0, dtype=np.int64))
-    places = np.minimum(np.searchsorted(alike, values), len(alike) - 1)
-    rows = np.flatnonzero(alike[places] == values)
-    key = (values[rows] + 0.0).view(np.uint64)
-    for column in columns:
-        key = _mixed(key) + column[rows].astype(np.uint64)
-    keys = (_mixed(key) >> np.uint64(2)).astype(np.int64)
-    keys.sort()
-    return Ordered(keys)
-
-
-def _alike(fit: Ordered, holdout: Ordered) -> Floats:
-    """The scores that more than one row has, in either sample or across them."""
-    found = [np.empty(0)]
-    cuts = [*fit.cuts(PIECE)]
-    for ends in zip([None, *cuts], [*cuts, None], strict=True):
-        parts = [sample.between(*ends) for sample in (fit, holdout)]
-        values, rows = collapse(*join_entries(parts))
-        found.append(values[rows > 1])
-    return np.concatenate(found)
-
-
-def _numbered_alike(names: list[Any], codes: list[Keys]) -> list[NDArray[np.int64]]:
-    from gate.scores import number_alike
-
-    return [number[code] for number, code in zip(number_alike(names), codes, strict=True)]
-
-
-def _mixed(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection of 64-bit numbers that spreads neighbours apart (Steele, Lea and Flood 2014, SplitMix)."""
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return key ^ (key >> np.uint64(31))
+    keys = row_keys(fit, holdout)
+    return None if keys is None else compare_keys(*keys, len(fit), len(holdout))
 
 
 def _sources(scores: Scores) -> str:
