@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-NUMBER = r"(?:0|[1-9][0-9_]*)?(?:\.[0-9]+|(?<=[0-9])\.)?(?:[eE][-+]?[0-9]{1,3})?%?"
+NUMBER = r"(?:(?:0|[1-9][0-9_]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?%?"
 DETECTOR = r"[A-Za-z0-9._-]{1,64}"
 _NAME = re.compile(
     rf"(?:(?P<detector>{DETECTOR}):)?(?P<kind>[a-z]+(?:-[a-z]+)*)"
@@ -74,12 +74,9 @@ def parse_name(text: str) -> CheckName | None:
 def _rate(text: str | None) -> Decimal | None:
     if text is None:
         return None
-    number = text.removesuffix("%").replace("_", "")
-    if not any(digit.isdigit() for digit in number):
-        return Decimal(-1)  # which no rate is
-    exact = Decimal(number)
+    exact = Decimal(text.removesuffix("%").replace("_", ""))
     if exact and not -40 < exact.adjusted() < 40:
-        return Decimal(-1)
+        return Decimal(-1)  # which no rate is
     return exact / 100 if text.endswith("%") else exact
 
 

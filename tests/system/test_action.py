@@ -364,7 +364,7 @@ def test_a_job_that_was_overtaken_counts_again(
     assert not job.failed, job.log
     assert not hook.exists()
     assert counted(remote, tmp_path) == ["other", "late"]
-    assert (use(workspace, "late")["use"], use(workspace, "late")["earlier"]) == (2, ["other"])
+    assert (use(workspace, "late")["number"], use(workspace, "late")["earlier"]) == (2, ["other"])
 
 
 def test_jobs_at_once_are_as_many_uses(
@@ -389,7 +389,7 @@ def test_jobs_at_once_are_as_many_uses(
     with ThreadPoolExecutor(2) as pool:
         found = [*pool.map(work, places)]
     assert [job.failed for job in found] == [False, False], "".join(job.log for job in found)
-    assert sorted(use(place, "v1")["use"] for place in places) == [1, 2]
+    assert sorted(use(place, "v1")["number"] for place in places) == [1, 2]
     assert len(counted(remote, tmp_path)) == 2
 
 

@@ -51,7 +51,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {case: directory / f"{case}.html" for case in CASES}
     for case, path in paths.items():
         path.write_text(html.render(RECORDS[case]), encoding="utf-8")
-    many = [retrained(RECORDS["fail"], f"r{i:03}", f"2026-01-01T{i:010}", 1 + 0.1 * (i % 7)) for i in range(120)]
+    times = [f"2026-01-01T{i // 60:02}:{i % 60:02}:00Z" for i in range(120)]
+    many = [retrained(RECORDS["fail"], f"r{i:03}", time, 1 + 0.1 * (i % 7)) for i, time in enumerate(times)]
     for case, records in {"history": releases(), "history-of-many": many}.items():
         paths[case] = directory / f"{case}.html"
         paths[case].write_text(history.render_html(history_of(directory / case, records)), encoding="utf-8")
