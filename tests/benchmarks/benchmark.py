@@ -22,11 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from gate.evidence import measure
 from scipy.stats import binomtest
 from sklearn.isotonic import IsotonicRegression
 
 from gate.calibration.fit import fit, fit_sorted
-from gate.evidence import measure
 from gate.policy import Calibration, Columns, load_default
 from gate.scores import Scores, read, write_parquet
 from gate.verdict import judge

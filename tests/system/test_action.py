@@ -18,6 +18,7 @@ import numpy
 import pytest
 import runner
 import yaml
+from gate.release import manifest_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import RECORDS
@@ -26,7 +27,6 @@ from small import CLEAN, RELEASE_FILES, gate, write_inputs
 
 from gate.cli import cli
 from gate.ledger import read as read_ledger
-from gate.release import manifest_of
 from gate.report import markdown
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release-gate.yml").read_text())

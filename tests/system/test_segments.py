@@ -12,10 +12,10 @@ import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-
-from gate import policy as policies
 from gate.evidence import Evidence, measure_target
 from gate.segments import SegmentEvidence, TargetCounts, evidence_of
+
+from gate import policy as policies
 from gate.verdict import Finding, judge
 
 TARGETS = "targets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
