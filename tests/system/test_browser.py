@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate.release import Record
 from records import ATTACKS, RECORDS, releases, retrained, with_text
 
 from gate.history import History, collect
+from gate.release import Record
 from gate.report import history, html
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.release import read_record
 
 import gate
 from gate.cli import cli
+from gate.release import read_record
 
 POLICY = """\
 version: 1

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.release import Record, as_baseline, read_record, read_release
 
 from gate import api
 from gate.errors import GateError
+from gate.release import Record, as_baseline, read_record, read_release
 from gate.statistics.proportions import fisher
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)

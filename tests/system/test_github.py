@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from gate.release import Record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import ATTACKS, NOON, RECORDS, with_text
@@ -23,6 +22,7 @@ from runner import Command, commands, outputs
 from small import POLICY, gate, write_inputs
 
 from gate import api
+from gate.release import Record
 from gate.report import github, markdown
 from gate.report.rows import clean
 

@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 import commands
 import numpy as np
 import pytest
-from gate.release import Record
 from pages import Elements
 from records import RECORDS, releases
 
 from gate.calibration.calibrator import count_flagged
 from gate.history import History, collect
+from gate.release import Record
 from gate.report import history as report
 from gate.starter.demo import retrain
 

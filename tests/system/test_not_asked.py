@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from click import UsageError
-from gate.release import read_record
 
 import gate
 from gate.cli import cli
 from gate.errors import GateError
+from gate.release import read_record
 
 POLICY = """\
 version: 1

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.api import gate_release
-from gate.release import Record
 
 from gate import api, repetition, verification
 from gate import policy as policies
+from gate.api import gate_release
+from gate.release import Record
 from gate.repetition import Answer, Data
 from gate.scores import read, split
 from gate.verification import Check

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.comparison import Baseline, Counted, Sample, compare, policy_changes, scored, warnings
-from gate.evidence import Evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gate.comparison import Baseline, Counted, Sample, compare, policy_changes, scored, warnings
 from gate.contract import Anchor, Contract
 from gate.errors import GateError
+from gate.evidence import Evidence
 from gate.policy import Policy, parse
 from gate.scores import Scores, Source, match
 from gate.statistics.binomial import clopper_pearson

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.release import Record, ReuseSection, SplitSection, read_record
 from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from records import ATTACKS, RECORDS, with_text
 
 import gate
 from gate.policy import Columns, load_default
+from gate.release import Record, ReuseSection, SplitSection, read_record
 from gate.report import predicate
 
 FIELDS = ["result", "configuration", "passedTests", "warnedTests", "failedTests"]

@@ -17,13 +17,13 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
-from gate.evidence import measure
-from gate.release import Record, compose, read_record, refuse_existing, schema, write, write_file
 
 from gate import policy, release
 from gate.calibration.fit import fit_sorted
 from gate.errors import GateError
+from gate.evidence import measure
 from gate.policy import load_default, parse
+from gate.release import Record, compose, read_record, refuse_existing, schema, write, write_file
 from gate.scores import Scores, Source
 from gate.verdict import judge
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate.evidence import measure_target
 from records import NOON
 
 from gate import api, planning
 from gate.calibration.positions import named
+from gate.evidence import measure_target
 from gate.planning import Budget
 from gate.planning.law import ADVICE_STEPS, Law
 from gate.policy import Policy, parse

@@ -10,8 +10,6 @@ from fractions import Fraction
 from xml.etree import ElementTree
 
 import pytest
-from gate.evidence import Evidence, measure_target
-from gate.release import Record
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -20,6 +18,8 @@ from records import ATTACKS, NOON, PASSING, POLICY, RECORDS, check, record_of, w
 from rich.cells import cell_len
 
 from gate import policy as policies
+from gate.evidence import Evidence, measure_target
+from gate.release import Record
 from gate.report import html, junit, markdown, terminal
 from gate.report.page import LIMITS, MOST, command
 from gate.report.rows import THIN_SPACE, clean, one_in, rows, segment_rows

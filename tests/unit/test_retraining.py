@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from gate.api import Release, check_release, gate_release
-from gate.comparison import Baseline
-from gate.release import StoredRelease, as_baseline, read_release
 from scipy.stats import binom
 
+from gate.api import Release, check_release, gate_release
+from gate.comparison import Baseline
 from gate.contract import Floats
 from gate.policy import parse
+from gate.release import StoredRelease, as_baseline, read_release
 from gate.scores import Kind, Scores, Source
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gate.evidence import Evidence, Measurement, measure, measure_target
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.calibration.fit import fit
 from gate.calibration.positions import named
+from gate.evidence import Evidence, Measurement, measure, measure_target
 from gate.planning import Budget
 from gate.policy import Policy, load, parse
 from gate.scores import Scores

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.api import check_release, gate_release, rendered
-from gate.release import Record, as_baseline, manifest_of, parse_record, read_release
 
 from gate import api, repetition, verification
 from gate import policy as policies
+from gate.api import check_release, gate_release, rendered
 from gate.checks.duplicates import Repeats
 from gate.errors import GateError
+from gate.release import Record, as_baseline, manifest_of, parse_record, read_release
 from gate.repetition import Answer, Data
 from gate.scores import read, split
 from gate.verification import Check, state_of
