@@ -32,7 +32,7 @@ import pyarrow.parquet
 from calls import Result, call
 from numpy.typing import NDArray
 
-from gate import advice
+from gate.checks import fpr
 from gate.cli import EXIT_CODES
 from gate.contract import PAPER_ANCHORS
 from gate.report import figures
@@ -257,7 +257,7 @@ def checks_of(rng: Rng, names: dict[str, bool], anchors: list[float]) -> dict[st
 def waivers_of(rng: Rng, policy: dict[str, Any]) -> list[dict[str, str]]:
     listed = [f"fpr@{entry['fpr']:.12f}" for entry in policy["targets"]]
     listed += ["overlap", "duplicates", "direction", "exchangeability", "floor", "segments", "freshness"]
-    listed += ["nothing@all", "tpr@1%"]
+    listed += ["granularity@0.1%", "tpr@1%"]
     chosen = [listed[i] for i in rng.permutation(len(listed))[: int(rng.integers(0, 3))]]
     days = ["2020-01-01", "2099-12-31"]
     return [{"check": name, "reason": "r", "owner": "@o", "expires": pick(rng, days)} for name in chosen]
@@ -444,13 +444,14 @@ def recount(case: Case, record: dict[str, Any]) -> None:
         raise BrokenError(f"the rows are {totals}, the record has {recorded}")
     counts: list[tuple[str, Any, int, str]] = []
     if "holdout" in totals:
-        counts += [(f["check"], f["threshold"], f["false_positives"], "holdout") for f in record["findings"]
-                   if f["check"].startswith("fpr@") and "/" not in f["check"] and f["benign"]]  # fmt: skip
-        points = (record["curve"] or {"points": []})["points"]
-        counts += [("curve", point["threshold"], point["false_positives"], "holdout") for point in points]
+        rates = [(f["check"], f["rate"]["tally"]) for f in record["findings"] if f["rate"]]
+        rates = [(check, found) for check, found in rates if check.startswith("fpr@") and "/" not in check]
+        rates += [(f"fpr at {a['fpr']}", a["tally"]) for a in record["checks"]["fpr"]["anchors"]]
+        rates += [("curve", point["tally"]) for point in (record["curve"] or {"points": []})["points"]]
+        counts += [(check, found["threshold"], found["flagged"], "holdout") for check, found in rates]
     if record["malicious"]:
-        anchors = record["malicious"]["anchors"]
-        counts += [("detection", a["threshold"], a["true_positives"], "malicious") for a in anchors]
+        found_at = [a["tally"] for a in record["checks"]["detection"]["anchors"]]
+        counts += [("detection", found["threshold"], found["flagged"], "malicious") for found in found_at]
     for name, threshold, count, kind in counts:
         flagged = 0 if threshold is None else int((case.samples[kind].taken >= threshold).sum())
         if flagged != count:
@@ -460,7 +461,7 @@ def recount(case: Case, record: dict[str, Any]) -> None:
 @contextmanager
 def prepared(case: Case) -> Iterator[None]:
     """A directory of its own, a limit of time, and, unless the case is whole, empty figures and no advice."""
-    before, draws, warnings = Path.cwd(), figures.to_svg, advice.warnings
+    before, draws, warnings = Path.cwd(), figures.to_svg, fpr.plan_warnings
 
     def stop(_number: int, _frame: object) -> None:
         raise BrokenError(f"more than {SECONDS} seconds")
@@ -471,13 +472,13 @@ def prepared(case: Case) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         if not case.whole:
             figures.to_svg = lambda display, name, *_, **__: f"<svg id='{name}'></svg>"
-            advice.warnings = lambda *_, **__: ()
+            fpr.plan_warnings = lambda *_, **__: ()
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, handler)
-            figures.to_svg, advice.warnings = draws, warnings
+            figures.to_svg, fpr.plan_warnings = draws, warnings
             os.chdir(before)
 
 

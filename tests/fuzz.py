@@ -197,7 +197,9 @@ def judge_scores(rng: random.Random, made: hostile.Files, role: str = "holdout")
     return True
 
 
-def compare_others(made: hostile.Files, label: str | None, malicious: bool) -> None:
+def compare_others(
+    made: hostile.Files, label: str | None, malicious: bool, ask: Callable[..., Any] | None = None
+) -> None:
     """Which rows belong together and when they were seen, by gate and by the plain reader, where this one can tell."""
     names = tuple(name for name in ("group", "segment") if name in made.columns)
     timestamp = "timestamp" if "timestamp" in made.columns else None
@@ -216,7 +218,7 @@ def compare_others(made: hostile.Files, label: str | None, malicious: bool) -> N
         rows = plain.read(Path(made.name), "score", label, "0", malicious, names, timestamp)
         return {name: rows.parts(name) for name in names} | {"times": rows.times(timestamp) if timestamp else []}
 
-    plainly = outside(read)
+    plainly = (ask or outside)(read)
     if "problem" in plainly:
         return
     for name in names:
@@ -229,23 +231,24 @@ def compare_others(made: hostile.Files, label: str | None, malicious: bool) -> N
 
 def notice_differences(suffix: str) -> list[str]:
     """Which of the columns beside the score are compared in files of this format: those where a difference is found."""
-    global outside
     content = hostile.encode(random.Random(3), sound_rows(3), suffix)
     made = hostile.Files(f"holdout{suffix}", {"": content}, ("label", "group", "segment", "timestamp"))
     write(made)
     told: list[dict[str, Any]] = []
-    real = outside
-    outside = lambda act: told.append(real(act)) or told[-1]  # type: ignore[func-returns-value]  # noqa: E731
-    compare_others(made, "label", malicious=False)
+
+    def tell(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        told.append(outside(act))
+        return told[-1]
+
+    compare_others(made, "label", malicious=False, ask=tell)
     noticed = []
     for name, found in told[0].items():
         other = [[score, time + 9] for score, time in found] if name == "times" else ""
-        outside = lambda _, changed={**told[0], name: other}: changed  # type: ignore[misc]  # noqa: E731
+        changed = {**told[0], name: other}
         try:
-            compare_others(made, "label", malicious=False)
+            compare_others(made, "label", malicious=False, ask=lambda _, changed=changed: changed)
         except BrokenPromiseError as broken:
             noticed += [name] if "the plain reader" in str(broken) else []
-    outside = real
     return noticed
 
 

@@ -66,6 +66,7 @@ def test_a_broken_promise_is_noticed() -> None:
     with pytest.raises(ZeroDivisionError):
         fuzz.refused(lambda: 1 / 0, "a.csv")
     section = {"sources": [{"rows": 3}], "n": 3, "sha256": "a"}
+    record = {"holdout": section, "checks": {"duplicates": None}}
     with pytest.raises(fuzz.BrokenPromiseError, match="gate counts"):
         fuzz.compare(
             "a.csv",
@@ -76,7 +77,7 @@ def test_a_broken_promise_is_noticed() -> None:
         )
     unread = fuzz.outside(lambda: 1 // 0)
     with pytest.raises(fuzz.BrokenPromiseError, match="the plain reader does not"):
-        fuzz.compare("a.csv", "holdout", {"holdout": section, "checks": {"duplicates": None}}, unread, lambda: unread)
+        fuzz.compare("a.csv", "holdout", record, unread, lambda: unread)
 
 
 def test_groups_segments_and_times_are_compared(tmp_path: Path) -> None:

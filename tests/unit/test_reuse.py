@@ -26,6 +26,7 @@ from gate.checks.check import Evidence, Finding
 from gate.checks.fpr import Targets
 from gate.checks.reuse import Use, Uses
 from gate.errors import GateError
+from gate.evidence import Evidence, Use, measure_target
 from gate.ledger import Entry, Rows, read, use_of
 from gate.policy import Policy
 from gate.scores import Scores
