@@ -171,6 +171,10 @@ class RangeLaw:
             n = round(rows)
             return self._live(n, n if fit_n is None else fit_n, runs)
 
+        if np.any(self.corridor.reach.low >= self.corridor.reach.high):  # the grid cannot be so fine
+            return None
+        if fit_n is not None and self._with_endless_rows(fit_n, draws) < power:
+            return None
         low, high = self._bracket(lambda rows: chance(rows, draws // 8).value >= power)
         if high is None:
             return None
@@ -196,13 +200,16 @@ class RangeLaw:
             low, high = high, high * 2
             if enough(high):
                 return low, high
-            if not self._could(high):
-                break
         return high, None
 
-    def _could(self, size: float) -> bool:
-        """Whether more rows may still help: a bracket is given up where the work is beyond reason."""
-        return size * float(self._rates[0]) < 1e12
+    def _with_endless_rows(self, n_fit: int, draws: int) -> float:
+        """What the chance tends to as held-out rows grow: that the calibrator itself is inside at every point."""
+        rng, (low, high) = np.random.default_rng(SEED), (edge[self.points] for edge in self.corridor.edges)
+        inside = 0
+        for size in _pieces(draws):
+            rates = draw_rates(rng, self.ranks(n_fit), n_fit, size)
+            inside += int(np.count_nonzero(np.all((low <= rates) & (rates <= high), axis=1)))
+        return inside / draws
 
     def _live(self, n: int, n_fit: int, draws: int) -> Estimate:
         """The chance to pass, whatever the policy's minimum of rows."""

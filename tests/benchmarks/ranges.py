@@ -181,6 +181,7 @@ def prove_groups(rng: np.random.Generator, judged: Corridor, rates: Floats, size
 
 GROUPS: dict[str, Callable[[np.random.Generator], tuple[Ints, float]]] = {
     "equal: 1,000 x 100, rho 0.1": lambda rng: (np.full(1000, 100), 0.1),
+    "equal: 300 x 300, rho 0.2": lambda rng: (np.full(300, 300), 0.2),
     "lognormal(2, 1), 10 K, rho 0.3": lambda rng: (np.ceil(rng.lognormal(2, 1, 10_000)).astype(np.int64), 0.3),
 }
 
