@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.checks import CHECKS, curve, parse_policy
+from gate.checks import CHECKS, curve, parse_policy, ranges
 from gate.checks.duplicates import Duplicates
 from gate.checks.reuse import alpha_of
 from gate.contract import Contract
@@ -294,6 +294,9 @@ def _check_thresholds(calibrator: Calibrator, record: Record, policy: Policy) ->
     if record.curve is not None:
         traced = replace(calibrator, contract=Contract(curve.grid(policy.anchors))).thresholds
         _refuse_differences("curve", [point.tally.threshold for point in record.curve.points], [*traced.values()])
+        counted = [(point.tally.threshold, point.tally.flagged) for point in record.curve.points]
+        for objection in ranges.counted_otherwise(policy, record.evidence, calibrator, counted):
+            raise RefusedError(objection)
 
 
 # --- the verdict --------------------------------------------------------------------------------------------
