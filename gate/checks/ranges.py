@@ -380,6 +380,8 @@ def counted_otherwise(
     At one threshold there is one count, and a higher threshold has no more, wherever they were counted.
     """
     counted = list(_on_grids(policy, evidence))
+    if not counted:
+        return
     thresholds = thresholds_at(calibrator, [grid for _, grid in counted])
     counts = [(float(as_scores([threshold])[0]), count) for threshold, count in known]
     for at, grid in counted:
@@ -388,7 +390,7 @@ def counted_otherwise(
             yield f"{CheckName('fpr', at.start, at.stop)} says otherwise than the calibrator what raw scores reach"
         counts += zip(scores.tolist(), at.flagged, strict=True)
     counts.sort(key=lambda pair: (pair[0], -pair[1]))
-    for (low, more), (high, fewer) in pairwise(counts if counted else ()):
+    for (low, more), (high, fewer) in pairwise(counts):
         if more < fewer or (low == high and more != fewer):
             yield f"{more:,} rows reach {low!r} and {fewer:,} reach {high!r}, which no rows do"
             return
