@@ -229,8 +229,13 @@ def _document(record: Record, pinned: Document | None = None) -> Document:
     policy = document.policy
     _refuse_differences(
         "policy",
-        {"name": section.name, "rule": section.rule, "confidence": section.confidence},
-        {"name": policy.name, "rule": policy.rule, "confidence": float(policy.confidence)},
+        section.model_dump(include={"name", "rule", "confidence", "interval"}),
+        {
+            "name": policy.name,
+            "rule": policy.rule,
+            "confidence": float(policy.confidence),
+            "interval": policy.interval,
+        },
     )
     if pinned is not None:
         same = pinned.sha256 == digest

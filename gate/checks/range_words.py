@@ -36,6 +36,22 @@ def span_text(start: Decimal, stop: Decimal) -> str:
     return f"{rate_text(start, ROUND_FLOOR).removesuffix(' %')} to {rate_text(stop, ROUND_CEILING)}"
 
 
+def describe_in_brief(numbers: JudgedRange, grade: str | None) -> str:
+    """What is known of a range, in a few words."""
+    whole = f"from {span_text(numbers.start, numbers.stop)}"
+    if grade == "proven":
+        return f"Proven at every threshold {whole}"
+    if numbers.impossible:
+        jumps = listed([rate_text(fpr) for fpr, _ in numbers.impossible])
+        return f"Rows of one score make the rate jump at {jumps}, out of the tolerance"
+    if numbers.refuted:
+        return f"Disproved at {listed([rate_text(fpr) for fpr in numbers.refuted])}, in the range {whole}"
+    if numbers.proven:
+        proven = listed([span_text(*ends) for ends in numbers.proven])
+        return f"Proven from {proven}; the rest of {span_text(numbers.start, numbers.stop)} is open"
+    return f"Open at every threshold {whole}"
+
+
 def describe_rows(n: int, worth: float | None, numbers: JudgedRange) -> str:
     said = f"{plural(n, 'benign row')} at {numbers.points:,} thresholds"
     return said if worth is None else f"{said}, in groups worth {int(worth):,} independent ones"
