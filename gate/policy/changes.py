@@ -24,7 +24,7 @@ def policy_changes(old: Policy, new: Policy) -> tuple[str, ...]:
 
 
 def _target_changes(old: Policy, new: Policy) -> Iterator[tuple[str, str]]:
-    before, after = ({one.check: one for one in (*policy.targets, *policy.ranges)} for policy in (old, new))
+    before, after = (_judged(policy) for policy in (old, new))
     for check, target in before.items():
         if check not in after:
             yield "weaker", f"{check} is no longer judged"
@@ -32,6 +32,11 @@ def _target_changes(old: Policy, new: Policy) -> Iterator[tuple[str, str]]:
             yield from _changes_of_target(target, after[check])
     for check in [check for check in after if check not in before]:
         yield "stricter", f"{check} is judged for the first time"
+
+
+def _judged(policy: Policy) -> dict[CheckName, Target | Range]:
+    judged: list[Target | Range] = [*policy.targets, *policy.ranges]
+    return {one.check: one for one in judged}
 
 
 def _changes_of_target(old: Target | Range, new: Target | Range) -> Iterator[tuple[str, str]]:
@@ -104,7 +109,7 @@ def _leaves(value: Any, at: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping) and "start" in value[0]:
         for part in value:
             yield f"{at}[{CheckName('', part['start'], part['stop'])}]".replace("@", ""), "judged"
-    else:
+    elif value != ():
         yield at, value
 
 
