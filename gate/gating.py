@@ -247,7 +247,10 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
             _refuse_both_kinds(sample, case.malicious)
     if case.fit is not None:
         refuse_identical(case.fit, case.holdout)
-    case = replace(case, uses=_uses(job, case, fitted.sha256))  # late: what is refused before has shown nobody anything
+    looks = case.policy.interval == "sequential" and split is None
+    case = replace(
+        case, uses=_uses(job, case, fitted.sha256, looks)
+    )  # late: what is refused before has shown nobody anything
     evidence = gather(case, fit, fitted, job.day)
     record = compose(
         release=job.release,
@@ -263,8 +266,8 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
     return Release(record, case.calibrator)
 
 
-def _uses(job: Job, case: Case, artifact: str) -> Uses | None:
-    """Count this judgement in the ledger, or tell which one it was."""
+def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
+    """Count this judgement in the ledger, or tell which one it was; with `looks`, rows may be added to its files."""
     if job.ledger is None:
         return None
     question = ledgers.question_of(artifact, job.document.sha256, case.policy.data.model_dump())
@@ -273,9 +276,9 @@ def _uses(job: Job, case: Case, artifact: str) -> Uses | None:
         if sample is None:
             found.append(None)
         elif job.counted:
-            found.append(ledgers.recall(job.ledger, ledgers.rows_of(sample), question))
+            found.append(ledgers.recall(job.ledger, ledgers.rows_of(sample, looks), question))
         else:
-            rows = ledgers.rows_of(sample)
+            rows = ledgers.rows_of(sample, looks)
             found.append(ledgers.claim(job.ledger, rows, question, job.release, stamp(job.created)))
     assert found[0] is not None
     return Uses(ledger=job.ledger, holdout=found[0], malicious=found[1])

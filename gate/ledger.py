@@ -18,7 +18,7 @@ import numpy as np
 from gate.checks.reuse import FURTHER, Use
 from gate.errors import GateError
 from gate.policy import Document
-from gate.scores import Scores, text_buffer
+from gate.scores import Scores, digest_contents, text_buffer
 from gate.sketch import Hashes, Sketch, hash_scores, hash_texts, share, sketch
 from gate.storage import refuse_links, sync_directory
 
@@ -34,12 +34,14 @@ class Rows:
     """Held-out rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
 
     distinct   different scores among them
+    files      digests of the files that held them, where a later look may add rows to these; else none
     """
 
     digest: str
     ids: Hashes | None
     scores: Hashes
     distinct: int
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,18 @@ class Entry:
     ids: Sketch | None = None
     scores: Sketch | None = None
     distinct: int = 0
+    files: tuple[str, ...] = ()
 
 
 # --- what is compared ---------------------------------------------------------------------------------------
 
 
-def rows_of(holdout: Scores) -> Rows:
-    """What the ledger keeps of a sample, but for the bounded size."""
+def rows_of(holdout: Scores, looks: bool = False) -> Rows:
+    """What the ledger keeps of a sample, but for the bounded size; with `looks`, the digests of its files too."""
     ids = None if holdout.ids is None else hash_texts(*text_buffer(holdout.ids))
     scores = hash_scores(np.concatenate([values for values, _ in holdout.ordered.ranges()]))
-    return Rows(holdout.rows_sha256 or holdout.sha256, ids, scores, holdout.ordered.survey.distinct)
+    files = digest_contents(piece.file for piece in holdout.pieces) if looks else ()
+    return Rows(holdout.rows_sha256 or holdout.sha256, ids, scores, holdout.ordered.survey.distinct, files)
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:
@@ -77,16 +81,22 @@ def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str
 def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
     """Which use of these rows a judgement is: one more than the different ones before it that share rows with it.
 
-    The same question to the same rows is the same use, whatever has come between.
+    The same question to the same rows is the same use, whatever has come between; so is the same question to rows that
+    were added to these, all files of which are read again.
     """
     earlier: dict[tuple[str, str], tuple[str, float | None]] = {}
-    for entry in entries:
-        if (entry.rows, entry.question) == (rows.digest, question):
-            break
+    looks = [(question, {*rows.files})]  # from the last one back: what a later one has read again is one use with it
+    own = next((i for i, e in enumerate(entries) if (e.rows, e.question) == (rows.digest, question)), len(entries))
+    for entry in reversed(entries[:own]):
+        files = {*entry.files}
+        continued = bool(files) and any(entry.question == asked and files <= later for asked, later in looks)
+        looks += [(entry.question, files)] if files else []
+        if continued:
+            continue
         found = _share(entry, rows)
         if found is None or found >= FURTHER:
-            earlier.setdefault((entry.rows, entry.question), (entry.release, found))
-    names, shares = zip(*earlier.values(), strict=True) if earlier else ((), ())
+            earlier[entry.rows, entry.question] = entry.release, found
+    names, shares = zip(*reversed(earlier.values()), strict=True) if earlier else ((), ())
     return Use(number=len(earlier) + 1, earlier=names, shared=shares)
 
 
@@ -136,7 +146,7 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str) -> U
     verdict is known, so that no verdict is seen uncounted; a run that is repeated asks the same and adds no line.
     """
     ids = None if rows.ids is None else sketch(rows.ids)
-    entry = Entry(rows.digest, question, release, created, ids, sketch(rows.scores), rows.distinct)
+    entry = Entry(rows.digest, question, release, created, ids, sketch(rows.scores), rows.distinct, rows.files)
     descriptor = -1
     try:
         refuse_links(path).parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +237,10 @@ def _parsed(line: bytes) -> Entry:
         raise ValueError
     if scores is not None and not 0 < distinct <= scores.n:
         raise ValueError
-    return Entry(**texts, ids=ids, scores=scores, distinct=distinct)
+    files = content.get("files", [])
+    if not isinstance(files, list) or not all(isinstance(digest, str) for digest in files):
+        raise ValueError
+    return Entry(**texts, ids=ids, scores=scores, distinct=distinct, files=tuple(files))
 
 
 def _unpacked(content: dict[str, Any] | None) -> Sketch | None:
@@ -246,6 +259,7 @@ def _packed(known: Sketch | None) -> dict[str, Any] | None:
 def _line(entry: Entry) -> bytes:
     content = {key: getattr(entry, key) for key in (*_TEXTS, "distinct")}
     content |= {"ids": _packed(entry.ids), "scores": _packed(entry.scores)}
+    content |= {"files": entry.files} if entry.files else {}
     return json.dumps(content, ensure_ascii=True, sort_keys=True).encode() + b"\n"
 
 

@@ -7,10 +7,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decima
 from fractions import Fraction
 
 from gate.checks.check import JudgedRange
-from gate.checks.rates import NOT_COMPUTED
+from gate.checks.rates import NOT_COMPUTED, describe_deciding
 from gate.errors import plural
 from gate.planning.range_advice import RangeAdvice
-from gate.planning.sequential import Deciding
 from gate.words import listed
 
 MOST_SAID = 3
@@ -143,11 +142,3 @@ def describe_advice(advice: RangeAdvice | None, n: int, support: int | None, gro
         rows = f"fit on about {max(advice.again, support or 0):,} fresh benign rows like those to come and hold out as "
         return f"{rows}many others{like}: a sound release then passes 95 % of the time"
     return "widen max_relative_error or end the range at a higher rate: no number of rows lets a sound release pass"
-
-
-def describe_deciding(found: Deciding, n: int) -> str:
-    """Rows to add to these, where one may look again."""
-    more = f"add about {max(found.rows - n, 1):,} benign rows to these ({found.rows:,} in all) and look again"
-    chance = f"it is decided by then {found.chance:.0%} of the time".replace("%", " %")
-    proven = f"{found.proven:.0%}".replace("%", " %")
-    return f"{more}: {chance}, {proven} of the time as proven"

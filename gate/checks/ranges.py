@@ -308,6 +308,8 @@ def _remedy(judged: Judged, reason: str, advice: RangeAdvice | None) -> str:
 
 def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
     """Ranges that passed and yet are weak at these sizes; what did not pass has a finding with a remedy."""
+    if policy.interval == "sequential":  # where one may look again
+        return
     passed = [judged for judged in judge_ranges(policy, evidence) if judged.decide()[0] == "pass"]
     for judged in passed[:MOST_ADVISED]:
         weakness = range_warning(policy, judged.asked, evidence.fit.n, int(judged.rows))
