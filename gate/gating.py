@@ -256,7 +256,10 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
             _refuse_both_kinds(sample, case.malicious)
     if case.fit is not None:
         refuse_identical(case.fit, case.holdout)
-    case = replace(case, uses=_uses(job, case, fitted.sha256))  # late: what is refused before has shown nobody anything
+    looks = case.policy.interval == "sequential" and split is None
+    case = replace(
+        case, uses=_uses(job, case, fitted.sha256, looks)
+    )  # late: what is refused before has shown nobody anything
     evidence = gather(case, fit, fitted, job.day)
     record = compose(
         release=job.release,
@@ -272,13 +275,13 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
     return Release(record, case.calibrator)
 
 
-def _uses(job: Job, case: Case, artifact: str) -> Uses | None:
-    """Count this judgement in the ledger, or tell which one it was."""
+def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
+    """Count this judgement in the ledger, or tell which one it was; with `looks`, rows may be added to its files."""
     if job.ledger is None:
         return None
     question = ledgers.question_of(artifact, job.document.sha256, case.policy.data.model_dump())
-    rows = ledgers.rows_of(case.holdout)
-    malicious = None if case.malicious is None else ledgers.rows_of(case.malicious)
+    rows = ledgers.rows_of(case.holdout, looks)
+    malicious = None if case.malicious is None else ledgers.rows_of(case.malicious, looks)
     if job.counted:
         use = ledgers.recall(job.ledger, rows, question)
     else:

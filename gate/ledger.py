@@ -17,7 +17,7 @@ from gate.checks.reuse import FURTHER, Use
 from gate.errors import GateError
 from gate.ordered import Ordered
 from gate.policy import Document
-from gate.scores import Scores
+from gate.scores import Scores, digest_contents
 from gate.sketch import Sketch, share, sketch
 from gate.storage import refuse_links, sync_directory
 
@@ -33,12 +33,14 @@ class Rows:
     """Rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
 
     distinct   different scores among them
+    files      digests of the files that held them, where a later look may add rows to these; else none
     """
 
     digest: str
     ids: Ordered | None
     scores: Ordered
     distinct: int
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Known:
     ids: Sketch | None = None
     scores: Sketch | None = None
     distinct: int = 0
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,11 @@ class Entry:
     scores: Sketch | None = None
     distinct: int = 0
     malicious: Known | None = None
+    files: tuple[str, ...] = ()
 
     @property
     def held_out(self) -> Known:
-        return Known(self.rows, self.ids, self.scores, self.distinct)
+        return Known(self.rows, self.ids, self.scores, self.distinct, self.files)
 
     @property
     def same(self) -> tuple[str, str, str | None]:
@@ -83,10 +87,15 @@ class Entry:
 # --- what is compared ---------------------------------------------------------------------------------------
 
 
-def rows_of(sample: Scores) -> Rows:
-    """What the ledger keeps of a sample, held out or malicious, but for the bounded size."""
+def rows_of(sample: Scores, looks: bool = False) -> Rows:
+    """What the ledger keeps of a sample, held out or malicious, but for the bounded size.
+
+    With `looks`, the digests of its files too: a later look may read them again and add others.
+    """
     ids = sample.id_hashes() if sample.has_ids else None
-    return Rows(sample.rows_sha256 or sample.sha256, ids, sample.score_hashes(), sample.ordered.survey.distinct)
+    files = digest_contents(piece.file for piece in sample.pieces) if looks else ()
+    digest = sample.rows_sha256 or sample.sha256
+    return Rows(digest, ids, sample.score_hashes(), sample.ordered.survey.distinct, files)
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:
@@ -98,16 +107,22 @@ def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str
 def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
     """Which use of these rows a judgement is: one more than the different ones before it that share rows with it.
 
-    The same question to the same rows is the same use, whatever has come between.
+    The same question to the same rows is the same use, whatever has come between; so is the same question to rows that
+    were added to these, all files of which are read again.
     """
     earlier: dict[tuple[str, str], tuple[str, float | None]] = {}
-    for entry in entries:
-        if (entry.rows, entry.question) == (rows.digest, question):
-            break
+    looks = [(question, {*rows.files})]  # from the last one back: what a later one has read again is one use with it
+    own = next((i for i, e in enumerate(entries) if (e.rows, e.question) == (rows.digest, question)), len(entries))
+    for entry in reversed(entries[:own]):
+        files = {*entry.files}
+        continued = bool(files) and any(entry.question == asked and files <= later for asked, later in looks)
+        looks += [(entry.question, files)] if files else []
+        if continued:
+            continue
         found = _share(entry, rows)
         if found is None or found >= FURTHER:
-            earlier.setdefault((entry.rows, entry.question), (entry.release, found))
-    names, shares = zip(*earlier.values(), strict=True) if earlier else ((), ())
+            earlier[entry.rows, entry.question] = entry.release, found
+    names, shares = zip(*reversed(earlier.values()), strict=True) if earlier else ((), ())
     return Use(number=len(earlier) + 1, earlier=names, shared=shares)
 
 
@@ -140,7 +155,9 @@ def malicious_use_of(entries: list[Entry], malicious: Rows, question: str) -> Us
 def _with_malicious(entry: Entry) -> Entry:
     """The judgement as one of its malicious rows."""
     of = entry.malicious
-    return entry if of is None else replace(entry, rows=of.rows, ids=of.ids, scores=of.scores, distinct=of.distinct)
+    if of is None:
+        return entry
+    return replace(entry, rows=of.rows, ids=of.ids, scores=of.scores, distinct=of.distinct, files=of.files)
 
 
 # --- the file -----------------------------------------------------------------------------------------------
@@ -178,6 +195,7 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str, mali
         held_out.scores,
         rows.distinct,
         None if malicious is None else _known(malicious),
+        rows.files,
     )
     descriptor = -1
     try:
@@ -222,7 +240,8 @@ def recall_malicious(path: str, malicious: Rows, question: str) -> Use:
 
 
 def _known(rows: Rows) -> Known:
-    return Known(rows.digest, None if rows.ids is None else sketch(rows.ids), sketch(rows.scores), rows.distinct)
+    ids = None if rows.ids is None else sketch(rows.ids)
+    return Known(rows.digest, ids, sketch(rows.scores), rows.distinct, rows.files)
 
 
 def _open(path: str, flags: int) -> int:
@@ -287,7 +306,14 @@ def _parsed(line: bytes) -> Entry:
     known = None if malicious is None else _read_known(malicious["rows"], malicious)
     if known is not None and (known.scores is None or not isinstance(known.rows, str)):
         raise ValueError
-    return Entry(**texts, ids=held_out.ids, scores=held_out.scores, distinct=held_out.distinct, malicious=known)
+    return Entry(
+        **texts,
+        ids=held_out.ids,
+        scores=held_out.scores,
+        distinct=held_out.distinct,
+        malicious=known,
+        files=held_out.files,
+    )
 
 
 def _read_known(rows: str, content: dict[str, Any]) -> Known:
@@ -297,7 +323,10 @@ def _read_known(rows: str, content: dict[str, Any]) -> Known:
         raise ValueError
     if scores is not None and not 0 < distinct <= scores.n:
         raise ValueError
-    return Known(rows, ids, scores, distinct)
+    files = content.get("files", [])
+    if not isinstance(files, list) or not all(isinstance(digest, str) for digest in files):
+        raise ValueError
+    return Known(rows, ids, scores, distinct, tuple(files))
 
 
 def _unpacked(content: dict[str, Any] | None) -> Sketch | None:
@@ -321,7 +350,8 @@ def _line(entry: Entry) -> bytes:
 
 
 def _content_of(known: Known) -> dict[str, Any]:
-    return {"distinct": known.distinct, "ids": _packed(known.ids), "scores": _packed(known.scores)}
+    content = {"distinct": known.distinct, "ids": _packed(known.ids), "scores": _packed(known.scores)}
+    return content | ({"files": known.files} if known.files else {})
 
 
 def _put(descriptor: int, end: int, line: bytes) -> None:

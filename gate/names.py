@@ -48,7 +48,7 @@ class CheckName:
         """The check that answers for the name: a target in a segment is asked by that of segments."""
         if self.segment is not None:
             return "segments"
-        return "ranges" if self.to is not None else self.kind
+        return "ranges" if self.to is not None and self.kind == "fpr" else self.kind
 
 
 def in_percent(rate: Decimal) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.checks import CHECKS, curve, parse_policy
+from gate.checks import CHECKS, curve, parse_policy, ranges
 from gate.checks.duplicates import Duplicates
 from gate.checks.reuse import alpha_of
 from gate.contract import Contract
@@ -229,8 +229,13 @@ def _document(record: Record, pinned: Document | None = None) -> Document:
     policy = document.policy
     _refuse_differences(
         "policy",
-        {"name": section.name, "rule": section.rule, "confidence": section.confidence},
-        {"name": policy.name, "rule": policy.rule, "confidence": float(policy.confidence)},
+        section.model_dump(include={"name", "rule", "confidence", "interval"}),
+        {
+            "name": policy.name,
+            "rule": policy.rule,
+            "confidence": float(policy.confidence),
+            "interval": policy.interval,
+        },
     )
     if pinned is not None:
         same = pinned.sha256 == digest
@@ -294,6 +299,9 @@ def _check_thresholds(calibrator: Calibrator, record: Record, policy: Policy) ->
     if record.curve is not None:
         traced = replace(calibrator, contract=Contract(curve.grid(policy.anchors))).thresholds
         _refuse_differences("curve", [point.tally.threshold for point in record.curve.points], [*traced.values()])
+        counted = [(point.tally.threshold, point.tally.flagged) for point in record.curve.points]
+        for objection in ranges.counted_otherwise(policy, record.evidence, calibrator, counted):
+            raise RefusedError(objection)
 
 
 # --- the verdict --------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from gate.checks import (
     freshness,
     granularity,
     overlap,
+    ranges,
     reuse,
     segments,
 )
@@ -32,6 +33,7 @@ from gate.stored import Section
 
 CHECKS: tuple[Check, ...] = (
     fpr.CHECK,
+    ranges.CHECK,
     overlap.CHECK,
     duplicates.CHECK,
     exchangeability.CHECK,

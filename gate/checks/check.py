@@ -19,7 +19,7 @@ from gate.policy import Frozen, Location, Policy
 from gate.sources import SampleFacts
 from gate.statistics.clusters import Effective, Groups
 from gate.statistics.tally import Tally
-from gate.stored import Count, ExactRate, Grade, Outcome, Rate, Section
+from gate.stored import Count, ExactRate, Grade, Outcome, Rate, Section, Size
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -205,6 +205,45 @@ class JudgedRate(Section):
         return None if self.target is None else float(self.tally.exact_rate / Fraction(self.target) - 1)
 
 
+class NearestPoint(Section):
+    """Where a bound of a range comes nearest to leaving the tolerance, or has left it farthest.
+
+    fpr, score   the threshold: what it promises, and its calibrated score
+    error        the bound over the promise at the next threshold that it must hold at, less one
+    left         the share of the tolerance that is left; negative where the bound is outside
+    """
+
+    fpr: ExactRate
+    score: ExactRate
+    side: Literal["above", "below"]
+    flagged: Count
+    bound: Rate
+    error: float
+    left: float
+
+
+class JudgedRange(Section):
+    """The numbers of a finding on a range, none of them rounded.
+
+    rows         the independent rows that the held-out ones are worth where they are worth least
+    tolerance    above and below, as relative errors
+    proven       the stretches that are proven, each by itself, the longest first
+    refuted      the rates at which it is disproved
+    impossible   between which two rates so many rows have one score that no threshold keeps both sides in
+    """
+
+    start: ExactRate
+    stop: ExactRate
+    points: Count
+    rows: Size
+    min_n: Count
+    tolerance: tuple[float, float]
+    nearest: NearestPoint | None
+    proven: tuple[tuple[ExactRate, ExactRate], ...] = ()
+    refuted: tuple[ExactRate, ...] = ()
+    impossible: tuple[tuple[ExactRate, ExactRate], ...] = ()
+
+
 class Finding(Section):
     """One check's outcome with its reason, in words that a person can act on."""
 
@@ -217,6 +256,7 @@ class Finding(Section):
     message: str
     remedy: str | None = None
     rate: JudgedRate | None = None
+    range: JudgedRange | None = None
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -69,6 +69,7 @@ def contradictions(policy: Policy, evidence: Evidence, curve: Curve) -> Iterator
     """A curve that is not one of these rows at the contract's scores, or counts otherwise than the targets."""
     from gate.checks.detection import Detection
     from gate.checks.fpr import Targets
+    from gate.checks.ranges import beside_curve
 
     anchors = grid(policy.anchors)
     if [(point.score, point.fpr) for point in curve.points] != [(float(a.score), a.fpr) for a in anchors]:
@@ -86,3 +87,4 @@ def contradictions(policy: Policy, evidence: Evidence, curve: Curve) -> Iterator
         caught = None if detected is None else detected.at(point.fpr)
         if (point.detected is None) != (detected is None) or (caught and caught.flagged != point.detected):
             yield f"the curve counts malicious rows otherwise than detection at {point.fpr}"
+    yield from beside_curve(policy, evidence, [(point.score, point.tally.flagged) for point in curve.points])

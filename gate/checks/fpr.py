@@ -19,6 +19,7 @@ from gate.checks.rates import (
     UNREACHABLE,
     describe_count,
     describe_critical,
+    describe_deciding,
     grade_count,
     judged_rate,
 )
@@ -27,11 +28,16 @@ from gate.checks.reuse import alpha_of
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
 from gate.planning.advice import MOST_ROWS
+from gate.planning.law import SAFE_RANK
+from gate.planning.sequential import Deciding, decide_band
 from gate.policy import Policy, Target
 from gate.statistics.binomial import Band, CriticalCounts, Range, beta_binomial
 from gate.statistics.drift import Tail, ratio_of, read_ratio
 from gate.statistics.tally import Tally
 from gate.stored import ExactRate, Grade, Outcome, Section
+
+DECIDING_STEPS = 50  # of the budget of advice, for one simulation
+OFTEN = 0.8  # how often a finding shall be decided
 
 
 class AtAnchor(Section):
@@ -72,7 +78,8 @@ class Judged:
         found = evidence.of(Exchangeability)
         self.against_fit = None if found is None else found.at(target.fpr)
         self.support = rows_to_support(named(policy.calibration.plotting_position), float(target.fpr))
-        self.advice = self._advice(budget)
+        self.deciding = self._deciding(budget)
+        self.advice = None if self.deciding else self._advice(budget)
 
     @property
     def rule(self) -> str:
@@ -136,6 +143,24 @@ class Judged:
             return None
         refuted = any(inside(counts, k) for counts in self.critical.refuted(n))
         return advise(self.policy, self.target, k, n, self.fit_n, budget, worth=worth, refuted=refuted)
+
+    def _deciding(self, budget: Budget) -> Deciding | None:
+        """Where one may look again: the rows in all with which an open target is decided, 80 % of the time if it can.
+
+        The law of the true rate is the fit's where enough fit rows lie beyond the target, else the count's alone.
+        """
+        n, k = self.tally.rows, self.tally.flagged
+        looks = self.policy.interval == "sequential" and self.tally.threshold is not None
+        if not looks or self.grade == "refuted" or inside(self.accepts, k) or budget.left < DECIDING_STEPS:
+            return None
+        for _ in range(DECIDING_STEPS):
+            budget.spend()
+        if self.grade == "proven":  # and only min_n is wanting
+            return Deciding(self.target.min_n, 1.0, 1.0, 0.0)
+        position, fpr = named(self.policy.calibration.plotting_position), Fraction(self.target.fpr)
+        x = float(fractional_rank(position, fpr, self.fit_n))
+        found = decide_band(self.band, fpr, k, n, (x, self.fit_n - x + 1) if x >= SAFE_RANK else None)
+        return next((one for one in found if one.chance >= OFTEN), found[-1] if found else None)
 
     def decide(self) -> tuple[Outcome, str]:
         """The policy's rule: a violation that is proven fails, and only what is believed passes."""
@@ -265,6 +290,8 @@ def _remedy(judged: Judged, reason: str) -> str | None:
     if reason == "skewed-groups":
         return readings.skewed_groups(judged.largest_group, judged.tally.rows, judged.spare).remedy
     advice, found = judged.advice, judged.tally
+    if judged.deciding is not None:
+        return describe_deciding(judged.deciding, found.rows, judged.target.min_n)
     if advice is None:
         return TOP_TIED
     like = ", in groups like these" if found.is_clustered else ""
@@ -290,7 +317,7 @@ def _remedy(judged: Judged, reason: str) -> str | None:
 
 def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
     """Targets that passed and yet are dead or weak at these sizes; what did not pass has a finding with a remedy."""
-    judged = judge_targets(policy, evidence)
+    judged = judge_targets(policy, evidence) if policy.interval != "sequential" else []  # where one may look again
     if judged:
         rows = int(min(one.tally.independent_rows for one in judged))
         passed = {one.target.check for one in judged if one.decide()[0] == "pass"}

@@ -7,6 +7,8 @@ from fractions import Fraction
 
 from gate.checks.check import JudgedRate, inside
 from gate.errors import plural
+from gate.planning.ranges import round_up
+from gate.planning.sequential import Deciding
 from gate.statistics.binomial import Band, CriticalCounts, Range
 from gate.statistics.tally import Tally
 from gate.stored import Grade
@@ -82,3 +84,12 @@ def describe_critical(critical: CriticalCounts, passes: str | None = None) -> st
     if critical.refuted_at_or_above is not None:
         limits.append(f"{critical.refuted_at_or_above:,} or more")
     return f"{proven}, {' or '.join(limits)} refute it" if limits else f"{proven}, no count refutes it"
+
+
+def describe_deciding(found: Deciding, n: int, min_n: int = 1) -> str:
+    """Rows to add to these, where one may look again."""
+    rows = round_up(max(found.rows, min_n, n + 1))
+    more = f"add about {rows - n:,} benign rows to these ({rows:,} in all) and look again"
+    chance = f"it is decided by then {found.chance:.0%} of the time".replace("%", " %")
+    proven = f"{found.proven:.0%}".replace("%", " %")
+    return f"{more}: {chance}, {proven} of the time as proven"

@@ -109,6 +109,8 @@ def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
     """What the ledger cannot see, and what the policy does not pay for; nothing where no ledger is kept."""
     found = evidence.of(Uses)
     if found is None:
+        if policy.interval == "sequential" and evidence.kind == "check":
+            yield "without a ledger nothing tells whether rows were added to those of the last look; give --ledger FILE"
         return
     if evidence.holdout.rows_sha256 is None:
         yield (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -12,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
+from gate.checks import segment_ranges
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.fpr import Targets
 from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE, describe_count, judged_rate
 from gate.checks.reuse import alpha_of
+from gate.checks.segment_ranges import JudgedSegment, Question, RangeInSegments
 from gate.contract import Floats
 from gate.errors import plural
 from gate.names import CheckName
@@ -25,6 +28,7 @@ from gate.policy import Flag, Frozen, Label, Policy, Span, Target, Tolerance
 from gate.policy import Rate as PolicyRate
 from gate.statistics.binomial import TIE, Band
 from gate.statistics.clusters import Effective, effective_rows, korn_graubard
+from gate.statistics.ranges import MOST_SEGMENTS
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
 
@@ -66,12 +70,16 @@ class InSegments(Section):
 
 
 class Segments(Section):
-    """Every segment with its rows and counts, in one order; the findings name only the worst."""
+    """Every segment with its rows and counts, in one order; the findings name only the worst.
+
+    ranges   along which the policy asks for them; none where there are more segments than are judged so
+    """
 
     column: str
     names: tuple[str, ...]
     rows: tuple[Count, ...]
     targets: tuple[InSegments, ...]
+    ranges: tuple[RangeInSegments, ...] = ()
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -113,6 +121,14 @@ def targets_of(policy: Policy) -> list[Target]:
     return sorted(targets, key=lambda target: -target.fpr)
 
 
+def question_of(policy: Policy) -> Question:
+    """What is asked of every segment along ranges."""
+    settings = policy.settings(SegmentsSettings)
+    if settings is None:
+        return Question((), Tolerance(above=Decimal(1), below=Decimal(1)), 1, required=False)
+    return Question(settings.ranges, settings.max_relative_error, settings.min_n, settings.required)
+
+
 def measure(case: Case) -> Segments | None:
     """Count every target's false positives in every segment; None where the rows have none."""
     holdout, policy = case.holdout, case.policy
@@ -140,6 +156,7 @@ def measure(case: Case) -> Segments | None:
             )
             for i, fpr in enumerate(rates)
         ),
+        ranges=segment_ranges.measure(case, question_of(policy), len(found.parts)),
     )
 
 
@@ -190,7 +207,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         judged = [one for one in judged if one.reason != "min-n"]
     covered = {waiver.check for waiver in policy.waivers if evidence.day <= waiver.expires}
 
-    def badness(one: Judged) -> tuple[bool, int, float, str]:
+    def badness(one: Judged | JudgedSegment) -> tuple[bool, int, float, str]:
         rank = ("fail", "inconclusive", "pass").index(one.outcome)
         return one.outcome != "pass" and one.name in covered, rank, one.tail, str(one.name)
 
@@ -208,7 +225,10 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         )
     scores = {point.fpr: point.score for point in policy.contract}
     for one in judged[:MOST_SHOWN]:
-        yield _of_segment(policy, evidence, one, scores[one.target.fpr], tests)
+        if isinstance(one, JudgedSegment):
+            yield segment_ranges.finding(one, tests)
+        else:
+            yield _of_segment(policy, evidence, one, scores[one.target.fpr], tests)
 
 
 def _missing(settings: SegmentsSettings | None, found: Segments) -> list[CheckName]:
@@ -217,17 +237,22 @@ def _missing(settings: SegmentsSettings | None, found: Segments) -> list[CheckNa
     return [CheckName("segment", segment=f"{found.column}={name}") for name in absent]
 
 
-def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judged]:
-    """Every target in every segment; a refutation holds among all of them at once, by Holm's procedure (Holm 1979)."""
+def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judged | JudgedSegment]:
+    """Every target and range in every segment; a refutation holds among all at once, by Holm's procedure."""
     alpha, targets = alpha_of(policy, evidence), {target.fpr: target for target in targets_of(policy)}
     known = [(targets[at.fpr], at) for at in found.targets if at.fpr in targets]
     bands = {t.fpr: band_of(t, alpha, policy.interval) for t, _ in known}
     counted = [(t, bands[t.fpr], at_segment(found, at, i), i) for t, at in known for i in range(len(found.names))]
+    named = [(f"{found.column}={name}", n) for name, n in zip(found.names, found.rows, strict=True)]
+    along = segment_ranges.judge(policy, evidence, question_of(policy), alpha, named, found.ranges)
     tails = [tally.refuting_tail(band) for _, band, tally, _ in counted]
-    refuted = holm(np.array(tails), float(alpha / 2))
-    judged = []
-    for (target, band, tally, place), tail, is_refuted in zip(counted, tails, refuted, strict=True):
-        grade: Grade = "refuted" if is_refuted else "proven" if _is_proven(band, tally) else "open"
+    refuted = holm(np.array([*tails, *(one.tail for one in along)]), float(alpha / 2)).tolist()
+    judged: list[Judged | JudgedSegment] = []
+    for one, is_refuted in zip(along, refuted[len(tails) :], strict=True):
+        grade, outcome, reason = one.decide(is_refuted)
+        judged.append(replace(one, grade=grade, outcome=outcome, reason=reason))
+    for (target, band, tally, place), tail, is_refuted in zip(counted, tails, refuted[: len(tails)], strict=True):
+        grade = "refuted" if is_refuted else "proven" if _is_proven(band, tally) else "open"
         extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
         outcome, reason = _decide(policy.rule, target, band, tally, grade, extrapolated)
         name = CheckName("fpr", target.fpr, segment=f"{found.column}={found.names[place]}")
@@ -274,7 +299,9 @@ def _decide(
     return "inconclusive", "open" if rule == "proven" else "outside"
 
 
-def _summary(found: Segments, judged: list[Judged], tests: int, missing: list[CheckName], asked: bool) -> Finding:
+def _summary(
+    found: Segments, judged: list[Judged | JudgedSegment], tests: int, missing: list[CheckName], asked: bool
+) -> Finding:
     outcomes = [one.outcome for one in judged]
     counted = [f"{outcomes.count(outcome):,} {outcome}" for outcome in ("fail", "inconclusive", "pass")]
     counted += [f"{tests - len(judged):,} with too few rows"] if tests > len(judged) else []
@@ -338,6 +365,14 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         for name in _missing(settings, found) if found is not None else ():
             yield Asked(name, settings.required, needs, ("checks", "segments", "expect"))
 
+    found = evidence.of(Segments)
+    if settings is not None and found is not None and len(found.names) > MOST_SEGMENTS:
+        needs = f"at most {MOST_SEGMENTS:,} segments, and there are {len(found.names):,}"
+        remedy = "judge ranges in fewer segments: name a coarser column in data.segment, or leave out its ranges"
+        for span in settings.ranges:
+            name = CheckName("segments", span.start, span.stop)
+            yield Asked(name, settings.required, needs, ("checks", "segments", "ranges"), remedy=remedy)
+
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
     """Segments that are not those of the held-out rows, or count otherwise than the targets."""
@@ -361,6 +396,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
             yield f"segments at {at.fpr} are counted at another threshold than the calibrator's"
         if (at.effective is not None) != (evidence.holdout.groups is not None):
             yield "segments must say what their rows are worth where they come in groups, only there"
+    yield from segment_ranges.contradictions(policy, evidence, question_of(policy), found.rows, found.ranges)
 
 
 CHECK = Check(

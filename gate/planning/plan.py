@@ -10,11 +10,14 @@ from fractions import Fraction
 from gate.errors import GateError
 from gate.names import CheckName
 from gate.planning.law import POWER, WEAK_TEETH, Budget, Chances, Law, Teeth
+from gate.planning.ranges import RangePlan, plan_range
+from gate.planning.sequential import SequentialPlan, plan_sequential
 from gate.policy import Policy, Target
 
 STEPS = 2000  # of the searches for the plan of one target
 MOST_PLANNED = 100  # targets of a run that are looked at for weaknesses
 WEAK_LIVENESS = 0.8
+RANGE_POINTS = 400  # of a range's grid that are simulated: more of them change its chance by less than its error
 
 
 @dataclass(frozen=True)
@@ -52,17 +55,25 @@ class TargetPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A policy's targets with their error rates."""
+    """A policy's targets and ranges with their error rates; where one may look again, the rows until a look decides."""
 
     power: float
     targets: tuple[TargetPlan, ...]
+    ranges: tuple[RangePlan, ...] = ()
+    sequential: tuple[SequentialPlan, ...] = ()
 
 
 def plan(policy: Policy, fit_n: int | None = None, holdout_n: int | None = None, power: float = 0.95) -> Plan:
-    """Plan every target at the sizes given; where one is not, at its own `min_n`."""
+    """Plan every target and range at the sizes given; where one is not, at its own `min_n`."""
     if not 0.0 < power < 1.0:  # NaN is neither
         raise GateError(f"power: must be above 0 and below 1, got {power}; give one such as 0.95")
-    return Plan(power, tuple(plan_target(policy, target, fit_n, holdout_n, power) for target in policy.targets))
+    looks = policy.targets if policy.interval == "sequential" else ()
+    return Plan(
+        power,
+        tuple(plan_target(policy, target, fit_n, holdout_n, power) for target in policy.targets),
+        tuple(plan_range(policy, judged, fit_n, holdout_n, power, RANGE_POINTS) for judged in policy.ranges),
+        tuple(plan_sequential(policy, target, power) for target in looks),
+    )
 
 
 def plan_target(

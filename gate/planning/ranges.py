@@ -109,16 +109,20 @@ def _corridor(policy: Policy, span: Span, error: Tolerance, alpha: Fraction, a_d
 class RangeLaw:
     """One range's pass region and the law of its held-out counts."""
 
-    def __init__(self, policy: Policy, judged: Range) -> None:
-        self.policy, self.judged = policy, judged
-        self.corridor = corridor_of(policy, judged, policy.alpha())
+    def __init__(
+        self, policy: Policy, judged: Range, alpha: Fraction | None = None, most_points: int = MOST_POINTS
+    ) -> None:
+        self.policy, self.judged, self.most_points = policy, judged, most_points
+        self.corridor = corridor_of(policy, judged, policy.alpha() if alpha is None else alpha)
         self.position = named(policy.calibration.plotting_position)
 
     @cached_property
     def points(self) -> Ints:
         """The points of the grid that are simulated: evenly taken where it has more than are worth the time."""
         size = len(self.corridor.grid.points)
-        return np.union1d(np.arange(size - 1, -1, -math.ceil(size / MOST_POINTS)), [0, *self.corridor.grid.refuting])
+        return np.union1d(
+            np.arange(size - 1, -1, -math.ceil(size / self.most_points)), [0, *self.corridor.grid.refuting]
+        )
 
     @cached_property
     def _rates(self) -> list[Fraction]:
@@ -231,10 +235,15 @@ class RangeLaw:
 
 
 def plan_range(
-    policy: Policy, judged: Range, fit_n: int | None = None, holdout_n: int | None = None, power: float = 0.95
+    policy: Policy,
+    judged: Range,
+    fit_n: int | None = None,
+    holdout_n: int | None = None,
+    power: float = 0.95,
+    most_points: int = MOST_POINTS,
 ) -> RangePlan:
     """Plan a range at the sizes given; where one is not, at its own `min_n`."""
-    law = RangeLaw(policy, judged)
+    law = RangeLaw(policy, judged, most_points=most_points)
     n = holdout_n if holdout_n is not None else judged.min_n
     n_fit = fit_n if fit_n is not None else n
     passes, fails = law.sound(n, n_fit)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gate.names import CheckName
 from gate.policy.model import Policy, Waiver
-from gate.policy.targets import Target
+from gate.policy.targets import Range, Target
 
 _SIDES = ("above", "below")
 _RULES = ("not-refuted", "observed", "proven")
@@ -24,7 +24,7 @@ def policy_changes(old: Policy, new: Policy) -> tuple[str, ...]:
 
 
 def _target_changes(old: Policy, new: Policy) -> Iterator[tuple[str, str]]:
-    before, after = ({target.check: target for target in policy.targets} for policy in (old, new))
+    before, after = (_judged(policy) for policy in (old, new))
     for check, target in before.items():
         if check not in after:
             yield "weaker", f"{check} is no longer judged"
@@ -34,7 +34,12 @@ def _target_changes(old: Policy, new: Policy) -> Iterator[tuple[str, str]]:
         yield "stricter", f"{check} is judged for the first time"
 
 
-def _changes_of_target(old: Target, new: Target) -> Iterator[tuple[str, str]]:
+def _judged(policy: Policy) -> dict[CheckName, Target | Range]:
+    judged: list[Target | Range] = [*policy.targets, *policy.ranges]
+    return {one.check: one for one in judged}
+
+
+def _changes_of_target(old: Target | Range, new: Target | Range) -> Iterator[tuple[str, str]]:
     if old.min_n != new.min_n:
         kind = "weaker" if new.min_n < old.min_n else "stricter"
         yield kind, f"{new.check} needs {new.min_n:,} rows instead of {old.min_n:,}"
@@ -71,7 +76,9 @@ def _by_check(waivers: tuple[Waiver, ...]) -> dict[CheckName, Waiver]:
 
 def _key_changes(old: Policy, new: Policy) -> Iterator[tuple[str, str]]:
     """Every other key, by its path in the file."""
-    before, after = (dict(_leaves(policy.model_dump(exclude={"targets", "waivers"}), "")) for policy in (old, new))
+    before, after = (
+        dict(_leaves(policy.model_dump(exclude={"targets", "ranges", "waivers"}), "")) for policy in (old, new)
+    )
     for key in dict.fromkeys([*before, *after]):
         then, now = before.get(key), after.get(key)
         if then == now or key == "name":
@@ -99,7 +106,10 @@ def _leaves(value: Any, at: str) -> Iterator[tuple[str, Any]]:
         for part in value:
             rest = {key: number for key, number in part.items() if key != "fpr"}
             yield from _leaves(rest, f"{at}[{part['fpr'].normalize():f}]")
-    else:
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping) and "start" in value[0]:
+        for part in value:
+            yield f"{at}[{CheckName('', part['start'], part['stop'])}]".replace("@", ""), "judged"
+    elif value != ():
         yield at, value
 
 

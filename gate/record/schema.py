@@ -51,6 +51,7 @@ class PolicyText(Section):
     name: str
     rule: str
     confidence: Rate
+    interval: str = "clopper-pearson"
     path: PathText
     sha256: str
     content: str
@@ -175,6 +176,7 @@ def compose(
             name=policy.name,
             rule=policy.rule,
             confidence=float(policy.confidence),
+            interval=policy.interval,
             path=document.path,
             sha256=document.sha256,
             content=document.text,

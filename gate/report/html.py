@@ -37,14 +37,22 @@ def _render(record: Record, figures: list[FigurePart], limit: Limit) -> str:
 
 def draw(record: Record) -> list[FigurePart]:
     """The figures that the record has numbers for, the one that shows the verdict first."""
-    from gate.report import figures
+    from gate.report import corridor, figures
 
     targets, curve, drawn = target_rows(record), record.curve, []
+    ranges = corridor.range_findings(record)
 
     def add(display: type[figures.Display], name: str, title: str, described: str, caption: str) -> None:
         svg = figures.to_svg(display.from_record(record), name, title, described)
         drawn.append(FigurePart(name, svg, title, caption))
 
+    for number, finding in enumerate(ranges):
+        title, said = corridor.title_of(finding), corridor.CAPTION
+        for display, kind in ((corridor.CorridorDisplay, "range"), (corridor.CorridorErrorDisplay, "range-error")):
+            name = f"{kind}-{number}" if number else kind
+            svg = figures.to_svg(display.from_finding(record, finding), name, title, finding.message)
+            drawn.append(FigurePart(name, svg, title, said))
+            said = "The same as errors: above zero there are too many false positives."
     if targets:
         add(
             figures.ForestDisplay,
@@ -64,14 +72,15 @@ def draw(record: Record) -> list[FigurePart]:
             "The whole contract: what each calibrated score promises (dashed), what the held-out rows show, and the "
             "interval at each point by itself. In the hatched part the curve is extrapolated.",
         )
-        add(
-            figures.RelativeErrorDisplay,
-            "error",
-            "Measured against promised: " + ", ".join(f"{row.error} at {row.target}" for row in targets[:4]),
-            "At the targets: " + "; ".join(f"{row.target}: {row.error} ({row.outcome})" for row in targets) + ".",
-            "Above zero there are too many false positives. The bars are the tolerances at the targets. The line stops "
-            "where the interval is wider than twice the promised rate; the hatched part is extrapolated.",
-        )
+        if not ranges:
+            add(
+                figures.RelativeErrorDisplay,
+                "error",
+                "Measured against promised: " + ", ".join(f"{row.error} at {row.target}" for row in targets[:4]),
+                "At the targets: " + "; ".join(f"{row.target}: {row.error} ({row.outcome})" for row in targets) + ".",
+                "Above zero there are too many false positives. The bars are the tolerances at the targets. The line "
+                "stops where the interval is wider than twice the promised rate; the hatched part is extrapolated.",
+            )
         add(
             figures.MappingDisplay,
             "mapping",

@@ -130,7 +130,9 @@ def assurance(record: Record, targets: list[Row]) -> str:
     confidence = exact(record.confidence)
     clustered = any(row.effective for row in targets)
     interval = "of Clopper and Pearson, exact for independent rows"
-    if clustered:
+    if record.policy.interval == "sequential":
+        interval = "of likelihood ratios, which hold at every look while independent rows come in"
+    elif clustered:
         interval = "of Clopper and Pearson, on the independent rows that groups are worth, which is an estimate"
     said = f"Intervals are those {interval}, at {percent(confidence)} confidence: a release whose true rate lies "
     said += f"outside the tolerance is called proven at most {percent((1 - confidence) / 2)} of the time."

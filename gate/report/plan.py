@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +25,7 @@ from gate.planning import (
     describe_weakness,
 )
 from gate.policy import Policy
+from gate.report import range_plan
 from gate.report.figures import AXES_BOTTOM, AXES_TOP, COLORS, WIDTH, Display, to_image, to_standalone_svg
 from gate.report.numbers import grouped, percent
 from gate.report.terminal import console_on, inert, text_of
@@ -51,6 +53,7 @@ def render(plan: Plan, policy: Policy, width: int = 80, watch: Watch | None = No
         if weakness:
             console.print()
             console.print(Text(f"{target.standing}: {weakness}."))
+    _print_ranges(plan, console, tables)
     if watch is not None:
         console.print()
         console.print(Text(_WATCHED.format(rows=watch.rows, checks=CHECKS_A_YEAR)))
@@ -59,6 +62,27 @@ def render(plan: Plan, policy: Policy, width: int = 80, watch: Watch | None = No
             console.print()
             console.print(Text(line))
     return text_of(buffer)
+
+
+def _print_ranges(plan: Plan, console: Console, tables: Console) -> None:
+    """The ranges, and the looks where one may look again."""
+    headings = range_plan.headings(plan)
+    shown: list[tuple[str, Table]] = []
+    if plan.ranges:
+        needs = _table("range", "tolerance", "held out", "both equal", "lowest alone", "costs")
+        shown.append((headings["needs"], range_plan.needs(plan, needs)))
+        chances = _table("range", "to fit", "held out", "passes", "fails", "1+2r", "from")
+        shown.append((headings["chances"], range_plan.chances(plan, chances, _chance)))
+    if plan.sequential:
+        looks = _table("target", "true rate", "mean", "median", "95 % by", "proven", "one look")
+        shown.append((headings["looks"], range_plan.looks(plan, looks, _chance)))
+    for heading, table in shown:
+        console.print()
+        console.print(Text(heading))
+        tables.print(table)
+    for sentence in range_plan.weaknesses(plan):
+        console.print()
+        console.print(Text(f"{sentence}."))
 
 
 _WATCHED = (
@@ -112,7 +136,7 @@ def _needs(plan: Plan) -> Table:
     for target in plan.targets:
         table.add_row(
             _target(target),
-            _tolerance(target),
+            range_plan.tolerance(target.target.max_relative_error),
             _rows(target.holdout_needed, target.computed),
             _rows(target.fit_needed, target.computed),
             f"{target.paper_n:,}",
@@ -145,12 +169,6 @@ def _table(*names: str) -> Table:
 
 def _target(planned: TargetPlan) -> str:
     return percent(planned.target.fpr)
-
-
-def _tolerance(planned: TargetPlan) -> str:
-    error = planned.target.max_relative_error
-    low = "any" if error.below >= 1 else f"-{percent(error.below)}"
-    return f"{low} to +{percent(error.above)}"
 
 
 def _rows(count: int | None, computed: bool) -> str:
@@ -186,6 +204,10 @@ def to_json(plan: Plan, policy: Policy, watch: Watch | None = None) -> str:
         "power": plan.power,
         "targets": [_as_json(target, plan.power) for target in plan.targets],
     }
+    if plan.ranges:
+        document["ranges"] = [range_plan.range_json(planned, plan.power) for planned in plan.ranges]
+    if plan.sequential:
+        document["looks"] = [range_plan.looks_json(planned) for planned in plan.sequential]
     if watch is not None:
         document["watch"] = _watch_as_json(watch)
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
@@ -194,7 +216,7 @@ def to_json(plan: Plan, policy: Policy, watch: Watch | None = None) -> str:
 def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
     chances = planned.sound
     return {
-        "check": planned.target.check,
+        "check": str(planned.target.check),
         "target_fpr": float(planned.target.fpr),
         "min_n": planned.target.min_n,
         "fit_n": planned.fit_n,
@@ -221,7 +243,7 @@ def _watch_as_json(watch: Watch) -> dict[str, Any]:
         "sound_at_most": _alarm(watch.together),
         "targets": [
             {
-                "check": watched.target.check,
+                "check": str(watched.target.check),
                 "drifted": [_alarm(alarm) for alarm in watched.drifted],
                 "sound": _alarm(watched.sound),
                 "edges": [_alarm(alarm) for alarm in watched.edges],

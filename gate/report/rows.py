@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from gate.checks import reasons
 from gate.checks.check import Finding, JudgedRate
+from gate.checks.range_words import describe_in_brief
 from gate.record import Record
 from gate.report.numbers import (
     FLOAT_DIGITS,
@@ -57,7 +58,11 @@ def plain_reason(record: Record, brief: bool = False) -> str:
     blocking = [finding for finding in in_order(record.findings) if finding.blocks]
     if blocking:
         first, more = blocking[0], len(blocking) - 1
-        said = _describe_rate(first) if first.rate is not None else f"{first.message[:1].upper()}{first.message[1:]}"
+        said = f"{first.message[:1].upper()}{first.message[1:]}"
+        if first.rate is not None:
+            said = _describe_rate(first)
+        elif first.range is not None:
+            said = describe_in_brief(first.range, first.grade)
         return f"{said}; {more:,} more {'finding blocks' if more == 1 else 'findings block'} it" if more else said
     unseen = "" if record.malicious else "; detection was not judged"
     targets = [f for f in record.findings if f.required and f.rate is not None and f.check.family == "fpr"]
@@ -303,7 +308,7 @@ def _relative_error(found: RatedFinding) -> Decimal:
 
 def passed_checks(findings: list[Row]) -> list[str]:
     """The names of the checks that pass, `granularity@10%` and its like as one where all of them do."""
-    other = {row.kind for row in findings if row.outcome != "pass"}
+    other = {row.kind for row in findings if row.outcome != "pass"} | {"fpr"}  # of a range, its own name
     kinds = [(row.check, row.kind) for row in findings if row.outcome == "pass"]
     return list(dict.fromkeys(check if kind in other else kind for check, kind in kinds))
 

@@ -3,7 +3,7 @@
 from gate.scores.alike import row_keys
 from gate.scores.columns import number_alike, shared_names, text_buffer
 from gate.scores.describe import days_of, describe
-from gate.scores.files import find_copy
+from gate.scores.files import digest_contents, find_copy
 from gate.scores.formats import write_parquet
 from gate.scores.labels import Kind
 from gate.scores.reading import columns_for, from_object, kind_of, read, reading_sample
@@ -18,6 +18,7 @@ __all__ = [
     "count_by_part",
     "days_of",
     "describe",
+    "digest_contents",
     "find_copy",
     "from_object",
     "kind_of",

@@ -278,6 +278,18 @@ def find_copy(files: Iterable[File]) -> tuple[File, File] | None:
     return (groups[0][0], groups[0][1]) if groups else None
 
 
+def digest_contents(files: Iterable[File]) -> tuple[str, ...]:
+    """The SHA-256 of each file's bytes, sorted; none where one cannot be read again: stdin, an object in memory."""
+    listed = list(files)
+    if any(file.path in ("", "-") for file in listed):
+        return ()
+    try:
+        return tuple(sorted(_digest(file).hex() for file in listed))
+    except (OSError, pa.ArrowException) as error:
+        names = ", ".join(map(str, listed[:3]))
+        raise GateError(f"{names}: must be readable again, got: {reason_of(error)}; leave it in place") from None
+
+
 def _alike(files: list[File], trait: Callable[[File], Hashable]) -> list[list[File]]:
     groups: dict[Hashable, list[File]] = {}
     for file in files:

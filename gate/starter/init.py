@@ -14,7 +14,9 @@ from pathlib import Path
 from gate.checks import default_policy, parse_policy
 from gate.errors import GateError
 from gate.planning import plan_target
-from gate.policy import OWN, Document, Policy, Target, Tolerance, rate
+from gate.planning.plan import RANGE_POINTS
+from gate.planning.ranges import plan_range, round_up
+from gate.policy import OWN, Document, Policy, Range, Target, Tolerance, rate
 from gate.storage import refuse_links, write_file
 
 POLICY, WORKFLOW = OWN, Path(".github/workflows/release-gate.yml")
@@ -34,18 +36,25 @@ _HEADER = """\
 def policy(targets: str | None = None, rule: str | None = None, holdout_n: int | None = None) -> Document:
     """The default policy as a file of the user's own, tailored where something is given."""
     default = default_policy()
-    lines = default.text.splitlines()
-    first = default.lines["targets",]
-    following = min(line for place, line in default.lines.items() if len(place) == 1 and line > first)
-    head, block, rest = lines[: first - 1], lines[first - 1 : following - 1], lines[following - 1 :]
+    head, block, rest = judged_block(default)
     rule = rule or default.policy.rule
     if targets is not None or rule != default.policy.rule or holdout_n is not None:
         ruled = default.policy.model_copy(update={"rule": rule})
-        block = [*_targets(ruled, targets, holdout_n), ""]
+        wanted = _wanted(ruled, targets, holdout_n)
+        block = [*_targets(ruled, wanted, targets, holdout_n), ""]
+        block += range_block(ruled, [one for one in wanted if holdout_n is None or one.rows <= holdout_n], holdout_n)
     if rule != "proven":  # what the default says of its errors holds for its own rule only
         head = [re.sub(r"(# of every interval);.*", r"\1", line) for line in head]
     text = as_own("\n".join([*head, *block, *rest]) + "\n", default.policy.name)
     return parse_policy(text.replace(f"\nrule: {default.policy.rule}", f"\nrule: {rule}", 1), str(POLICY))
+
+
+def judged_block(document: Document) -> tuple[list[str], list[str], list[str]]:
+    """The lines before what a policy judges, its targets and ranges, and the lines after them."""
+    lines = document.text.splitlines()
+    first, last = document.lines["targets",], document.lines["ranges",]
+    following = min(line for place, line in document.lines.items() if len(place) == 1 and line > last)
+    return lines[: first - 1], lines[first - 1 : following - 1], lines[following - 1 :]
 
 
 def as_own(text: str, name: str) -> str:
@@ -76,8 +85,8 @@ class Wanted:
     rows: int
 
 
-def _targets(policy: Policy, targets: str | None, holdout_n: int | None) -> list[str]:
-    """The targets named or the policy's own, as YAML; what the rows on hand cannot decide does not block."""
+def _wanted(policy: Policy, targets: str | None, holdout_n: int | None) -> list[Wanted]:
+    """The targets named, or the policy's own."""
     rates = [target.fpr for target in policy.targets] if targets is None else _rates(targets, policy)
     wanted = [want(policy, fpr) for fpr in rates]
     least = min(target.rows for target in wanted)
@@ -86,6 +95,11 @@ def _targets(policy: Policy, targets: str | None, holdout_n: int | None) -> list
             f"--holdout-n: must be at least {least:,} for any of these targets, got {holdout_n:,}; "
             "hold out more benign rows, or choose another --rule or --targets"
         )
+    return wanted
+
+
+def _targets(policy: Policy, wanted: list[Wanted], targets: str | None, holdout_n: int | None) -> list[str]:
+    """The targets as YAML; what the rows on hand cannot decide does not block."""
     advisory = {target.fpr for target in policy.targets if not target.required} if targets is None else set()
     lines = [commented("targets:", "each one is an anchor of the contract that must hold on held-out benign rows")]
     for target in wanted:
@@ -130,6 +144,38 @@ def entry(target: Wanted, policy: Policy, holdout_n: int | None) -> list[str]:
     else:
         lines.append(commented(f"    max_relative_error: {above}", f"the true rate may lie between {low} and {high}"))
     return lines
+
+
+def range_block(policy: Policy, wanted: list[Wanted], rows: int | None) -> list[str]:
+    """An advisory range between the targets that can be decided, as YAML: as deep as the rows on hand decide it.
+
+    Nothing where there are no two such targets, or too few rows for any range between them.
+    """
+    targets = sorted((one for one in wanted if one.error.below < 1), key=lambda one: -one.fpr)
+    for last in range(len(targets) - 1, 0, -1):
+        span, start, stop = targets[: last + 1], targets[0].fpr, targets[last].fpr
+        error = Tolerance(above=max(one.error.above for one in span), below=max(one.error.below for one in span))
+        judged = Range.model_validate({"from": start, "to": stop, "min_n": 1, "max_relative_error": error})
+        planned = plan_range(policy, judged, most_points=RANGE_POINTS)
+        needed = None if planned.equal_needed is None else round_up(planned.equal_needed.value)
+        if needed is not None and (rows is None or needed <= rows):
+            return [*_range_entry(policy, start, stop, needed, error), ""]
+    return []
+
+
+def _range_entry(policy: Policy, start: Decimal, stop: Decimal, rows: int, error: Tolerance) -> list[str]:
+    scores = {anchor.fpr: anchor.score for anchor in policy.contract}
+    low, high = (f"{(1 + share).normalize():f}" for share in (-error.below, error.above))
+    errors = f"{{above: {error.above}, below: {error.below}}}" if error.above != error.below else str(error.above)
+    needs = "enough held-out rows that a sound release passes 95 % of the time (fit on as many)"
+    return [
+        commented("ranges:", "each one is a stretch of the contract that must hold at every threshold"),
+        commented(f"  - from: {percent(start)}", f"calibrated scores from {scores[start]}"),
+        commented(f"    to: {percent(stop)}", f"to {scores[stop]}"),
+        commented(f"    min_n: {rows}", needs),
+        commented(f"    max_relative_error: {errors}", f"at every threshold {low} to {high} times the promised rate"),
+        commented("    required: false", "advisory: scores of trees may hold at the anchors and jump between them"),
+    ]
 
 
 def commented(text: str, comment: str) -> str:

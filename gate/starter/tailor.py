@@ -15,7 +15,7 @@ from gate.errors import plural
 from gate.policy import Document, Policy, Tolerance
 from gate.scores.wording import shorten, show
 from gate.starter.columns import describe_rows
-from gate.starter.init import POLICY, as_own, commented, entry, percent, want
+from gate.starter.init import POLICY, Wanted, as_own, commented, entry, judged_block, percent, range_block, want
 from gate.starter.survey import Facts, Survey
 
 COARSE = 0.5  # a threshold that flags less than the target by this share of its tolerance is too far off
@@ -47,11 +47,9 @@ def tailor(survey: Survey) -> Tailored:
     """From what was seen to a policy, its reasons and its commands."""
     scale = scale_of(survey.facts, survey.columns.score)
     default = default_policy()
-    lines = default.text.splitlines()
-    first = default.lines["targets",]
-    following = min(line for place, line in default.lines.items() if len(place) == 1 and line > first)
-    targets, reasons = _targets(survey, default.policy)
-    lines[first - 1 : following - 1] = [*targets, ""]
+    head, _, rest = judged_block(default)
+    judged, reasons = _judged(survey, default.policy)
+    lines = [*head, *judged, *rest]
     domain = f"  domain: [{shorten(scale.low)}, {shorten(scale.high)}]"
     lines = [_keyed(line, "domain", domain, f"{scale.name}: the lowest and highest raw score") for line in lines]
     lines = _with_data(lines, survey)
@@ -95,11 +93,14 @@ def _round_up(value: float) -> float:
 # --- the targets --------------------------------------------------------------------------------------------
 
 
-def _targets(survey: Survey, policy: Policy) -> tuple[list[str], list[str]]:
-    """The targets that the rows can prove, as YAML, the next one as advice; and the sentences that say why."""
+def _judged(survey: Survey, policy: Policy) -> tuple[list[str], list[str]]:
+    """The targets that the rows can prove, as YAML, the next one as advice; the range between them, which tied scores
+    would jump over, as advice too; and the sentences that say why."""
     n = min(survey.fit_n, survey.holdout_n)
     lines = [commented("targets:", "each one is an anchor of the contract that must hold on held-out benign rows")]
-    proven, sentences = [], []
+    proven: list[str] = []
+    sentences: list[str] = []
+    fine: list[Wanted] = []
     for anchor in policy.contract:
         fpr, coarse = anchor.fpr, _is_coarse(survey, policy, anchor.fpr)
         tried = [want(policy, fpr, error) for error in _errors(policy, fpr, coarse)]
@@ -109,6 +110,7 @@ def _targets(survey: Survey, policy: Policy) -> tuple[list[str], list[str]]:
         if fits is not None:
             lines += entry(fits, policy, n)
             proven.append(percent(fpr))
+            fine += [fits] if coarse is None else []
             continue
         least = min(tried, key=lambda target: target.rows)
         if proven:
@@ -127,7 +129,13 @@ def _targets(survey: Survey, policy: Policy) -> tuple[list[str], list[str]]:
     if survey.paths("benign"):
         how = "the older half is fitted on" if "time" in survey.by else "half of them by chance"
         rows += f", from one sample ({how})"
-    return lines, [f"Rows: {rows}.", *sentences]
+    block = range_block(policy, fine, n)
+    if block:
+        sentences.append(_RANGE)
+    return [*lines, "", *block], [f"Rows: {rows}.", *sentences]
+
+
+_RANGE = "The range between them is judged at every threshold; it is shown and never blocks, for scores may jump in it."
 
 
 def _advisory(n: int) -> str:

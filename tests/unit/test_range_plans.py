@@ -15,7 +15,6 @@ from gate.planning.law import Law
 from gate.planning.ranges import (
     RangeLaw,
     RangePlan,
-    advise_range,
     corridor_of,
     describe_weakness,
     draw_counts,
@@ -162,27 +161,6 @@ def test_segments_are_judged_on_a_coarser_grid() -> None:
     assert len(part.grid.points) == 41 < len(whole.grid.points)
     assert whole.sequential is part.sequential is False
     assert corridor_of(make(more="interval: sequential\n"), policy.ranges[0], alpha).sequential
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.booleans(), st.sampled_from(["observed", "proven"]), st.floats(0.75, 1.25), st.integers(15_000, 60_000))
-def test_advice_names_rows_that_would_do_at_the_nearest_point(
-    sequential: bool, rule: str, level: float, n: int
-) -> None:
-    """So many rows at the same rate as now are proven there; more are asked for than there are."""
-    policy = make(more="interval: sequential\n" if sequential else "")
-    corridor = corridor_of(policy, policy.ranges[0], policy.alpha())
-    counts = np.round(corridor.grid.fprs * level * n).astype(np.int64)
-    found = corridor.judge(counts, n)
-    if found.grade == "proven":
-        return
-    at = found.nearest.point
-    advice = advise_range(corridor, found.nearest, rule, int(counts[at]), n, 1.0, 1)
-    assert advice.more is not None
-    assert advice.more >= n
-    more = np.round(corridor.grid.fprs * counts[at] / n / corridor.grid.fprs[at] * advice.more).astype(np.int64)
-    again = corridor.judge(more, advice.more)
-    assert again.inside if rule == "observed" else again.nearest.left > 0
 
 
 # --- looks --------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from benchmarks import statistics
+from gate.evidence import Evidence, Use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import anchors_of, evidence_of
@@ -26,7 +27,6 @@ from gate.checks.check import Evidence, Finding
 from gate.checks.fpr import Targets
 from gate.checks.reuse import Use, Uses
 from gate.errors import GateError
-from gate.evidence import Evidence, Use, measure_target
 from gate.ledger import Entry, Rows, read, use_of
 from gate.policy import Policy
 from gate.scores import Scores

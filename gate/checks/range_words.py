@@ -1,0 +1,144 @@
+"""What is said of a range: sentences of its numbers. Nothing is measured or decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+
+from gate.checks.check import JudgedRange
+from gate.checks.rates import NOT_COMPUTED, describe_deciding
+from gate.errors import plural
+from gate.planning.range_advice import RangeAdvice
+from gate.words import listed
+
+MOST_SAID = 3
+BEYOND_ROWS = ("granularity", "unreachable")  # reasons that no number of rows helps
+UNREACHABLE = (
+    "more held-out rows cannot help: too many benign rows share the highest scores; "
+    "give the detector finer scores or end the range at a higher rate"
+)
+TIED_TOP = (
+    "give the detector finer scores, or end the range at a higher rate: more rows do not part those that share the "
+    "highest score"
+)
+
+
+def rate_text(rate: Decimal | float, rounding: str = ROUND_HALF_EVEN) -> str:
+    """`0.231 %`: three digits, in no exponent notation."""
+    exact = rate if isinstance(rate, Decimal) else Decimal(repr(rate))
+    return f"{Context(prec=3, rounding=rounding).create_decimal(exact * 100).normalize():f} %"
+
+
+def span_text(start: Decimal, stop: Decimal) -> str:
+    """`10 to 0.231 %`: never more than what the ends say."""
+    return f"{rate_text(start, ROUND_FLOOR).removesuffix(' %')} to {rate_text(stop, ROUND_CEILING)}"
+
+
+def describe_in_brief(numbers: JudgedRange, grade: str | None) -> str:
+    """What is known of a range, in a few words."""
+    whole = f"from {span_text(numbers.start, numbers.stop)}"
+    if grade == "proven":
+        return f"Proven at every threshold {whole}"
+    if numbers.impossible:
+        jumps = listed([rate_text(fpr) for fpr, _ in numbers.impossible])
+        return f"Rows of one score make the rate jump at {jumps}, out of the tolerance"
+    if numbers.refuted:
+        return f"Disproved at {listed([rate_text(fpr) for fpr in numbers.refuted])}, in the range {whole}"
+    if numbers.proven:
+        proven = listed([span_text(*ends) for ends in numbers.proven])
+        return f"Proven from {proven}; the rest of {span_text(numbers.start, numbers.stop)} is open"
+    return f"Open at every threshold {whole}"
+
+
+def describe_rows(n: int, worth: float | None, numbers: JudgedRange) -> str:
+    said = f"{plural(n, 'benign row')} at {numbers.points:,} thresholds"
+    return said if worth is None else f"{said}, in groups worth {int(worth):,} independent ones"
+
+
+def describe_refuted(points: Sequence[tuple[Decimal, int]], n: int, numbers: JudgedRange) -> list[str]:
+    """Where it is disproved, with the count of the worst point: the one farthest from what it promises."""
+    if not points:
+        return []
+    fpr, k = max(points, key=lambda point: abs(Fraction(point[1], n) / Fraction(point[0]) - 1))
+    at = listed([rate_text(rate) for rate, _ in points])
+    low, high = (fpr * Decimal(str(share)) for share in (max(1 - numbers.tolerance[1], 0), 1 + numbers.tolerance[0]))
+    allowed = f"{rate_text(max(low, Decimal(0))).removesuffix(' %')} to {rate_text(min(high, Decimal(1)))}"
+    counted = f"{plural(k, 'false positive')} ({rate_text(k / n)})"
+    return [f"disproved at {at}: at {rate_text(fpr)} there are {counted}, allowed {allowed}"]
+
+
+def describe_jumps(jumps: Sequence[tuple[Decimal, Decimal, int, int]]) -> list[str]:
+    """Where so many rows share one score that the rate jumps over the tolerance."""
+    said = [
+        f"just below {rate_text(start)} the false positives fall from {more:,} to {fewer:,}"
+        for start, _, more, fewer in sorted(jumps, key=lambda jump: jump[3] - jump[2])[:MOST_SAID]
+    ]
+    if not said:
+        return []
+    left = f" and at {plural(len(jumps) - MOST_SAID, 'other rate')}" if len(jumps) > MOST_SAID else ""
+    return [f"{', '.join(said)}{left}: rows share one score there, and no threshold keeps both sides in the tolerance"]
+
+
+def describe_unreached(fpr: Decimal) -> str:
+    return f"from {rate_text(fpr)} on no raw score reaches the threshold, so nothing is ever flagged there"
+
+
+def describe_extrapolation(lowest_label: float) -> str:
+    return f"below {rate_text(lowest_label)} the thresholds are extrapolated beyond the fit sample"
+
+
+def describe_minimum(min_n: int, grouped: bool) -> str:
+    return f"no range passes on fewer than {min_n:,} {'independent ' if grouped else ''}rows"
+
+
+def describe_proven(stretches: Sequence[tuple[Decimal, Decimal]]) -> str:
+    """The longest stretches that are proven by themselves."""
+    named = [span_text(*ends) for ends in stretches[:MOST_SAID]]
+    more = f" and {plural(len(stretches) - MOST_SAID, 'shorter part')}" if len(stretches) > MOST_SAID else ""
+    return f"proven by {'itself' if len(stretches) == 1 else 'themselves'}: {', '.join(named)}{more}"
+
+
+def describe_nearest(numbers: JudgedRange) -> list[str]:
+    """Where the curve comes nearest to leaving the tolerance, the bound rounded outwards."""
+    near = numbers.nearest
+    if near is None:
+        return []
+    side, error = ("upper", near.error) if near.side == "above" else ("lower", -near.error)
+    allowed = numbers.tolerance[0 if near.side == "above" else 1]
+    off = Context(prec=3, rounding=ROUND_CEILING).create_decimal(Decimal(repr(100 * error)))
+    limit = f"{Decimal(repr(100 * allowed)).normalize():f} %"
+    how = "within what is promised" if error < 0 else f"{off.normalize():f} % {near.side} what is promised"
+    verb = "comes nearest" if near.left >= 0 else "leaves the tolerance most"
+    return [f"the curve {verb} at {rate_text(near.fpr)}, where the {side} bound is {how} ({limit} tolerated)"]
+
+
+# --- what would help ----------------------------------------------------------------------------------------
+
+
+def finer(above: Fraction, two_sided: bool) -> str:
+    said = "more rows cannot help: give the detector finer scores, or judge the parts beside the jump as ranges"
+    excess = f"max_relative_error: {{above: {float(above):.6g}, below: 1}}"
+    return f"{said}, or let only excess count with {excess}" if two_sided else said
+
+
+def describe_advice(advice: RangeAdvice | None, n: int, support: int | None, grouped: bool) -> str:
+    """What rows would turn it green and how often; `support` are the fit rows that would show its lowest rate."""
+    like = ", in groups like these" if grouped else ""
+    shown = "" if support is None else f", at least {support:,} to fit, which show its lowest rate"
+    if advice is None:
+        return f"hold out more benign rows, or fit again{shown}: {NOT_COMPUTED}; `gate plan` looks further"
+    if advice.deciding is not None:
+        return describe_deciding(advice.deciding, n)
+    if advice.more is not None and advice.fresh:
+        return (
+            f"hold out about {advice.more:,} benign rows that have judged no release yet{like}: a sound release with "
+            "these counts then passes 95 % of the time"
+        )
+    if advice.more is not None:
+        more = f"hold out about {advice.more - n:,} more benign rows ({advice.more:,} in all){like}"
+        return f"{more}: a sound release with these counts then passes 95 % of the time"
+    if advice.again is not None:
+        rows = f"fit on about {max(advice.again, support or 0):,} fresh benign rows like those to come and hold out as "
+        return f"{rows}many others{like}: a sound release then passes 95 % of the time"
+    return "widen max_relative_error or end the range at a higher rate: no number of rows lets a sound release pass"

@@ -1,0 +1,434 @@
+"""The ranges: whether the false-positive rate is what the contract promises at every threshold of a stretch of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field
+
+from gate.calibration.positions import named, rows_to_support
+from gate.checks import range_words as words
+from gate.checks.check import Asked, Case, Check, Evidence, Finding, JudgedRange, NearestPoint
+from gate.checks.fpr import Targets
+from gate.checks.reuse import alpha_of
+from gate.contract import Anchor, Contract, Floats
+from gate.names import CheckName
+from gate.planning.range_advice import RangeAdvice, advise_range, range_warning
+from gate.planning.ranges import corridor_of
+from gate.policy import Policy, Range
+from gate.statistics.clusters import Effective, Groups
+from gate.statistics.ranges import Corridor, Grid, Sides, worth_of
+from gate.statistics.tails import Ints
+from gate.stored import Count, ExactRate, Outcome, Section, Size
+
+if TYPE_CHECKING:
+    from gate.calibration.calibrator import Calibrator
+
+MOST_POINTS = 20_000  # of one range; its grid has some 5,000 beside the anchors
+MOST_LISTED = 20  # stretches, points and jumps that a finding names
+MOST_ADVISED = 3  # ranges for which rows are simulated
+
+
+class WorthAt(Section):
+    """The independent rows that rows in groups are worth to both bounds, at one point of a range."""
+
+    point: Count
+    effective: tuple[Size, Size]
+
+
+class InRange(Section):
+    """The held-out rows that reach each point of one range, rates falling; the policy says which points these are.
+
+    reached   the points that some raw score reaches, from the first on; at the others nothing is ever flagged
+    worth     at some points what rows in groups are worth; null where every row is independent
+    """
+
+    start: ExactRate
+    stop: ExactRate
+    reached: Count
+    flagged: tuple[Count, ...] = Field(min_length=2, max_length=MOST_POINTS)
+    worth: tuple[WorthAt, ...] | None = None
+
+
+class Ranges(Section):
+    """The held-out rows along every range of the policy."""
+
+    ranges: tuple[InRange, ...]
+
+    def at(self, judged: Range) -> InRange | None:
+        ends = judged.start, judged.stop
+        return next((found for found in self.ranges if (found.start, found.stop) == ends), None)
+
+
+# --- what is measured ---------------------------------------------------------------------------------------
+
+
+def measure(case: Case) -> Ranges | None:
+    """Count the held-out rows at the points of all ranges, with one question to the sample; None without ranges."""
+    policy = case.policy
+    if not policy.ranges:
+        return None
+    grids = [corridor_of(policy, judged, case.alpha).grid for judged in policy.ranges]
+    known = thresholds_at(case.calibrator, grids)
+    scores = [as_scores([known[point.fpr] for point in grid.points]) for grid in grids]
+    flagged = case.holdout.ordered.at_or_above(np.concatenate(scores))
+    counts = np.split(flagged, np.cumsum([len(at) for at in scores])[:-1])
+    worth: Iterable[tuple[WorthAt, ...] | None] = [None] * len(grids)
+    if case.holdout.groups is not None:
+        worth = _worth(case, grids, scores)
+    return Ranges(
+        ranges=tuple(
+            InRange(
+                start=judged.start,
+                stop=judged.stop,
+                reached=int(np.count_nonzero(np.isfinite(at))),
+                flagged=tuple(found.tolist()),
+                worth=rows,
+            )
+            for judged, at, found, rows in zip(policy.ranges, scores, counts, worth, strict=True)
+        )
+    )
+
+
+def thresholds_at(calibrator: Calibrator, grids: Iterable[Grid]) -> Mapping[Decimal, float | None]:
+    """The raw threshold of every point, by the rate that it promises."""
+    points: dict[Decimal, Anchor] = {point.fpr: point for grid in grids for point in grid.points}
+    return replace(calibrator, contract=Contract(tuple(points.values()))).thresholds
+
+
+def as_scores(thresholds: list[float | None]) -> Floats:
+    """Thresholds as scores to count from: one that nothing reaches is infinite."""
+    return np.array([np.inf if threshold is None else threshold for threshold in thresholds], dtype=np.float64)
+
+
+def asked_of_groups(grid: Grid, anchors: Iterable[Anchor]) -> list[int]:
+    """The points at which it is measured what groups are worth: those that may refute, and the anchors."""
+    known = {anchor.fpr for anchor in anchors}
+    return sorted({*grid.refuting, *(i for i, point in enumerate(grid.points) if point.fpr in known)})
+
+
+def _worth(case: Case, grids: list[Grid], scores: list[Floats]) -> Iterator[tuple[WorthAt, ...]]:
+    places = [asked_of_groups(grid, case.anchors) for grid in grids]
+    found = case.holdout.by_group(np.concatenate([at[some] for at, some in zip(scores, places, strict=True)]))
+    groups, alpha, column = Groups(found.sizes), float(case.alpha), iter(range(sum(map(len, places))))
+    for some in places:
+        yield tuple(
+            WorthAt(point=i, effective=tuple(groups.worth(found.reached[:, next(column)], alpha))) for i in some
+        )
+
+
+# --- the judgement ------------------------------------------------------------------------------------------
+
+
+class Judged:
+    """One range with its counts, and what follows from the two."""
+
+    def __init__(self, policy: Policy, evidence: Evidence, asked: Range, found: InRange) -> None:
+        self.policy, self.asked, self.found = policy, asked, found
+        self.n, self.fit_n = evidence.holdout.n, evidence.fit.n
+        self.alpha = alpha_of(policy, evidence)
+        self.corridor: Corridor = corridor_of(policy, asked, self.alpha)
+        self.counts: Ints = np.array(found.flagged, dtype=np.int64)
+        self.lowest_label = evidence.calibrator.lowest_label
+        self.says = self.corridor.judge(self.counts, self.n, self.worth)
+
+    @cached_property
+    def worth(self) -> Sides | None:
+        if self.found.worth is None:
+            return None
+        return worth_of(self.corridor.grid, self.n, {at.point: Effective(*at.effective) for at in self.found.worth})
+
+    @property
+    def rows(self) -> float:
+        """The independent rows where they are worth least."""
+        return float(self.n) if self.worth is None else float(min(self.worth.low.min(), self.worth.high.min()))
+
+    @property
+    def extrapolated(self) -> bool:
+        return float(self.asked.stop) < self.lowest_label
+
+    @property
+    def rule(self) -> str:
+        """Extrapolated thresholds are believed only when proven on held-out rows."""
+        return "proven" if self.extrapolated else self.policy.rule
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether nothing is ever flagged at the range's end, and the tolerance asks for something."""
+        return self.found.reached < len(self.counts) and self.corridor.below < 1
+
+    def decide(self) -> tuple[Outcome, str]:
+        """The policy's rule, as at a target."""
+        says = self.says
+        if says.grade == "refuted":
+            if says.impossible:
+                return "fail", "granularity"
+            if min(says.refuted, default=0) >= self.found.reached:
+                return "fail", "unreachable"
+            excess = any(self.counts[i] > self.corridor.edges.high[i] * self.n for i in says.refuted)
+            return "fail", "too-many" if excess else "too-few"
+        if self.unreachable and self.rule != "not-refuted":
+            return "inconclusive", "unreachable"
+        if self.rows < self.asked.min_n:
+            return "inconclusive", "min-n"
+        if says.grade == "proven":
+            return "pass", "proven"
+        if self.rule == "not-refuted" or (self.rule == "observed" and says.inside):
+            return "pass", self.rule
+        if says.impossible:
+            return "inconclusive", "granularity"
+        if self.extrapolated:
+            return "inconclusive", "extrapolated"
+        return "inconclusive", "open" if self.policy.rule == "proven" else "outside"
+
+    @property
+    def nearest(self) -> NearestPoint | None:
+        """Where a bound comes nearest to what its neighbour's threshold allows; None where no side is judged."""
+        corridor, grid = self.corridor, self.corridor.grid
+        bounds, reach = corridor.bounds(self.counts, self.n, self.worth), corridor.reach
+        above, below = float(corridor.above), float(corridor.below)
+        found = []
+        if np.any(corridor.edges.high < 1):
+            over = np.where(reach.high >= 1, -np.inf, bounds.high / (reach.high / (1 + above)) - 1)
+            found.append((int(over.argmax()), float(over.max()), 1 - float(over.max()) / above, bounds.high))
+        if below < 1:
+            under = 1 - bounds.low / (reach.low / (1 - below))
+            found.append((int(under.argmax()), -float(under.max()), 1 - float(under.max()) / below, bounds.low))
+        if not found:
+            return None
+        i, error, left, bound = min(found, key=lambda side: side[2])
+        return NearestPoint(
+            fpr=grid.points[i].fpr,
+            score=grid.points[i].score,
+            side="above" if bound is bounds.high else "below",
+            flagged=int(self.counts[i]),
+            bound=float(bound[i]),
+            error=error,
+            left=left,
+        )
+
+    @property
+    def numbers(self) -> JudgedRange:
+        points, says = self.corridor.grid.points, self.says
+        return JudgedRange(
+            start=self.asked.start,
+            stop=self.asked.stop,
+            points=len(points),
+            rows=self.rows,
+            min_n=self.asked.min_n,
+            tolerance=(float(self.corridor.above), float(self.corridor.below)),
+            nearest=self.nearest,
+            proven=tuple((points[run.first].fpr, points[run.last].fpr) for run in says.proven[:MOST_LISTED]),
+            refuted=tuple(points[i].fpr for i in says.refuted[:MOST_LISTED]),
+            impossible=tuple((points[i].fpr, points[i + 1].fpr) for i in says.impossible[:MOST_LISTED]),
+        )
+
+    def advice(self) -> RangeAdvice:
+        return advise_range(
+            self.policy,
+            self.asked,
+            self.alpha,
+            self.counts,
+            self.n,
+            self.fit_n,
+            worth=self.rows / self.n,
+            refuted=self.says.grade == "refuted",
+        )
+
+
+def judge_ranges(policy: Policy, evidence: Evidence) -> list[Judged]:
+    """The ranges that were measured, in the policy's order."""
+    found = evidence.of(Ranges)
+    measured = [(asked, None if found is None else found.at(asked)) for asked in policy.ranges]
+    return [Judged(policy, evidence, asked, counted) for asked, counted in measured if counted is not None]
+
+
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    """Every range by the policy's rule."""
+    advised = 0
+    for judged in judge_ranges(policy, evidence):
+        outcome, reason = judged.decide()
+        numbers = judged.numbers
+        advice = None
+        if outcome != "pass" and reason not in words.BEYOND_ROWS and advised < MOST_ADVISED:
+            advice, advised = judged.advice(), advised + 1
+        yield Finding(
+            check=judged.asked.check,
+            outcome=outcome,
+            grade=judged.says.grade,
+            required=judged.asked.required,
+            reason=reason,
+            message=_message(judged, reason, numbers),
+            remedy=None if outcome == "pass" else _remedy(judged, reason, advice),
+            range=numbers,
+        )
+
+
+def _message(judged: Judged, reason: str, numbers: JudgedRange) -> str:
+    says, counts, points = judged.says, judged.counts, judged.corridor.grid.points
+    parts = [words.describe_rows(judged.n, None if judged.worth is None else judged.rows, numbers)]
+    parts += words.describe_refuted([(points[i].fpr, int(counts[i])) for i in says.refuted], judged.n, numbers)
+    jumps = [(points[i].fpr, points[i + 1].fpr, int(counts[i]), int(counts[i + 1])) for i in says.impossible]
+    parts += words.describe_jumps(jumps)
+    if judged.unreachable:
+        parts.append(words.describe_unreached(points[judged.found.reached].fpr))
+    if judged.extrapolated:
+        parts.append(words.describe_extrapolation(judged.lowest_label))
+    if reason == "min-n":
+        parts.append(words.describe_minimum(judged.asked.min_n, judged.worth is not None))
+    if says.grade == "proven":
+        parts.append("every threshold is proven")
+    elif says.proven:
+        parts.append(words.describe_proven(numbers.proven))
+    else:
+        parts.append("no part of it is proven")
+    return "; ".join([*parts, *words.describe_nearest(numbers)])
+
+
+def _remedy(judged: Judged, reason: str, advice: RangeAdvice | None) -> str:
+    if reason == "granularity":
+        return words.finer(Fraction(judged.asked.max_relative_error.above), judged.corridor.below < 1)
+    if reason == "unreachable":
+        return words.UNREACHABLE
+    support = rows_to_support(named(judged.policy.calibration.plotting_position), float(judged.asked.stop))
+    if judged.extrapolated and judged.fit_n >= support:
+        return words.TIED_TOP
+    return words.describe_advice(advice, judged.n, support if judged.extrapolated else None, judged.worth is not None)
+
+
+# --- the check ----------------------------------------------------------------------------------------------
+
+
+def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Ranges that passed and yet are weak at these sizes; what did not pass has a finding with a remedy."""
+    if policy.interval == "sequential":  # where one may look again
+        return
+    passed = [judged for judged in judge_ranges(policy, evidence) if judged.decide()[0] == "pass"]
+    for judged in passed[:MOST_ADVISED]:
+        weakness = range_warning(policy, judged.asked, evidence.fit.n, int(judged.rows))
+        if weakness is not None:
+            yield weakness
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    for i, judged in enumerate(policy.ranges):
+        yield Asked(judged.check, judged.required, "held-out rows", ("ranges", i))
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Counts that are no counts of the held-out rows at the points of the policy's ranges."""
+    found, known, n = evidence.of(Ranges), evidence.of(Targets), evidence.holdout.n
+    if found is None:
+        return
+    if [(at.start, at.stop) for at in found.ranges] != [(asked.start, asked.stop) for asked in policy.ranges]:
+        yield "ranges are others than the policy's"
+        return
+    for at, judged in zip(found.ranges, policy.ranges, strict=True):
+        grid = corridor_of(policy, judged, policy.alpha()).grid
+        where = str(judged.check)
+        if len(at.flagged) != len(grid.points) or at.reached > len(at.flagged):
+            yield f"{where} must have a count at each of the {len(grid.points):,} points of its grid"
+            return
+        if (
+            at.flagged[0] > n
+            or any(one < other for one, other in pairwise(at.flagged))
+            or any(at.flagged[at.reached :])
+        ):
+            yield f"{where} must flag no more than the held-out rows, no more at a rarer rate, none beyond all scores"
+        if (at.worth is not None) != (evidence.holdout.groups is not None):
+            yield f"{where} must say what its rows are worth where they come in groups, only there"
+        places = [worth.point for worth in at.worth or ()]
+        if at.worth is not None and places != asked_of_groups(grid, policy.anchors.anchors):
+            yield f"{where} must say what its rows are worth at the points that are asked"
+        if any(not 0 < min(worth.effective) <= max(worth.effective) <= n for worth in at.worth or ()):
+            yield f"{where} must be worth more than no row, and at most as many as there are"
+        own = {point.fpr: count for point, count in zip(grid.points, at.flagged, strict=True)}
+        for fpr, count in own.items():
+            anchor = None if known is None else known.at(fpr)
+            if anchor is not None and anchor.flagged != count:
+                yield f"{where} counts otherwise than the targets at {fpr}"
+
+
+def _on_grids(policy: Policy, evidence: Evidence) -> Iterator[tuple[InRange, Grid]]:
+    """Each range that has a count at every point of its grid; of others `contradictions` speaks."""
+    found = evidence.of(Ranges)
+    for judged in policy.ranges if found is not None else ():
+        at, grid = None if found is None else found.at(judged), corridor_of(policy, judged, policy.alpha()).grid
+        if at is not None and len(at.flagged) == len(grid.points):
+            yield at, grid
+
+
+def beside_curve(policy: Policy, evidence: Evidence, curve: list[tuple[float, int]]) -> Iterator[str]:
+    """Counts between which those of the curve do not lie: a higher score flags no more, wherever it was counted."""
+    for at, grid in _on_grids(policy, evidence):
+        own = [(float(point.score), count) for point, count in zip(grid.points, at.flagged, strict=True)]
+        together = sorted([*curve, *own], key=lambda pair: (pair[0], -pair[1]))
+        if any(more < fewer for (_, more), (_, fewer) in pairwise(together)):
+            yield f"the curve counts otherwise than {CheckName('fpr', at.start, at.stop)}"
+
+
+def counted_otherwise(
+    policy: Policy, evidence: Evidence, calibrator: Calibrator, known: Iterable[tuple[float | None, int]]
+) -> Iterator[str]:
+    """Counts that no rows can have at the calibrator's own thresholds: `known` are other thresholds with their counts.
+
+    At one threshold there is one count, and a higher threshold has no more, wherever they were counted.
+    """
+    counted = list(_on_grids(policy, evidence))
+    if not counted:
+        return
+    thresholds = thresholds_at(calibrator, [grid for _, grid in counted])
+    counts = [(float(as_scores([threshold])[0]), count) for threshold, count in known]
+    for at, grid in counted:
+        scores = as_scores([thresholds[point.fpr] for point in grid.points])
+        if at.reached != int(np.count_nonzero(np.isfinite(scores))):
+            yield f"{CheckName('fpr', at.start, at.stop)} says otherwise than the calibrator what raw scores reach"
+        counts += zip(scores.tolist(), at.flagged, strict=True)
+    counts.sort(key=lambda pair: (pair[0], -pair[1]))
+    for (low, more), (high, fewer) in pairwise(counts):
+        if more < fewer or (low == high and more != fewer):
+            yield f"{more:,} rows reach {low!r} and {fewer:,} reach {high!r}, which no rows do"
+            return
+
+
+CHECK = Check(
+    key="ranges",
+    asks="whether the false-positive rate is the one that the contract promises at every threshold of a range",
+    decides=(
+        "It counts the held-out benign rows on a grid so fine that what lies between two points costs a fiftieth of "
+        "the tolerance. Every bound inside proves the whole range, with no wider interval than at one target, for a "
+        "release that is bad anywhere is bad at some point. One point beyond the tolerance, corrected for how many may "
+        "do so, refutes it."
+    ),
+    causes=(
+        "too few held-out rows (hold out more: a range takes about an eighth more than its lowest rate), tied scores "
+        "that make the rate jump, a threshold put off by too few fit rows, or drift between the samples"
+    ),
+    evidence=Ranges,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    warnings=warnings,
+    home=(("ranges",),),
+    reasons={
+        "proven": "proven",
+        "observed": "observed inside, not proven",
+        "not-refuted": "not refuted",
+        "too-many": "too many false positives",
+        "too-few": "too few false positives",
+        "min-n": "too few rows",
+        "open": "neither proven nor refuted",
+        "outside": "observed outside, not proven",
+        "extrapolated": "beyond the fit sample, not proven",
+        "unreachable": "no raw score reaches it",
+        "granularity": "tied scores allow no such rate",
+    },
+)

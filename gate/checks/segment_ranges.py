@@ -1,0 +1,295 @@
+"""Ranges in segments: stretches of the contract judged again in every part of the held-out rows, on a coarser grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
+
+from gate.checks import range_words as words
+from gate.checks.check import Case, Evidence, Finding, JudgedRange
+from gate.checks.fpr import Targets
+from gate.checks.range_words import rate_text
+from gate.checks.ranges import as_scores, asked_of_groups, thresholds_at
+from gate.contract import Floats
+from gate.errors import plural
+from gate.names import CheckName
+from gate.planning import Budget, advise_at_rate
+from gate.planning.ranges import segment_corridor_of
+from gate.policy import Policy, Span, Tolerance
+from gate.statistics.binomial import Band
+from gate.statistics.clusters import Effective, Groups, korn_graubard
+from gate.statistics.ranges import MOST_SEGMENTS, Corridor, Grid, Sides, worth_of
+from gate.statistics.sequential import SequentialBand
+from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
+
+if TYPE_CHECKING:
+    from gate.scores import Scores
+
+STEPS = 100  # of the search for the rows that one segment needs
+Worths = tuple[tuple[Size, Size], ...]  # at the points that are asked of groups
+
+
+class RangeInSegments(Section):
+    """The false positives of every segment at each point of a range, and what rows in groups are worth at some."""
+
+    start: ExactRate
+    stop: ExactRate
+    reached: Count
+    flagged: tuple[tuple[Count, ...], ...] = Field(max_length=MOST_SEGMENTS)
+    effective: tuple[Worths, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a policy asks of every segment along its ranges."""
+
+    spans: tuple[Span, ...]
+    error: Tolerance
+    min_n: int
+    required: bool
+
+    def corridors(self, policy: Policy, alpha: Fraction) -> list[Corridor]:
+        return [segment_corridor_of(policy, span, self.error, alpha) for span in self.spans]
+
+
+def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegments, ...]:
+    """Count every segment at the points of all ranges; nothing where there are too many segments."""
+    if not question.spans or segments > MOST_SEGMENTS:
+        return ()
+    holdout, grids = case.holdout, [one.grid for one in question.corridors(case.policy, case.alpha)]
+    known = thresholds_at(case.calibrator, grids)
+    scores = [as_scores([known[point.fpr] for point in grid.points]) for grid in grids]
+    counted = holdout.by_segment(np.concatenate(scores)).reached.astype(np.int64)
+    parts = np.split(counted, np.cumsum([len(at) for at in scores])[:-1], axis=1)
+    found = []
+    for span, grid, at, flagged in zip(question.spans, grids, scores, parts, strict=True):
+        worth = None
+        if holdout.groups is not None:
+            worth = _worth(holdout, at[asked_of_groups(grid, case.anchors)], float(case.alpha))
+        found.append(
+            RangeInSegments(
+                start=span.start,
+                stop=span.stop,
+                reached=int(np.count_nonzero(np.isfinite(at))),
+                flagged=tuple(tuple(row) for row in flagged.tolist()),
+                effective=worth,
+            )
+        )
+    return tuple(found)
+
+
+def _worth(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
+    """For each segment what it is worth at each score: at most what its own groups and those of all rows allow."""
+    whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
+    groups = Groups(whole.sizes)
+    shares = [groups.worth(whole.reached[:, i], alpha) for i in range(len(scores))]
+    segments = parts.parts // len(whole.sizes)
+    starts = [*np.flatnonzero(np.diff(segments, prepend=-1)), len(segments)]
+    found = []
+    for start, stop in pairwise(starts):
+        sizes, n = parts.sizes[start:stop], float(parts.sizes[start:stop].sum())
+        own = [korn_graubard(sizes, parts.reached[start:stop, i], alpha) for i in range(len(scores))]
+        most = [Effective(*(n * rows / len(holdout) for rows in share)) for share in shares]
+        found.append(tuple((min(o, m.low), min(o, m.high)) for o, m in zip(own, most, strict=True)))
+    return tuple(found)
+
+
+# --- the judgement ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JudgedSegment:
+    """One range in one segment; `tail` is what Holm's procedure compares among all tests."""
+
+    name: CheckName
+    corridor: Corridor
+    question: Question
+    found: RangeInSegments
+    counts: Any
+    n: int
+    worth: Sides | None
+    tail: float
+    is_proven: bool
+    lowest_label: float
+    rule: str
+    grade: Grade = "open"
+    outcome: Outcome = "inconclusive"
+    reason: str = "open"
+
+    @property
+    def rows(self) -> float:
+        return float(self.n) if self.worth is None else float(min(self.worth.low.min(), self.worth.high.min()))
+
+    @property
+    def extrapolated(self) -> bool:
+        return float(self.found.stop) < self.lowest_label
+
+    @property
+    def believed(self) -> str:
+        return "proven" if self.extrapolated else self.rule
+
+    def decide(self, refuted: bool) -> tuple[Grade, Outcome, str]:
+        """The policy's rule, once it is known whether this is refuted among all tests."""
+        if refuted:
+            at = list(self.corridor.grid.refuting)
+            errors = (self.counts / self.n / self.corridor.grid.fprs - 1)[at]
+            worst = float(errors[np.abs(errors).argmax()])
+            return "refuted", "fail", "too-many" if worst > 0 else "too-few"
+        grade: Grade = "proven" if self.is_proven else "open"
+        if self.found.reached < len(self.counts) and self.corridor.below < 1 and self.believed != "not-refuted":
+            return grade, "inconclusive", "unreachable"
+        if self.rows < self.question.min_n:
+            return grade, "inconclusive", "min-n"
+        if self.is_proven:
+            return grade, "pass", "proven"
+        if self.believed == "not-refuted":
+            return grade, "pass", self.rule
+        if self.believed == "observed" and self.corridor.judge(self.counts, self.n, self.worth).inside:
+            return grade, "pass", self.rule
+        if self.extrapolated:
+            return grade, "inconclusive", "extrapolated"
+        return grade, "inconclusive", "open" if self.rule == "proven" else "outside"
+
+
+def judge(
+    policy: Policy, evidence: Evidence, question: Question, alpha: Fraction, named: list[tuple[str, int]],
+    counted: tuple[RangeInSegments, ...],
+) -> list[JudgedSegment]:  # fmt: skip
+    """Every range in every segment, all but whether it is refuted; `named` are the segments with their rows."""
+    judged = []
+    for found, corridor in zip(counted, question.corridors(policy, alpha) if counted else (), strict=True):
+        counts = np.array(found.flagged, dtype=np.int64)
+        rows = np.array([[n] for _, n in named], dtype=np.float64)
+        worths = [_sides(corridor.grid, policy, found, i, n) for i, (_, n) in enumerate(named)]
+        low, high = rows, rows
+        if found.effective is not None:
+            low = np.array([worth.low for worth in worths if worth is not None])
+            high = np.array([worth.high for worth in worths if worth is not None])
+        kept_low, kept_high = corridor.proves(counts, low, high, rows)
+        proven = np.all(kept_low & kept_high, axis=1).tolist()
+        tails = corridor.refuting_tails(counts, low, high, rows).min(axis=1)
+        judged += [
+            JudgedSegment(
+                name=CheckName("fpr", found.start, found.stop, segment=name),
+                corridor=corridor,
+                question=question,
+                found=found,
+                counts=counts[i],
+                n=n,
+                worth=worths[i],
+                tail=float(tails[i]),
+                is_proven=proven[i],
+                lowest_label=evidence.calibrator.lowest_label,
+                rule=policy.rule,
+            )
+            for i, (name, n) in enumerate(named)
+        ]
+    return judged
+
+
+def _sides(grid: Grid, policy: Policy, found: RangeInSegments, i: int, n: int) -> Sides | None:
+    if found.effective is None:
+        return None
+    places = asked_of_groups(grid, policy.anchors.anchors)
+    return worth_of(grid, n, {at: Effective(*rows) for at, rows in zip(places, found.effective[i], strict=True)})
+
+
+def finding(one: JudgedSegment, tests: int) -> Finding:
+    """A range of one segment in words."""
+    says = one.corridor.judge(one.counts, one.n, one.worth, refuted=one.grade == "refuted")
+    points, near = one.corridor.grid.points, says.nearest
+    numbers = JudgedRange(
+        start=one.found.start,
+        stop=one.found.stop,
+        points=len(points),
+        rows=one.rows,
+        min_n=one.question.min_n,
+        tolerance=(float(one.corridor.above), float(one.corridor.below)),
+        nearest=None,
+        proven=tuple((points[run.first].fpr, points[run.last].fpr) for run in says.proven[:20]),
+        refuted=tuple(points[i].fpr for i in says.refuted[:20]),
+    )
+    parts = [words.describe_rows(one.n, None if one.worth is None else one.rows, numbers)]
+    if one.reason in ("too-many", "too-few"):
+        parts += words.describe_refuted([(points[i].fpr, int(one.counts[i])) for i in says.refuted], one.n, numbers)
+        parts.append(f"disproved even as one of {plural(tests, 'test')}")
+    if one.reason == "min-n":
+        parts.append(f"{one.question.min_n:,} wanted")
+    if one.grade == "proven":
+        parts.append("every threshold is proven")
+    elif says.proven:
+        parts.append(words.describe_proven(numbers.proven))
+    if one.grade != "proven" and one.reason != "min-n":
+        bound = "upper" if near.side == "above" else "lower"
+        parts.append(f"its {bound} bound is worst at {rate_text(points[near.point].fpr)}: {rate_text(near.bound)}")
+    return Finding(
+        check=one.name,
+        outcome=one.outcome,
+        grade=one.grade,
+        required=one.question.required,
+        reason=one.reason,
+        message="; ".join(parts),
+        remedy=_remedy(one, near.point),
+        range=numbers,
+    )
+
+
+def _remedy(one: JudgedSegment, at: int) -> str | None:
+    if one.outcome == "pass":
+        return None
+    if one.reason in ("too-many", "too-few"):
+        return "find out how benign rows of this segment differ: the calibrator fits them together with the others"
+    if one.reason == "unreachable":
+        return words.UNREACHABLE
+    points = [Fraction(point.fpr) for point in one.corridor.grid.points]
+    low = points[max(at - 1, 0)] * (1 - one.corridor.below)
+    high = points[min(at + 1, len(points) - 1)] * (1 + one.corridor.above)
+    band = Band(low, high, one.corridor.alpha)
+    if one.corridor.sequential:
+        band = SequentialBand(low, high, one.corridor.alpha, points[at])
+    k, worth, least = int(one.counts[at]), one.rows / one.n, one.question.min_n
+    advice = advise_at_rate(one.believed, band, k, one.n, Budget(STEPS), min_n=least, worth=worth)
+    if advice.more is None:
+        return "find out how benign rows of this segment differ, or hold out many more of them"
+    return (
+        f"hold out at least {max(advice.more - one.n, 1):,} more benign rows of this segment ({advice.more:,} in all): "
+        f"at the rate observed, {rate_text(Decimal(str(float(points[at]))))} then passes 95 % of the time"
+    )
+
+
+def contradictions(
+    policy: Policy, evidence: Evidence, question: Question, sizes: tuple[int, ...], found: tuple[RangeInSegments, ...]
+) -> Iterator[str]:
+    """Counts that are none of these segments at the points of these ranges."""
+    known = evidence.of(Targets)
+    asked = question.spans if len(sizes) <= MOST_SEGMENTS else ()
+    if [(at.start, at.stop) for at in found] != [(span.start, span.stop) for span in asked]:
+        yield "segments have other ranges than the policy asks"
+        return
+    for at, corridor in zip(found, question.corridors(policy, policy.alpha()), strict=False):
+        grid, where = corridor.grid, CheckName("segments", at.start, at.stop)
+        if len(at.flagged) != len(sizes) or {len(row) for row in at.flagged} != {len(grid.points)}:
+            yield f"{where} must have a count for each segment at each of the {len(grid.points):,} points of its grid"
+            return
+        counts = np.array(at.flagged, dtype=np.int64)
+        falls = bool(np.all(np.diff(counts, axis=1) <= 0)) and not counts[:, at.reached :].any()
+        if not falls or bool(np.any(counts[:, 0] > np.array(sizes))):
+            yield f"{where} must flag no more than its rows, no more at a rarer rate, none beyond all scores"
+        for i, point in enumerate(grid.points):
+            whole = None if known is None else known.at(point.fpr)
+            if whole is not None and int(counts[:, i].sum()) != whole.flagged:
+                yield f"{where} counts otherwise than the targets at {point.fpr}"
+        if (at.effective is not None) != (evidence.holdout.groups is not None):
+            yield f"{where} must say what its rows are worth where they come in groups, only there"
+        places = asked_of_groups(grid, policy.anchors.anchors)
+        for worths, n in zip(at.effective or (), sizes, strict=False):
+            if len(worths) != len(places) or not all(0 < min(rows) <= max(rows) <= n for rows in worths):
+                yield f"{where} must be worth more than no row, and at most as many as there are"
+                return
