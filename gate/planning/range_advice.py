@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -87,6 +88,7 @@ def advise_range(
     return RangeAdvice(_rows(more, worth), _rows(again, worth) if more is None else None, fresh)
 
 
+@lru_cache(maxsize=64)
 def _again(policy: Policy, judged: Range) -> int | None:
     """The rows to fit anew on, and as many to hold out."""
     found = RangeLaw(policy, judged, most_points=FINE_POINTS).holdout_needed(None, POWER, FINE_DRAWS)
@@ -182,5 +184,7 @@ def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> 
     )
     if describe_weakness(planned, POWER) is None:
         return None
+    if passes.value >= WEAK:  # it is the teeth
+        return describe_weakness(replace(planned, teeth_needed=law.teeth_needed(holdout_n, fit_n)), POWER)
     rows = _again(policy, judged)
     return describe_weakness(replace(planned, equal_needed=None if rows is None else Estimate(rows, 0.0)), POWER)

@@ -19,21 +19,18 @@ import numpy as np
 
 from gate.calibration.positions import fractional_rank, named
 from gate.contract import Floats
-from gate.planning.advice import Advice, advise_at_rate
-from gate.planning.law import LARGEST, SAFE_RANK, WEAK_TEETH, Budget, Law
+from gate.planning.law import LARGEST, SAFE_RANK, WEAK_TEETH, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
-from gate.statistics.binomial import Band
-from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, Nearest, grid
-from gate.statistics.sequential import SequentialBand
+from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, grid
 from gate.statistics.tails import FixedTails, Ints
 
 DRAWS = 4000
 PIECE = 1000  # draws at a time
 SEED = 0
-ADVICE_STEPS = 100  # of the search for the rows that a range needs
 MOST_POINTS = 1500  # of the grid that are simulated
 MOST_NEAR = 600  # of those that may decide: neighbours nearer than this hardly differ
 FAR = 6.5  # deviations from every edge; beyond it a point never decides
+MOST_GROWTH = 10_000  # times the rows on hand
 WINDOW = (0.9, 0.95, 1.0, 1.05, 1.1, 1.15)  # sizes around the one looked for, in which its chance is smoothed
 NORMAL = NormalDist()
 
@@ -63,6 +60,7 @@ class RangePlan:
     passes, fails     the chances of a sound release, simulated
     holdout_needed    at the fit size given, else at an equal one
     equal_needed      both sizes, where they are the same
+    teeth_needed      held-out rows with which a bad release ships at most rarely; null where it does already
     anchor_needed     the same for its lowest rate alone: what the range costs more is what it takes to look everywhere
     exact             false where so few fit rows lie beyond the lowest rate that the law is only near
     """
@@ -77,6 +75,7 @@ class RangePlan:
     equal_needed: Estimate | None
     anchor_needed: int | None
     exact: bool
+    teeth_needed: int | None = None
 
     @property
     def cost(self) -> float | None:
@@ -169,6 +168,22 @@ class RangeLaw:
             found.append(DecadeTeeth(start, stop, multiple, max(float(chances.min()), 0.0) if allowed else 0.0))
         return tuple(found)
 
+    def teeth_needed(self, n: int, n_fit: int) -> int | None:
+        """Held-out rows, at least n, with which a release off in one decade ships at most rarely; None where none do."""
+
+        def rare(rows: int) -> bool:
+            return max(one.passes for one in self.teeth(rows, n_fit)) <= WEAK_TEETH
+
+        low = high = max(n, self.judged.min_n)
+        while not rare(high):
+            low, high = high, 2 * high
+            if high > MOST_GROWTH * max(n, self.judged.min_n):
+                return None
+        while high / low > 1.02 and high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if rare(middle) else (middle, high)
+        return round_up(high)
+
     def holdout_needed(self, fit_n: int | None, power: float, draws: int = DRAWS) -> Estimate | None:
         """About the fewest held-out rows with which a sound release passes with this power; None where none do.
 
@@ -248,6 +263,8 @@ def plan_range(
     n_fit = fit_n if fit_n is not None else n
     passes, fails = law.sound(n, n_fit)
     equal = law.holdout_needed(None, power)
+    teeth = law.teeth(n, n_fit)
+    weak = max(one.passes for one in teeth) > WEAK_TEETH
     lowest = Target(fpr=judged.stop, min_n=1, max_relative_error=judged.max_relative_error)
     return RangePlan(
         judged=judged,
@@ -255,11 +272,12 @@ def plan_range(
         holdout_n=n,
         passes=passes,
         fails=fails,
-        teeth=law.teeth(n, n_fit),
+        teeth=teeth,
         holdout_needed=equal if fit_n is None else law.holdout_needed(fit_n, power),
         equal_needed=equal,
         anchor_needed=Law(policy, lowest).holdout_needed(None, power),
         exact=bool(law.ranks(n_fit)[-1] >= SAFE_RANK),
+        teeth_needed=law.teeth_needed(n, n_fit) if weak else None,
     )
 
 
@@ -272,10 +290,14 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8) -> st
     elif planned.passes.value < weak:
         problem = f"a sound release passes only {planned.passes.value:.0%} of the time {sizes}"
     elif worst.passes > WEAK_TEETH:
-        problem = (
-            f"a release at {float(worst.multiple):g} times its rates from {100 * worst.start:.3g}% to "
-            f"{100 * worst.stop:.3g}% may still pass {worst.passes:.0%} of the time"
+        decade = f"from {100 * worst.start:.3g} to {100 * worst.stop:.3g} %"
+        problem = f"a release at {float(worst.multiple):g} times its rates {decade} may still pass"
+        needed = planned.teeth_needed
+        cure = (
+            "no number of rows would do" if needed is None else f"about {needed:,} held-out rows would let it pass at"
         )
+        cure += "" if needed is None else f" most {WEAK_TEETH:.0%} of the time"
+        return f"{planned.judged.check}: {problem} {worst.passes:.0%} of the time; {cure}"
     else:
         return None
     rows = planned.equal_needed
@@ -283,20 +305,6 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8) -> st
     return f"{planned.judged.check}: {problem}; {cure}" + (
         "" if rows is None else f" held out would let a sound one pass {power:.0%} of the time"
     )
-
-
-def advise_range(corridor: Corridor, nearest: Nearest, rule: str, k: int, n: int, worth: float, min_n: int) -> Advice:
-    """The rows in all with which the point nearest to leaving passes 95 % of the time, at the rate it shows now.
-
-    Each row is worth so many independent ones there. The range needs its other points too, which are farther inside.
-    """
-    i = nearest.point
-    points = [Fraction(point.fpr) for point in corridor.grid.points]
-    low = points[max(i - 1, 0)] * (1 - corridor.below)
-    high = points[min(i + 1, len(points) - 1)] * (1 + corridor.above)
-    fixed = Band(low, high, corridor.alpha)
-    band = SequentialBand(low, high, corridor.alpha, points[i]) if corridor.sequential else fixed
-    return advise_at_rate(rule, band, k, n, Budget(ADVICE_STEPS), min_n=min_n, worth=worth)
 
 
 def round_up(rows: float) -> int:

@@ -120,6 +120,7 @@ def range_json(planned: RangePlan, power: float) -> dict[str, Any]:
         ],
         "holdout_needed": _estimate(planned.holdout_needed),
         "equal_needed": _estimate(planned.equal_needed),
+        "teeth_needed": planned.teeth_needed,
         "lowest_rate_needed": planned.anchor_needed,
         "cost": planned.cost,
         "exact": planned.exact,
