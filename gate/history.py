@@ -16,11 +16,11 @@ from gate.errors import GateError, visible
 from gate.names import CheckName
 from gate.record import Record, read_record
 from gate.statistics.tally import Tally
+from gate.storage import CHECKS_DIRECTORY
 from gate.stored import Outcome
 from gate.verdict import WaiverUse
 
 RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
-CHECKS = "checks"  # the directory below a release that holds the checks made of it
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _found(path: str) -> Iterator[tuple[str, str | None]]:
         return
     for directory in directories:
         yield directory, None
-        place = os.path.join(directory, CHECKS)
+        place = os.path.join(directory, CHECKS_DIRECTORY)
         try:
             yield from ((check, None) for check in _directories_in(place) if _has_release_files(check))
         except (FileNotFoundError, NotADirectoryError):

@@ -16,6 +16,7 @@ from typing import Any
 from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
+from gate.differences import differences
 from gate.errors import GateError, plural
 from gate.gating import NO_BASELINE, Job, check_release, gate_release, read_reference, read_sample
 from gate.policy import Document, Policy
@@ -27,7 +28,6 @@ from gate.verification import (
     RefusedError,
     State,
     answer,
-    differences,
     inspect,
     other_installation,
     read_judged,

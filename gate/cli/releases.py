@@ -146,7 +146,7 @@ def run(
 @click.option(
     "--policy", type=given, metavar="FILE", help="The policy (YAML), or built-in  [default: that of the release]"
 )
-@click.option("--out", type=given, metavar="DIR", help="The directory to write  [default: checks/NAME-TIME]")
+@click.option("--out", type=given, metavar="DIR", help="The directory to write  [default: RELEASE_DIR/checks/TIME]")
 @columns_of_files
 @bounded
 @judging
@@ -175,14 +175,14 @@ def check(
     created = now()
     from gate.checks import find_policy
     from gate.record import recorded_policy
-    from gate.storage import refuse_existing
+    from gate.storage import CHECKS_DIRECTORY, refuse_existing
     from gate.verification import read_judged
 
     stored = read_judged(directory)
     document = find_policy(policy) if policy else recorded_policy(stored)
     document = document.with_columns(columns)
     document.require_columns()
-    target = Path(out) if out else Path("checks", f"{as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
+    target = Path(out) if out else Path(directory, CHECKS_DIRECTORY, f"{created:%Y%m%dT%H%M%SZ}")
     replaces = None if dry_run else refuse_existing(target, force)
     samples = {"holdout": holdout_paths, "malicious": malicious_paths}
     listed = flagged_place(flagged, target)
