@@ -52,12 +52,9 @@ class Reading:
 
     fpr: Finding
     tpr: Detected | None
+    threshold: float | None  # the raw one, also where calibrated scores were judged
     origin: bool = False
     kept: Flagged | None = None
-
-    @property
-    def threshold(self) -> float | None:
-        return None if self.fpr.rate is None else self.fpr.rate.tally.threshold
 
 
 @dataclass(frozen=True)
@@ -194,7 +191,8 @@ class _Seen:
 def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
     tprs = _detected(record)
     fprs = [f for f in record.findings if f.check.family == "fpr" and f.rate is not None]
-    readings = {finding.check: Reading(finding, tprs.get(finding.check.rate)) for finding in fprs}
+    raw = record.calibrator.thresholds
+    readings = {f.check: Reading(f, tprs.get(f.check.rate), raw.get(f.check.rate or Decimal(0))) for f in fprs}
     uses: Uses | None = record.of(Uses)
     release = Release(
         directory=visible(directory),
@@ -213,7 +211,7 @@ def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
         waivers=record.waivers,
         ledger_use=None if uses is None else uses.holdout.number,
     )
-    points = [point.tally for point in record.curve.points] if record.curve else []
+    points = [point.tally for point in record.curve.points] if record.curve and not record.calibrated else []
     counted = sorted((tally.threshold, tally.flagged) for tally in points if tally.threshold is not None)
     seen = _Seen(
         rows=record.holdout.rows_sha256 or record.holdout.sha256,

@@ -279,7 +279,7 @@ def _read(record: Record, policy: Policy, data: Data) -> _Samples:
         paths = getattr(data, name)
         if paths:
             _refuse_other_arguments(name, paths, section.sources)
-            samples[name] = read_sample(name, paths, policy)
+            samples[name] = read_sample(name, paths, policy, record.calibrated)
     if (reference := _reference(record)) is not None:
         for name, sources in (
             ("baseline_holdout", reference.sources),
@@ -346,7 +346,8 @@ def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -
     if record.kind == "check":
         stored = read_judged(str(data.baseline))
         job = replace(job, release=stored.record.release)
-        return check_release(job, stored, samples.scores["holdout"], malicious=malicious).record
+        scores, calibrated = samples.scores["holdout"], record.calibrated
+        return check_release(job, stored, scores, malicious=malicious, calibrated=calibrated).record
     reference = None
     if _reference(record) is not None:
         reference = read_reference(str(data.baseline), document, data.baseline_holdout, data.baseline_malicious)

@@ -364,6 +364,8 @@ def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
         yield "judged_on must be recorded where the policy has waivers or a freshness, only there"
     if record.judged_on is not None and record.judged_on.isoformat() < record.created[:10]:
         yield f"judged_on must not be before the record was created, got {record.judged_on} and {record.created[:10]}"
+    if record.kind == "run" and record.calibrated:
+        yield "calibrated must be false in a release, which is fitted on raw scores"
     if record.kind == "check" and record.split is not None:
         yield "split must be null in a check, which has one sample"
     if record.curve is None:

@@ -24,6 +24,7 @@ from gate.checks import (
     overlap,
     reuse,
     segments,
+    served,
 )
 from gate.checks.check import Case, Check, Evidence, Finding
 from gate.names import CheckName
@@ -44,6 +45,7 @@ CHECKS: tuple[Check, ...] = (
     baseline.CHECK,
     drop.CHECK,
     segments.CHECK,
+    served.CHECK,
 )
 
 NOT_MEASURED = "not-measured"

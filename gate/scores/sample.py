@@ -19,11 +19,13 @@ from gate.policy import Columns
 from gate.scores.budget import Budget
 from gate.scores.child import join
 from gate.scores.columns import (
+    CALIBRATED,
     digest_names,
     join_names,
     number_names,
     read_codes,
     read_names,
+    read_served,
     read_times,
     refuse_outside,
     to_float64,
@@ -79,6 +81,7 @@ class Scores:
     skipped: tuple[tuple[str, str], ...] = ()  # what lay among the files and was not read, each name with why
     repeats: NDArray[np.int64] | None = None  # for each row left out because its id came before: where that one stands
     stored: Ordered | None = None  # the scores in files, where they are too many for the memory
+    raw: Floats | None = None  # the raw score of each row, where `values` are the calibrated ones served beside them
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -133,6 +136,7 @@ class Scores:
             group_names=group_names,
             segments=None if self.segments is None else self.segments[rows],
             timestamps=None if self.timestamps is None else self.timestamps[rows],
+            raw=None if self.raw is None else self.raw[rows],
             repeats=None if self.repeats is None else (np.cumsum(rows) - 1)[self.repeats[rows[self.repeats]]],
         )
 
@@ -218,6 +222,7 @@ class Taken:
     timestamps: NDArray[np.int64] | None
     labels: pa.Table | None
     unread: frozenset[str]
+    raw: list[Floats] | None = None  # the raw scores, where `chunks` are the calibrated ones served beside them
 
     @property
     def taken(self) -> int:
@@ -229,8 +234,13 @@ def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float]
     taken = labels = None
     if columns.label is not None:
         taken, labels = take_rows(kind, table[columns.label], columns, file, alone)
-    chunks = to_float64(table[columns.score], columns.score, file, taken)
-    refuse_outside(chunks, columns.score, domain, file, taken)
+    chunks, raw = to_float64(table[columns.score], columns.score, file, taken), None
+    if columns.calibrated == columns.score:
+        refuse_outside(chunks, columns.score, (0.0, 1.0), file, taken, CALIBRATED)
+    else:
+        refuse_outside(chunks, columns.score, domain, file, taken)
+    if columns.calibrated not in (None, columns.score):
+        raw, chunks = chunks, read_served(table[columns.calibrated], columns.calibrated, file, taken)
     ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
     named = (columns.group, columns.segment)
     groups, segments = (name and read_codes(table[name], name, file, taken) for name in named)
@@ -238,7 +248,7 @@ def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float]
     if columns.timestamp is not None:
         times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
     unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
-    return Taken(len(table[columns.score]), chunks, groups, ids, segments, times, labels, unread)
+    return Taken(len(table[columns.score]), chunks, groups, ids, segments, times, labels, unread, raw)
 
 
 def piece_of(file: File, part: Taken) -> Piece:
@@ -269,6 +279,7 @@ def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> S
         kind,
         labels=None if parts[0].labels is None else count_labels(part.labels for part in parts),
         unread=tuple(sorted(frozenset().union(*(part.unread for part in parts)))[:UNREAD]),
+        raw=None if parts[0].raw is None else join([chunk for part in parts for chunk in part.raw or []]),
     )
     return whole if whole.ids is None else _count_once(whole)
 
@@ -282,7 +293,12 @@ def _count_once(scores: Scores) -> Scores:
     order = np.lexsort((times, codes))
     kept = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # of each id
     first = kept[codes]  # of each row
-    columns = (("score", scores.values), ("group", scores.groups), ("segment", scores.segments))
+    columns = (
+        ("score", scores.values),
+        ("raw score", scores.raw),
+        ("group", scores.groups),
+        ("segment", scores.segments),
+    )
     for name, column in columns:
         if column is not None and (column != column[first]).any():
             row = int(np.flatnonzero(column != column[first])[0])
@@ -303,4 +319,4 @@ def _shown(scores: Scores, name: str, row: int) -> str:
         return show(scores.group_names[int(scores.groups[row])].as_py())
     if name == "segment" and scores.segments is not None:
         return show(scores.segment_names[int(scores.segments[row])])
-    return repr(float(scores.values[row]))
+    return repr(float(scores.raw[row] if name == "raw score" and scores.raw is not None else scores.values[row]))

@@ -1,4 +1,4 @@
-"""The gate on other hosts: the files of the action's README fit the published schemas, and their scripts do what they say."""
+"""The gate on other hosts: the action's README shows files that fit the published schemas and scripts that work."""
 
 from __future__ import annotations
 
