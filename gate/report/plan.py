@@ -194,7 +194,7 @@ def to_json(plan: Plan, policy: Policy, watch: Watch | None = None) -> str:
 def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
     chances = planned.sound
     return {
-        "check": planned.target.check,
+        "check": str(planned.target.check),
         "target_fpr": float(planned.target.fpr),
         "min_n": planned.target.min_n,
         "fit_n": planned.fit_n,
@@ -221,7 +221,7 @@ def _watch_as_json(watch: Watch) -> dict[str, Any]:
         "sound_at_most": _alarm(watch.together),
         "targets": [
             {
-                "check": watched.target.check,
+                "check": str(watched.target.check),
                 "drifted": [_alarm(alarm) for alarm in watched.drifted],
                 "sound": _alarm(watched.sound),
                 "edges": [_alarm(alarm) for alarm in watched.edges],
