@@ -11,24 +11,26 @@ from typing import Any
 import numpy as np
 
 from gate.calibration.calibrator import Calibrator
+from gate.checks.check import own_thresholds
 from gate.errors import GateError
 from gate.scores import Scores
 
 ENDINGS = (".csv", ".parquet")
 
 
-def list_flagged(sample: Scores, calibrator: Calibrator) -> dict[str, Any]:
+def list_flagged(sample: Scores, calibrator: Calibrator, calibrated: bool = False) -> dict[str, Any]:
     """The rows of a sample that reach any anchor, highest first, as columns of equal length.
 
     id           what names the row, where the sample has ids
-    score        its raw score
+    score        its raw score; left out where the sample has `calibrated` scores and no raw ones beside them
     calibrated   its calibrated score
     anchor       the rarest false-positive rate whose threshold it reaches
     segment      its segment, where the sample has any
 
     Rows of one score keep the order of their ids, so that the same sample gives the same table.
     """
-    thresholds = {fpr: cut for fpr, cut in calibrator.thresholds.items() if cut is not None}
+    own = own_thresholds(calibrator.contract.anchors) if calibrated else calibrator.thresholds
+    thresholds = {fpr: cut for fpr, cut in own.items() if cut is not None}
     lowest = min(thresholds.values(), default=np.inf)
     if sample.stored is None:
         rows = np.flatnonzero(sample.values >= lowest)
@@ -45,7 +47,10 @@ def list_flagged(sample: Scores, calibrator: Calibrator) -> dict[str, Any]:
     table: dict[str, Any] = {}
     if ids is not None:
         table["id"] = ids[order].tolist()
-    table |= {"score": scores, "calibrated": calibrator.predict(scores) if len(scores) else scores}
+    if not calibrated:
+        table |= {"score": scores, "calibrated": calibrator.predict(scores) if len(scores) else scores}
+    else:
+        table |= {"calibrated": scores} if sample.raw is None else {"score": sample.raw[rows], "calibrated": scores}
     rates = sorted(thresholds)  # the rarest first
     reached = np.stack([scores >= thresholds[rate] for rate in rates], axis=1) if rates else np.empty((0, 0), bool)
     table["anchor"] = np.array([float(rate) for rate in rates])[reached.argmax(axis=1)] if len(scores) else scores

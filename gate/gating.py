@@ -65,7 +65,7 @@ NO_BASELINE = "none"  # in the place of a baseline's directory: this is the firs
 def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrator:
     """The calibrator of one benign sample; `policy` gives the contract, the settings and the columns."""
     document = _document(policy)
-    sample = from_object(benign, "fit", document.policy.data, document.policy.calibration.domain)
+    sample = from_object(benign, "fit", columns_for("fit", document.policy), document.policy.calibration.domain)
     return fit_sorted(sample.ordered, document.policy.calibration, document.policy.anchors)
 
 
@@ -75,7 +75,7 @@ def evaluate(
     """Judge a calibrator on held-out benign scores; with the sample it was fitted on, the two are compared too."""
     document = _document(policy)
     document.require_columns()
-    columns, domain = document.policy.data, document.policy.calibration.domain
+    columns, domain = columns_for("holdout", document.policy), document.policy.calibration.domain
     case = Case(
         document.policy,
         calibrator,
@@ -121,9 +121,9 @@ def run(
 Reader = Callable[[str, tuple[str, ...], Policy], Scores]
 
 
-def read_sample(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
+def read_sample(name: str, paths: tuple[str, ...], policy: Policy, calibrated: bool = False) -> Scores:
     """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
-    with reading_sample(name, paths, policy) as scores:
+    with reading_sample(name, paths, policy, calibrated) as scores:
         return scores()
 
 
@@ -228,8 +228,18 @@ def gate_release(
     return _judged(job, case, describe(fit), facts_of(calibrator), split)
 
 
-def check_release(job: Job, stored: StoredRelease, holdout: Scores, *, malicious: Scores | None = None) -> Release:
-    """A calibrator fitted earlier, judged on new benign rows and held against its own release; nothing is fitted."""
+def check_release(
+    job: Job,
+    stored: StoredRelease,
+    holdout: Scores,
+    *,
+    malicious: Scores | None = None,
+    calibrated: bool = False,
+) -> Release:
+    """A calibrator fitted earlier, judged on new benign rows and held against its own release; nothing is fitted.
+
+    Where the rows' scores were `calibrated` already, as production serves them, the contract's own scores flag them.
+    """
     _require(job)
     policy, calibrator = job.document.policy, read_calibrator(stored)
     for key, shipped, wanted in (
@@ -241,7 +251,7 @@ def check_release(job: Job, stored: StoredRelease, holdout: Scores, *, malicious
                 f"{job.document.path}: {key}: must be the one that {stored.path} was fitted to, got another; "
                 "check it with the policy it was released under"
             )
-    case = Case(policy, calibrator, holdout, None, malicious, as_reference(stored))
+    case = Case(policy, calibrator, holdout, None, malicious, as_reference(stored), calibrated=calibrated)
     return _judged(job, case, stored.record.fit, stored.record.calibrator, None)
 
 
@@ -279,7 +289,8 @@ def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
     """Count this judgement in the ledger, or tell which one it was; with `looks`, rows may be added to its files."""
     if job.ledger is None:
         return None
-    question = ledgers.question_of(artifact, job.document.sha256, case.policy.data.model_dump())
+    asked = case.policy.data.model_dump() | ({"judged": "calibrated"} if case.calibrated else {})
+    question = ledgers.question_of(artifact, job.document.sha256, asked)
     rows = ledgers.rows_of(case.holdout, looks)
     malicious = None if case.malicious is None else ledgers.rows_of(case.malicious, looks)
     if job.counted:
@@ -331,7 +342,8 @@ def compare_stored(
 def gather(case: Case, fit: SampleFacts, calibrator: CalibratorFacts, day: date) -> Evidence:
     """Everything that is measured of a case."""
     malicious = None if case.malicious is None else describe(case.malicious)
-    return Evidence(case.kind, day, calibrator, fit, describe(case.holdout), malicious, measure(case))
+    held_out = describe(case.holdout)
+    return Evidence(case.kind, day, calibrator, fit, held_out, malicious, measure(case), case.calibrated)
 
 
 def facts_of(calibrator: Calibrator) -> CalibratorFacts:

@@ -7,20 +7,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 
+from gate.checks.baseline import Comparison
 from gate.checks.check import Finding
 from gate.checks.detection import Detection
 from gate.checks.reuse import Uses
 from gate.errors import GateError, visible
 from gate.names import CheckName
-from gate.record import Record, read_record
+from gate.record import Record, read_with_digest
 from gate.statistics.tally import Tally
+from gate.storage import CHECKS_DIRECTORY
 from gate.stored import Outcome
 from gate.verdict import WaiverUse
 
 RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
-CHECKS = "checks"  # the directory below a release that holds the checks made of it
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,16 @@ class Reading:
 
     fpr: Finding
     tpr: Detected | None
+    threshold: float | None  # the raw one, also where calibrated scores were judged
     origin: bool = False
     kept: Flagged | None = None
-
-    @property
-    def threshold(self) -> float | None:
-        return None if self.fpr.rate is None else self.fpr.rate.tally.threshold
 
 
 @dataclass(frozen=True)
 class Release:
     """One record, of a release or of a check made of one, which has its name.
 
+    `sha256` is the digest of its record, and `of_sha256`, of a check, that of its release's record.
     `blocking` names the checks that keep it from passing besides the anchors' own.
     `use` counts the uses of its held-out rows up to this one among the releases read, where asking the same calibrator
     and policy again is none, and `last_use` names the one before; `ledger_use` is the ledger's.
@@ -73,6 +73,7 @@ class Release:
     name: str
     kind: str
     created: str
+    calibrated: bool
     outcome: Outcome
     reason: str
     policy: str
@@ -84,6 +85,8 @@ class Release:
     blocking: tuple[CheckName, ...]
     waivers: tuple[WaiverUse, ...]
     ledger_use: int | None
+    sha256: str
+    of_sha256: str | None
     use: int = 1
     last_use: str | None = None
 
@@ -110,10 +113,12 @@ class History:
         return tuple(sorted(found, key=lambda check: (-(check.rate or 0), str(check))))
 
     def released(self, check: Release) -> Release | None:
-        """The release that a check was made of, where it is here: the latest of its name that was made before it."""
-        made = [each for each in self.releases if each.kind == "run" and each.name == check.name]
-        before = [each for each in made if each.created <= check.created]
-        return before[-1] if before and check.kind == "check" else None
+        """The release that a check was made of, by the digest of its record; None where it is not here."""
+        return self._by_digest.get(check.of_sha256) if check.of_sha256 is not None else None
+
+    @cached_property
+    def _by_digest(self) -> dict[str, Release]:
+        return {each.sha256: each for each in self.releases if each.kind == "run"}
 
 
 def collect(paths: Iterable[str]) -> History:
@@ -130,7 +135,7 @@ def collect(paths: Iterable[str]) -> History:
             try:
                 if problem is not None:
                     raise GateError(problem)
-                read.append(_release(directory, read_record(directory)))
+                read.append(_release(directory, *read_with_digest(directory)))
             except GateError as error:
                 missed = Unread(visible(directory), visible(str(error)))
                 unread += [] if missed in unread else [missed]
@@ -147,7 +152,7 @@ def _found(path: str) -> Iterator[tuple[str, str | None]]:
         return
     for directory in directories:
         yield directory, None
-        place = os.path.join(directory, CHECKS)
+        place = os.path.join(directory, CHECKS_DIRECTORY)
         try:
             yield from ((check, None) for check in _directories_in(place) if _has_release_files(check))
         except (FileNotFoundError, NotADirectoryError):
@@ -191,16 +196,20 @@ class _Seen:
     counts: tuple[int, ...]
 
 
-def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
+def _release(directory: str, record: Record, sha256: str) -> tuple[Release, _Seen]:
     tprs = _detected(record)
     fprs = [f for f in record.findings if f.check.family == "fpr" and f.rate is not None]
-    readings = {finding.check: Reading(finding, tprs.get(finding.check.rate)) for finding in fprs}
+    raw = record.calibrator.thresholds
+    readings = {f.check: Reading(f, tprs.get(f.check.rate), raw.get(f.check.rate or Decimal(0))) for f in fprs}
     uses: Uses | None = record.of(Uses)
+    comparison: Comparison | None = record.of(Comparison)
+    reference = comparison.reference if comparison is not None and record.kind == "check" else None
     release = Release(
         directory=visible(directory),
         name=record.release,
         kind=record.kind,
         created=record.created,
+        calibrated=record.calibrated,
         outcome=record.outcome,
         reason=record.reason,
         policy=record.policy.name,
@@ -212,8 +221,10 @@ def _release(directory: str, record: Record) -> tuple[Release, _Seen]:
         blocking=tuple(f.check for f in record.findings if f.blocks and f.check not in readings),
         waivers=record.waivers,
         ledger_use=None if uses is None else uses.holdout.number,
+        sha256=sha256,
+        of_sha256=None if reference is None else reference.verdict_sha256,
     )
-    points = [point.tally for point in record.curve.points] if record.curve else []
+    points = [point.tally for point in record.curve.points] if record.curve and not record.calibrated else []
     counted = sorted((tally.threshold, tally.flagged) for tally in points if tally.threshold is not None)
     seen = _Seen(
         rows=record.holdout.rows_sha256 or record.holdout.sha256,

@@ -16,6 +16,7 @@ from typing import Any
 from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
+from gate.differences import differences
 from gate.errors import GateError, plural
 from gate.gating import NO_BASELINE, Job, check_release, gate_release, read_reference, read_sample
 from gate.policy import Document, Policy
@@ -27,7 +28,6 @@ from gate.verification import (
     RefusedError,
     State,
     answer,
-    differences,
     inspect,
     other_installation,
     read_judged,
@@ -279,7 +279,7 @@ def _read(record: Record, policy: Policy, data: Data) -> _Samples:
         paths = getattr(data, name)
         if paths:
             _refuse_other_arguments(name, paths, section.sources)
-            samples[name] = read_sample(name, paths, policy)
+            samples[name] = read_sample(name, paths, policy, record.calibrated)
     if (reference := _reference(record)) is not None:
         for name, sources in (
             ("baseline_holdout", reference.sources),
@@ -345,7 +345,8 @@ def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -
     if record.kind == "check":
         stored = read_judged(str(data.baseline))
         job = replace(job, release=stored.record.release)
-        return check_release(job, stored, samples.scores["holdout"], malicious=malicious).record
+        scores, calibrated = samples.scores["holdout"], record.calibrated
+        return check_release(job, stored, scores, malicious=malicious, calibrated=calibrated).record
     reference = None
     if _reference(record) is not None:
         reference = read_reference(str(data.baseline), document, data.baseline_holdout, data.baseline_malicious)

@@ -15,10 +15,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gate.errors import GateError
+from gate.errors import GateError, plural
 
 MAX_BYTES = 50_000_000  # of a manifest or a record
 MANIFEST_VERSION = 1
+CHECKS_DIRECTORY = "checks"  # the directory below a release that holds the checks made of it
 
 
 def refuse_links(path: str | Path) -> Path:
@@ -79,9 +80,24 @@ def refuse_existing(directory: str | Path, force: bool) -> str:
                 f"{target}: must be a release for --force to replace it, got a directory without a release's "
                 "manifest.json; choose another --out"
             )
+        held = checks_in(target)
+        if held:
+            raise GateError(
+                f"{target}: must hold no checks for --force to replace it, got {plural(len(held), 'check')} in "
+                f"{CHECKS_DIRECTORY}/; move that directory away, or choose another --out"
+            )
         return _identity(target)
     except OSError as error:
         raise GateError(f"{target}: must be a directory that can be written, got {error.strerror}") from None
+
+
+def checks_in(directory: Path) -> list[str]:
+    """The names of what lies among the checks of a release; what a run there is writing, or left behind, is none."""
+    try:
+        names = sorted(os.listdir(directory / CHECKS_DIRECTORY))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for name in names if not (name.startswith(".gate-") and name.endswith(".partial"))]
 
 
 NOTHING = "nothing"  # what is there to replace where no release is

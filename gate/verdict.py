@@ -148,6 +148,7 @@ _SENTENCES = {
     "exhausted": "the held-out rows have judged too often",
     "repeated-scores": "rows repeat inside one sample, so that some count more than once",
     "extrapolated": "the fit sample does not reach every target",
+    "served-otherwise": "scores were served otherwise than the release gives them",
     "did-not-pass": "the baseline did not pass its own gate",
     "too-few-groups": "there are too few groups to compare the samples",
 }

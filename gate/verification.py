@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,16 +16,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from gate import beside
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks import CHECKS, curve, parse_policy, ranges
 from gate.checks.duplicates import Duplicates
 from gate.checks.reuse import alpha_of
 from gate.contract import Contract
+from gate.differences import differences
 from gate.errors import GateError, plural
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, libraries, parse_record, read_release
 from gate.report.formats import rendered
-from gate.storage import manifest_of, read_regular
+from gate.storage import CHECKS_DIRECTORY, manifest_of, read_regular
 from gate.verdict import Verdict, judge, judged_by_day
 
 MAX_FILES = 100
@@ -70,16 +71,17 @@ class Inspection:
 
 def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection:
     """All that takes no data, in order; `pinned` is the policy, with its columns, that it must be judged by."""
-    files, unusual = load(Path(directory))
-    answers = [answer("manifest", lambda: _check_manifest(files, unusual))]
+    place = Path(directory)
+    files, unusual = load(place)
+    answers = [answer("manifest", lambda: _check_manifest(files, unusual, beside.holds_checks(place)))]
     try:
-        record = parse_record(files.get("verdict.json", b""), Path(directory) / "verdict.json")
+        record = parse_record(files.get("verdict.json", b""), place / "verdict.json")
     except GateError as error:
         if answers[0].state != "does not hold":
             raise
         return Inspection((*answers, Answer("record", "does not hold", str(error))))
     reports = rendered(record)
-    answers.append(answer("kind", lambda: _check_kind(files, record, {*reports})))
+    answers.append(answer("kind", lambda: _check_kind(files, record, {*reports}, beside.holds_checks(place))))
     try:
         document = _document(record, pinned)
     except RefusedError as objection:
@@ -91,6 +93,10 @@ def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection
     answers.append(answer("calibrator", lambda: _check_calibrator(files, record, policy)))
     answers.append(answer("verdict", lambda: _check_verdict(record, policy)))
     answers.append(answer("reports", lambda: _check_reports(files, record, reports)))
+    if record.kind == "run" and files.keys() & beside.EXPORTS:
+        answers.append(answer("exports", lambda: _check_exports(files, record)))
+    if record.kind == "run" and beside.holds_checks(place):
+        answers.append(answer("checks", lambda: _check_checks(place)))
     return Inspection(tuple(answers), record, document)
 
 
@@ -168,8 +174,10 @@ def load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
     return files, unusual + names[MAX_FILES:]
 
 
-def _check_manifest(files: Mapping[str, bytes], unusual: list[str]) -> str:
-    others = {name: content for name, content in files.items() if name != "manifest.json"}
+def _check_manifest(files: Mapping[str, bytes], unusual: list[str], holds_checks: bool) -> str:
+    exports = sorted(files.keys() & beside.EXPORTS)
+    others = {name: content for name, content in files.items() if name not in ("manifest.json", *exports)}
+    unusual = [name for name in unusual if not (name == CHECKS_DIRECTORY and holds_checks)]
     try:
         content = json.loads(files.get("manifest.json", b""))
         listed = {str(name): str(digest) for name, digest in content["sha256"].items()}
@@ -178,6 +186,8 @@ def _check_manifest(files: Mapping[str, bytes], unusual: list[str]) -> str:
         raise RefusedError("manifest.json is missing or no manifest of a release") from None
     if isinstance(version, int) and version > 1:
         raise RefusedError(f"manifest.json has schema_version {version}; upgrade gate", "cannot be checked")
+    listed_exports = sorted(listed.keys() & beside.EXPORTS)
+    _require(not listed_exports, f"{_named(listed_exports)} listed, where an export never is")
     wrong = [name for name in listed if name in others and hashlib.sha256(others[name]).hexdigest() != listed[name]]
     _require(not wrong, f"{_named(wrong)} changed after the release was written")
     missing = sorted(listed.keys() - others.keys() - {*unusual})
@@ -186,17 +196,20 @@ def _check_manifest(files: Mapping[str, bytes], unusual: list[str]) -> str:
     _require(not added, f"{_named(added)} added after the release was written")
     _require(not unusual, f"{_named(unusual)} not a plain file of a release's size")
     _require(files["manifest.json"] == manifest_of(others), "manifest.json is not written as gate writes it")
-    return f"{plural(len(others), 'file')} with the digests listed, none missing, none added"
+    later = [*exports, *([f"{CHECKS_DIRECTORY}/"] if holds_checks else [])]
+    since = f"{_listed(later)} unlisted, as what comes later is" if later else "none added"
+    return f"{plural(len(others), 'file')} with the digests listed, none missing, {since}"
 
 
-def _check_kind(files: Mapping[str, bytes], record: Record, reports: set[str]) -> str:
+def _check_kind(files: Mapping[str, bytes], record: Record, reports: set[str], holds_checks: bool) -> str:
     """What a directory may hold follows from its kind: a check fits nothing, so it has no calibrator to deploy."""
-    fitted = {"calibrator.joblib", "calibrator.json"}
+    fitted = {"calibrator.joblib", "calibrator.json"} | beside.EXPORTS
     if record.kind == "check":
         stray = sorted(files.keys() & fitted)
+        _require(not holds_checks, f"{CHECKS_DIRECTORY}/ is foreign in a check, which is not checked again")
         _require(not stray, f"{_named(stray)} foreign in a check, which has no calibrator; do not use it")
     else:
-        lacking = sorted(fitted - files.keys())
+        lacking = sorted(fitted - beside.EXPORTS - files.keys())
         _require(not lacking, f"{_named(lacking)} missing from a release")
     unknown = sorted(files.keys() - reports - fitted - {"manifest.json"})
     other = other_installation(record)
@@ -359,6 +372,8 @@ def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
         yield "judged_on must be recorded where the policy has waivers or a freshness, only there"
     if record.judged_on is not None and record.judged_on.isoformat() < record.created[:10]:
         yield f"judged_on must not be before the record was created, got {record.judged_on} and {record.created[:10]}"
+    if record.kind == "run" and record.calibrated:
+        yield "calibrated must be false in a release, which is fitted on raw scores"
     if record.kind == "check" and record.split is not None:
         yield "split must be null in a check, which has one sample"
     if record.curve is None:
@@ -402,6 +417,26 @@ def _check_reports(files: Mapping[str, bytes], record: Record, expected: Mapping
     return f"{_listed(sorted(expected))} are what the record renders to, byte for byte"
 
 
+def _check_exports(files: Mapping[str, bytes], record: Record) -> str:
+    same, others, unmade = beside.differing_exports(files, record)
+    other = other_installation(record)
+    if others and other:
+        raise RefusedError(f"{_named(others)} to be compared where it was written: {other}", "cannot be checked")
+    _require(not others, f"{_named(others)} not what calibrator.json gives; do not serve it, and export it again")
+    if unmade:
+        raise RefusedError(
+            f"{_named(unmade)} to be compared where the package onnx is installed: pip install 'fpr-gate[onnx]'",
+            "cannot be checked",
+        )
+    return f"{_named(same)} what calibrator.json gives, byte for byte"
+
+
+def _check_checks(place: Path) -> str:
+    foreign = beside.foreign_in_checks(place)
+    _require(not foreign, f"{_named(foreign)} foreign among the checks of a release")
+    return beside.describe_checks(place)
+
+
 # --- differences --------------------------------------------------------------------------------------------
 
 
@@ -409,27 +444,3 @@ def _refuse_differences(where: str, recorded: Any, found: Any) -> None:
     first = next(differences(where, recorded, found), None)
     if first is not None:
         raise RefusedError(first)
-
-
-def differences(where: str, recorded: Any, found: Any) -> Iterator[str]:
-    """Where two plain values differ; numbers that were computed may differ in the last digits."""
-    if isinstance(recorded, dict) and isinstance(found, dict) and recorded.keys() == found.keys():
-        for key in recorded:
-            yield from differences(f"{where}.{key}", recorded[key], found[key])
-    elif isinstance(recorded, list | tuple) and isinstance(found, list | tuple) and len(recorded) == len(found):
-        for i, (one, other) in enumerate(zip(recorded, found, strict=True)):
-            yield from differences(f"{where}[{i}]", one, other)
-    elif isinstance(recorded, float) and isinstance(found, float):
-        if not math.isclose(recorded, found, rel_tol=1e-9):
-            yield f"{where} is {recorded!r} in the record, but {found!r} follows"
-    elif recorded != found:
-        yield f"{where} is {_shown(recorded)} in the record, but {_shown(found)} follows"
-
-
-def _shown(value: Any) -> str:
-    match value:
-        case dict() | list() | tuple():
-            return f"a list of {len(value)}"
-        case _:
-            text = repr(value)
-            return text if len(text) <= 80 else text[:77] + "..."

@@ -14,12 +14,13 @@ import gate
 PACKAGE = Path(gate.__file__).parent
 ROOT = Path(__file__).parents[1]
 ACTION_FILE = ROOT / ".github" / "actions" / "release-gate" / "action.yml"
+ACTION_README = ACTION_FILE.with_name("README.md")
 ACTION = yaml.safe_load(ACTION_FILE.read_text())
 
 
-def blocks(language: str, start: str) -> list[str]:
-    """The blocks of the README in a language that begin like this."""
-    found = re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+def blocks(language: str, start: str, document: Path = ROOT / "README.md") -> list[str]:
+    """The blocks of a document in a language that begin like this."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
     return [block for block in found if block.startswith(start)]
 
 

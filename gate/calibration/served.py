@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from gate.calibration.calibrator import Calibrator
 from gate.contract import Floats
 from gate.errors import plural, visible
+from gate.stored import Count, ExactRate, Rate, Section
+
+if TYPE_CHECKING:
+    from gate.calibration.calibrator import Calibrator
 
 Mask = NDArray[np.bool_]
 
 ULP32 = 2.0**-24  # the largest relative error of one float32 rounding
 DECIMALS = 12  # beyond it a rounding to decimals is no longer one that people choose
 NEAR = 1e-6  # the relative error that a factor may leave, float32 included
+NAMED = 3  # anchors in a sentence
 FEWEST = 3  # rows of different scores that tell a factor from chance
 
 REMEDIES = {
@@ -43,38 +49,35 @@ REMEDIES = {
 ROUNDINGS = {"float32-calibrated", "float32-raw", "float32-both", "float32-log", "float32", "decimals"}
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Section):
     """Why rows differ: one of `REMEDIES`, how many, and the end of the sentence that says what was done to them."""
 
     kind: str
-    rows: int
+    rows: Count
     words: str
 
 
-@dataclass(frozen=True)
-class Crossing:
+class Crossing(Section):
     """Rows that one anchor flags as served and not as expected (`more`), and the other way round (`fewer`)."""
 
-    fpr: Decimal
-    score: Decimal
-    more: int
-    fewer: int
+    fpr: ExactRate
+    score: ExactRate
+    more: Count
+    fewer: Count
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(Section):
     """The rows of one sample: how many were served as the release gives them, and what became of the others.
 
     largest    the largest difference in calibrated score, where one was served
     lowest     the lowest calibrated score, as expected, of a row that differs
     """
 
-    rows: int
-    equal: int
+    rows: Count
+    equal: Count
     causes: tuple[Cause, ...] = ()
-    largest: float = 0.0
-    lowest: float | None = None
+    largest: Annotated[float, Field(ge=0)] = 0.0
+    lowest: Rate | None = None
     crossings: tuple[Crossing, ...] = ()
 
     @property
@@ -90,6 +93,15 @@ class Served:
     def only_rounded(self) -> bool:
         """Nothing but the rounding of numbers, and no row on the other side of an anchor."""
         return self.crossed == 0 and all(cause.kind in ROUNDINGS for cause in self.causes)
+
+    @property
+    def only_narrowed(self) -> bool:
+        """Nothing but float32, of which a few rows at an anchor may come to lie on its other side."""
+        return all(cause.kind in ROUNDINGS - {"decimals"} for cause in self.causes)
+
+    def at(self, fpr: Decimal) -> Crossing | None:
+        """Whose flags the difference changes at one anchor."""
+        return next((crossing for crossing in self.crossings if crossing.fpr == fpr), None)
 
 
 def compare(
@@ -107,7 +119,7 @@ def compare(
     rows = _Rows(np.asarray(raw, np.float64), np.asarray(served, np.float64), calibrator, releases or {}, columns or {})
     differ = rows.served != rows.expected  # a missing score, NaN, differs
     if not differ.any():
-        return Served(len(rows.raw), len(rows.raw))
+        return Served(rows=len(rows.raw), equal=len(rows.raw))
     with np.errstate(over="ignore", invalid="ignore"):  # anything may have been served
         causes = tuple(_causes(rows, differ))
     gaps = np.abs(rows.served - rows.expected)[differ & ~rows.missing]
@@ -143,21 +155,21 @@ def _crossings(rows: _Rows) -> Iterator[Crossing]:
         is_flagged, shall_be = rows.served >= float(anchor.score), rows.expected >= float(anchor.score)
         more, fewer = int(np.count_nonzero(is_flagged & ~shall_be)), int(np.count_nonzero(shall_be & ~is_flagged))
         if more or fewer:
-            yield Crossing(anchor.fpr, anchor.score, more, fewer)
+            yield Crossing(fpr=anchor.fpr, score=anchor.score, more=more, fewer=fewer)
 
 
 def _causes(rows: _Rows, differ: Mask) -> Iterator[Cause]:
     """One cause after the other, each for at least half of the rows that are left, and the rest as what it is."""
     left = differ & ~rows.missing
     if rows.missing.any():
-        yield Cause("missing", int(np.count_nonzero(rows.missing)), "no calibrated score was served")
+        yield Cause(kind="missing", rows=int(np.count_nonzero(rows.missing)), words="no calibrated score was served")
     found = True
     while found and left.any():
         found = False
         for kind, words, mask in _explanations(rows, left):
             explained = mask & left
             if 2 * np.count_nonzero(explained) >= np.count_nonzero(left):
-                yield Cause(kind, int(np.count_nonzero(explained)), words)
+                yield Cause(kind=kind, rows=int(np.count_nonzero(explained)), words=words)
                 left, found = left & ~explained, True
                 break
     if left.any():
@@ -169,17 +181,17 @@ def _rest(rows: _Rows, left: Mask) -> Cause:
     count = int(np.count_nonzero(left))
     raw, served = rows.raw[left], rows.served[left]
     if len(np.unique(raw)) < FEWEST:
-        return Cause("unexplained", count, "another score was served, by too few rows to say why")
+        return Cause(kind="unexplained", rows=count, words="another score was served, by too few rows to say why")
     order = np.lexsort((served, raw))
     raw, served = raw[order], served[order]
     rising = bool(np.all(np.diff(served) >= 0))
     if rising and bool(np.all((np.diff(served) == 0) | (np.diff(raw) > 0))):
         words = "another calibrator was served: scores keep their order and have other values"
-        return Cause("other-release", count, words)
+        return Cause(kind="other-release", rows=count, words=words)
     if 2 * count >= len(rows.raw):
         words = "the served score does not follow from the raw one: another column, or rows in another order"
-        return Cause("other-column", count, words)
-    return Cause("unexplained", count, "another score was served, and no one rule gives it")
+        return Cause(kind="other-column", rows=count, words=words)
+    return Cause(kind="unexplained", rows=count, words="another score was served, and no one rule gives it")
 
 
 # --- what may have happened -----------------------------------------------------------------------------------
@@ -341,15 +353,20 @@ def message(served: Served) -> str:
 
 
 def _flags(served: Served) -> str:
+    """At the anchors where most rows are flagged otherwise: a contract may have many."""
     if not served.crossings:
         return "no row crosses an anchor because of it"
     at = []
-    for crossing in served.crossings:
+    most = sorted(served.crossings, key=lambda crossing: -crossing.more - crossing.fewer)[:NAMED]
+    for crossing in [crossing for crossing in served.crossings if crossing in most]:
         counts = [f"{crossing.more:,} more"] if crossing.more else []
         counts += [f"{crossing.fewer:,} fewer"] if crossing.fewer else []
         promise = f"FPR {(100 * crossing.fpr).normalize():f} %"
         at.append(f"{' and '.join(counts)} at {crossing.score.normalize():f} ({promise})")
-    return f"rows flagged because of it: {', '.join(at)}"
+    others = len(served.crossings) - len(at)
+    return f"rows flagged because of it: {', '.join(at)}" + (
+        f", and at {plural(others, 'more anchor')}" if others else ""
+    )
 
 
 def remedy(served: Served) -> str | None:

@@ -25,6 +25,7 @@ from gate.checks import (
     ranges,
     reuse,
     segments,
+    served,
 )
 from gate.checks.check import Case, Check, Evidence, Finding
 from gate.names import CheckName
@@ -46,6 +47,7 @@ CHECKS: tuple[Check, ...] = (
     baseline.CHECK,
     drop.CHECK,
     segments.CHECK,
+    served.CHECK,
 )
 
 NOT_MEASURED = "not-measured"

@@ -91,7 +91,8 @@ def measure(case: Case) -> Comparison | None:
     old: Reference | None = case.reference
     if old is None:
         return Comparison(reference=None) if case.first_release else None
-    return compare_releases(old, case.policy, case.benign, case.holdout)
+    rows = None if case.calibrated else case.holdout  # calibrated scores reach no raw threshold
+    return compare_releases(old, case.policy, case.benign, rows)
 
 
 def compare_releases(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from pydantic import Field, computed_field
 
-from gate.contract import Anchor
+from gate.contract import Anchor, Contract
 from gate.names import CheckName, Name
 from gate.policy import Frozen, Location, Policy
 from gate.sources import SampleFacts
@@ -40,6 +40,7 @@ class Case:
     reference       the release that this one is held against, as `checks.baseline` reads it
     first_release   declared to have none
     uses            how often rows like these have judged, as `checks.reuse` counts; None where no ledger is kept
+    calibrated      the samples hold calibrated scores, as they were served, and not raw ones
     """
 
     policy: Policy
@@ -51,6 +52,7 @@ class Case:
     first_release: bool = False
     uses: Any = None
     day: date | None = None
+    calibrated: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -81,9 +83,36 @@ class Case:
         """The malicious rows at every anchor; none where there are no such rows."""
         return {} if self.malicious is None else self._counted(self.malicious, self.malicious_alpha)
 
+    @cached_property
+    def thresholds(self) -> Mapping[Decimal, float | None]:
+        """The score of a row that first reaches each anchor: a raw one, or the anchor's own where it is calibrated."""
+        return self.thresholds_of(self.calibrator.contract)
+
+    def thresholds_of(self, contract: Contract) -> Mapping[Decimal, float | None]:
+        """The same at the points of another contract."""
+        if self.calibrated:
+            return own_thresholds(contract.anchors)
+        if contract is self.calibrator.contract:
+            return self.calibrator.thresholds
+        return replace(self.calibrator, contract=contract).thresholds
+
     def _counted(self, sample: Scores, alpha: Fraction) -> Mapping[Decimal, Tally]:
-        thresholds = self.calibrator.thresholds
-        return dict(zip(thresholds, count(sample, list(thresholds.values()), alpha), strict=True))
+        return dict(zip(self.thresholds, count(sample, [*self.thresholds.values()], alpha), strict=True))
+
+
+class Point(Protocol):
+    """A false-positive rate and the calibrated score that stands for it."""
+
+    @property
+    def fpr(self) -> Decimal: ...
+
+    @property
+    def score(self) -> Decimal: ...
+
+
+def own_thresholds(anchors: Iterable[Point]) -> dict[Decimal, float | None]:
+    """What flags a calibrated score: the contract's own scores."""
+    return {anchor.fpr: float(anchor.score) for anchor in anchors}
 
 
 def count(
@@ -149,8 +178,8 @@ class CalibratorFacts(Section):
 class Evidence:
     """All that was measured, fresh or as a record has it: a judgement follows from it and the policy alone.
 
-    `parts` has one field for each check, by its key. Two are equal only if they are the same, so that what several
-    checks ask of one can be kept.
+    `parts` has one field for each check, by its key. `calibrated` says that the rows' scores were calibrated already.
+    Two are equal only if they are the same, so that what several checks ask of one can be kept.
     """
 
     kind: Kind
@@ -160,6 +189,12 @@ class Evidence:
     holdout: SampleFacts
     malicious: SampleFacts | None
     parts: Section
+    calibrated: bool = False
+
+    @property
+    def thresholds(self) -> Mapping[Decimal, float | None]:
+        """Where the rows were counted."""
+        return own_thresholds(self.calibrator.anchors) if self.calibrated else self.calibrator.thresholds
 
     def of(self, part: type[Part]) -> Part | None:
         """What one check measured; None where nothing was there to measure."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -39,7 +38,7 @@ class Curve(Section):
 def trace(case: Case) -> Curve:
     """Count the held-out benign rows, and the malicious ones, that reach a grid's scores."""
     anchors = grid(case.calibrator.contract)
-    thresholds = list(replace(case.calibrator, contract=Contract(anchors)).thresholds.values())
+    thresholds = list(case.thresholds_of(Contract(anchors)).values())
     own = {anchor.fpr for anchor in case.anchors}
     weighed = {i for i, anchor in enumerate(anchors) if anchor.fpr in own or i % WEIGHED == 0} | {len(anchors) - 1}
     benign = count(case.holdout, thresholds, case.alpha, weighed)
@@ -78,6 +77,9 @@ def contradictions(policy: Policy, evidence: Evidence, curve: Curve) -> Iterator
         yield "the curve has another floor than the fit sample"
     known, detected = evidence.of(Targets), evidence.of(Detection)
     for point in curve.points:
+        if evidence.calibrated and point.tally.threshold != point.score:
+            yield "the curve is not counted at the calibrated scores themselves"
+            return
         if point.tally.rows != evidence.holdout.n:
             yield "the curve is not counted on the held-out rows"
             return

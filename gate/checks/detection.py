@@ -175,7 +175,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
     """Counts of other rows or at other thresholds than the record's."""
-    found, sample, thresholds = evidence.of(Detection), evidence.malicious, evidence.calibrator.thresholds
+    found, sample, thresholds = evidence.of(Detection), evidence.malicious, evidence.thresholds
     if (found is None) != (sample is None):
         yield "detection must be counted where there are malicious rows, only there"
     if found is None or sample is None:

@@ -30,7 +30,7 @@ def measure(case: Case) -> Drops | None:
     old: Reference | None = case.reference
     if old is None or old.malicious is None or case.malicious is None:
         return None
-    alpha, scores = case.malicious_alpha, (old.malicious_scores, case.malicious)
+    alpha, scores = case.malicious_alpha, (old.malicious_scores, None if case.calibrated else case.malicious)
     return Drops(anchors=tuple(compare(case.anchors, old.malicious, case.detected, alpha, *scores)))
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from gate.calibration.positions import fractional_rank, named, rows_to_support
+from gate.calibration.served import remedy as served_remedy
 from gate.checks import readings
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, inside
 from gate.checks.exchangeability import Exchangeability, ExchangeabilitySettings, p_value_at
@@ -25,6 +26,7 @@ from gate.checks.rates import (
 )
 from gate.checks.readings import TOP_TIED, Sentences
 from gate.checks.reuse import alpha_of
+from gate.checks.served import ServedRows
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
 from gate.planning.advice import MOST_ROWS
@@ -194,7 +196,9 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     for judged in judge_targets(policy, evidence):
         outcome, reason = judged.decide()
         coarse = describe(policy, evidence, judged.target) if reason == "granularity" else None
-        drift = None if coarse else _noise_or_drift(policy, evidence, judged, outcome)
+        drift = _served_otherwise(evidence, judged, outcome)
+        if drift is None and coarse is None:
+            drift = _noise_or_drift(policy, evidence, judged, outcome)
         message = _message(judged, reason, coarse)
         remedy = drift.remedy if drift and drift.remedy else coarse.remedy if coarse else _remedy(judged, reason)
         if judged.advice is None and reason == "extrapolated":  # tied scores are the cause
@@ -261,6 +265,18 @@ def _noise_or_drift(policy: Policy, evidence: Evidence, judged: Judged, outcome:
     if reading == "noise" and judged.grade == "refuted":
         return said._replace(message=f"{said.message}, so that the fit sample put the threshold off")
     return said if reading == "drift" else said._replace(remedy=None)
+
+
+def _served_otherwise(evidence: Evidence, judged: Judged, outcome: Outcome) -> Sentences | None:
+    """What the served scores make of a count that does not pass: the calibrator is not the cause of those rows."""
+    found = evidence.of(ServedRows)
+    crossing = None if found is None or outcome == "pass" else found.benign.at(judged.target.fpr)
+    if found is None or crossing is None:
+        return None
+    as_released = judged.tally.flagged - crossing.more + crossing.fewer
+    passes = "which passes" if inside(judged.accepts, as_released) else "which does not pass either"
+    message = f"as the release scores these rows, {as_released:,} would be flagged, {passes}"
+    return Sentences(message, served_remedy(found.benign))
 
 
 def _message(judged: Judged, reason: str, coarse: Sentences | None) -> str:
@@ -331,7 +347,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
     """Counts of other rows or at other thresholds than the record's."""
-    found, thresholds = evidence.of(Targets), evidence.calibrator.thresholds
+    found, thresholds = evidence.of(Targets), evidence.thresholds
     if found is None:
         return
     if [anchor.fpr for anchor in found.anchors] != [*thresholds]:

@@ -135,7 +135,7 @@ def measure(case: Case) -> Segments | None:
     if not holdout.has_segments or policy.data.segment is None:
         return None
     rates = [target.fpr for target in targets_of(policy)]
-    thresholds = [case.calibrator.thresholds[fpr] for fpr in rates]
+    thresholds = [case.thresholds[fpr] for fpr in rates]
     scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
     found = holdout.by_segment(scores)
     reached = np.where(np.array([threshold is None for threshold in thresholds]), 0, found.reached)
@@ -376,7 +376,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
     """Segments that are not those of the held-out rows, or count otherwise than the targets."""
-    found, counted, thresholds = evidence.of(Segments), evidence.of(Targets), evidence.calibrator.thresholds
+    found, counted, thresholds = evidence.of(Segments), evidence.of(Targets), evidence.thresholds
     if found is None:
         return
     if found.column != policy.data.segment:

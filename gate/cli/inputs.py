@@ -39,13 +39,15 @@ def now() -> datetime:
 
 
 @contextmanager
-def reading(samples: dict[str, tuple[str, ...]], policy: Policy) -> Iterator[Callable[[str], Scores]]:
+def reading(
+    samples: dict[str, tuple[str, ...]], policy: Policy, calibrated: bool = False
+) -> Iterator[Callable[[str], Scores]]:
     """Several samples, read and sorted side by side while this process imports the stages; each said when asked for."""
     from gate.scores import reading_sample
 
     with ExitStack() as children:
         answers = {
-            name: children.enter_context(reading_sample(name, paths, policy))
+            name: children.enter_context(reading_sample(name, paths, policy, calibrated))
             for name, paths in samples.items()
             if paths
         }

@@ -95,6 +95,14 @@ def columns_of_files(command: Command) -> Command:
     return command
 
 
+calibrated_column = click.option(
+    "--calibrated-column",
+    "calibrated",
+    type=given,
+    metavar="NAME",
+    help="The column with calibrated scores, beside the raw ones  [default: data.calibrated of the policy]",
+)
+
 FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".xml": "junit", ".json": "json", ".txt": "text"}
 
 

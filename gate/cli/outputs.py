@@ -34,17 +34,17 @@ def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, repl
     return EXIT_CODES[judged.outcome]
 
 
-def put_flagged(flagged: Path | None, sample: Scores, calibrator: Calibrator) -> None:
+def put_flagged(flagged: Path | None, sample: Scores, calibrator: Calibrator, calibrated: bool = False) -> None:
     """The list of false positives, where one is asked for; written before the verdict is said."""
     if flagged is None:
         return
     from gate.flagged import list_flagged, render
     from gate.storage import write_file
 
-    table = list_flagged(sample, calibrator)
+    table = list_flagged(sample, calibrator, calibrated)
     write_file(flagged, render(table, flagged.suffix))
     hint = "" if "id" in table else "; give --id-column NAME to find the rows again"
-    log(f"flagged: {plural(len(table['score']), 'benign row')} in {flagged}{hint}")
+    log(f"flagged: {plural(len(table['calibrated']), 'benign row')} in {flagged}{hint}")
 
 
 @contextmanager

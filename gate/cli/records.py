@@ -8,7 +8,7 @@ import click
 
 from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import pinned_policy, read_scores, require_both
-from gate.cli.options import bounded, columns_of_files, domain, files, format_for, given
+from gate.cli.options import bounded, calibrated_column, columns_of_files, domain, files, format_for, given
 from gate.cli.outputs import put, render, render_changes, render_history
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError, visible
@@ -107,6 +107,7 @@ def compare(
 @click.option("--ledger", type=given, metavar="FILE", help="The ledger that counted its held-out rows.")
 @domain
 @columns_of_files
+@calibrated_column
 @bounded
 @click.option("--complete", is_flag=True, help="What is left unbound is exit code 2, as it is once data is given.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")

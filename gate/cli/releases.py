@@ -19,7 +19,7 @@ from gate.cli.inputs import (
     require_both,
     require_ledger,
 )
-from gate.cli.options import SEED, SHARE, bounded, columns_of_files, domain, files, given, judging
+from gate.cli.options import SEED, SHARE, bounded, calibrated_column, columns_of_files, domain, files, given, judging
 from gate.cli.outputs import conclude, preparing, put_flagged
 from gate.cli.streams import log, working
 
@@ -144,16 +144,24 @@ def run(
 @files("--holdout", "Benign scores to judge on.", required=True)
 @files("--malicious", "Malicious scores, for what is detected at each anchor.")
 @click.option(
+    "--calibrated",
+    "is_calibrated",
+    is_flag=True,
+    help="Judge calibrated scores, as services log them  [default: raw ones]",
+)
+@click.option(
     "--policy", type=given, metavar="FILE", help="The policy (YAML), or built-in  [default: that of the release]"
 )
-@click.option("--out", type=given, metavar="DIR", help="The directory to write  [default: checks/NAME-TIME]")
+@click.option("--out", type=given, metavar="DIR", help="The directory to write  [default: RELEASE_DIR/checks/TIME]")
 @columns_of_files
+@calibrated_column
 @bounded
 @judging
 def check(
     directory: str,
     holdout_paths: tuple[str, ...],
     malicious_paths: tuple[str, ...],
+    is_calibrated: bool,
     policy: str | None,
     out: str | None,
     ledger: str | None,
@@ -166,28 +174,32 @@ def check(
     """Judge an earlier release's calibrator on new benign scores.
 
     Does the contract still hold on today's traffic? Nothing is fitted. The calibrator is read from calibrator.json,
-    never from the pickle, and the counts are compared with those of the release.
+    never from the pickle, and the counts are compared with those of the release. The result is kept in checks/ below
+    the release. With --calibrated the scores are those that production has calibrated, so that the whole way is under
+    test; where the raw scores stand beside them, each row is compared with what the release gives.
 
     \b
     Example:
       gate check releases/v2.4.0 --holdout benign-this-week.parquet
+      gate check releases/v2.4.0 --holdout log.parquet --calibrated --calibrated-column served
     """
+    require_both("--calibrated-column", columns["calibrated"], "--calibrated", is_calibrated)
     created = now()
     from gate.checks import find_policy
     from gate.record import recorded_policy
-    from gate.storage import refuse_existing
+    from gate.storage import CHECKS_DIRECTORY, refuse_existing
     from gate.verification import read_judged
 
     stored = read_judged(directory)
     document = find_policy(policy) if policy else recorded_policy(stored)
     document = document.with_columns(columns)
     document.require_columns()
-    target = Path(out) if out else Path("checks", f"{as_directory(stored.record.release)}-{created:%Y%m%dT%H%M%SZ}")
+    target = Path(out) if out else Path(directory, CHECKS_DIRECTORY, f"{created:%Y%m%dT%H%M%SZ}")
     replaces = None if dry_run else refuse_existing(target, force)
     samples = {"holdout": holdout_paths, "malicious": malicious_paths}
     listed = flagged_place(flagged, target)
     announce(document, policy or document.path, samples, set())
-    with reading(samples, document.policy) as sample:
+    with reading(samples, document.policy, is_calibrated) as sample:
         require_ledger(document, ledger)
         from gate.gating import Job, check_release, judging_day
 
@@ -195,6 +207,6 @@ def check(
         malicious = sample("malicious") if malicious_paths else None
     with working("counting and judging"), preparing(dry_run, holdout):
         job = Job(document, stored.record.release, created, judging_day(created), ledger)
-        judged = check_release(job, stored, holdout, malicious=malicious)
-    put_flagged(listed, holdout, judged.calibrator)
+        judged = check_release(job, stored, holdout, malicious=malicious, calibrated=is_calibrated)
+    put_flagged(listed, holdout, judged.calibrator, is_calibrated)
     return conclude(judged, None if dry_run else target, force, as_json, replaces)

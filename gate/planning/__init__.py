@@ -16,7 +16,6 @@ from gate.planning.plan import (
 from gate.planning.ranges import (
     RangeLaw,
     RangePlan,
-    advise_range,
     corridor_of,
     plan_range,
     segment_corridor_of,
@@ -42,7 +41,6 @@ __all__ = [
     "Watch",
     "advise",
     "advise_at_rate",
-    "advise_range",
     "band_of",
     "corridor_of",
     "decide_band",

@@ -94,6 +94,9 @@ class Columns(Frozen):
         default=None, exclude=True, description="malicious scores; --malicious wins; `gate check` never uses it"
     )
     score: Text = Field(default="score", description="the column with raw scores, which rise with maliciousness")
+    calibrated: Text | None = Field(
+        default=None, description="the calibrated scores that were served beside them, for `gate check --calibrated`"
+    )
     label: Text | None = Field(default=None, description="null: every row is benign")
     benign: Labels = Field(
         default=("0",), description="the value in the label column that marks a benign row, or a list of such values"

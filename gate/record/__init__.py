@@ -7,6 +7,7 @@ from gate.record.read import (
     read_calibrator,
     read_record,
     read_release,
+    read_with_digest,
     recorded_policy,
 )
 from gate.record.schema import SCHEMA_VERSION, Record, compose, json_text, libraries, schema, stamp
@@ -23,6 +24,7 @@ __all__ = [
     "read_calibrator",
     "read_record",
     "read_release",
+    "read_with_digest",
     "recorded_policy",
     "schema",
     "stamp",

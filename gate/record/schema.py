@@ -70,6 +70,8 @@ class Record(Section):
 
     kind        `run` of a release that was fitted and judged, or `check` of one fitted earlier, whose `fit` and
                 `calibrator` are those of that release
+    calibrated  the rows had calibrated scores, as production serves them, which the contract's own scores flag; the
+                raw thresholds of `calibrator` are the release's
     judged_on   the day by which waivers and ages were judged, where the policy has any
     confidence  of the intervals on held-out rows: the policy's, less what earlier uses of these rows have spent
     data        the columns read, after the command line had its say
@@ -81,6 +83,7 @@ class Record(Section):
     tool: Tool
     release: str
     created: str
+    calibrated: bool = False
     judged_on: date | None = None
     outcome: Outcome
     reason: str
@@ -132,6 +135,7 @@ class Record(Section):
             self.holdout,
             self.malicious,
             self.checks,
+            self.calibrated,
         )
 
     def of(self, part: type[Any]) -> Any:
@@ -168,6 +172,7 @@ def compose(
         tool=Tool(name="fpr-gate", version=version, libraries=libraries()),
         release=release,
         created=stamp(created),
+        calibrated=evidence.calibrated,
         judged_on=evidence.day if judged_by_day(policy) else None,
         outcome=verdict.outcome,
         reason=verdict.reason,

@@ -114,11 +114,13 @@ def changes(record: Record) -> Changes | None:
     found, drops = record.of(Comparison), record.of(Drops)
     if found is None or found.reference is None:
         return None
-    return describe_changes(found, drops, record.kind, 1 - record.policy.confidence)
+    return describe_changes(found, drops, record.kind, 1 - record.policy.confidence, record.calibrated)
 
 
-def describe_changes(found: Comparison, drops: Drops | None, kind: str, alpha: float) -> Changes | None:
-    """A comparison as strings."""
+def describe_changes(
+    found: Comparison, drops: Drops | None, kind: str, alpha: float, calibrated: bool = False
+) -> Changes | None:
+    """A comparison as strings; `calibrated` where the newer rows are not counted at a raw threshold."""
     old = found.reference
     if old is None:
         return None
@@ -129,7 +131,7 @@ def describe_changes(found: Comparison, drops: Drops | None, kind: str, alpha: f
         outcome=old.outcome,
         is_reference=old.outcome == "pass",
         since="the release" if kind == "check" else clean(old.release),
-        rows=[_row(change, alpha) for change in found.anchors],
+        rows=[_row(change, alpha, calibrated) for change in found.anchors],
         detection=[_detection_row(change, alpha) for change in (drops.anchors if drops else ())],
         policy=[clean(change) for change in found.policy_changes],
         policy_same=not found.policy_changes,
@@ -138,12 +140,12 @@ def describe_changes(found: Comparison, drops: Drops | None, kind: str, alpha: f
     )
 
 
-def _row(change: Change, alpha: float) -> ChangeRow:
-    row = _detection_row(change, alpha)
+def _row(change: Change, alpha: float, calibrated: bool) -> ChangeRow:
+    row, thresholds = _detection_row(change, alpha), _thresholds(change.old.threshold, change.new.threshold)
     stale = change.stale
     return replace(
         row,
-        thresholds=_thresholds(change.old.threshold, change.new.threshold),
+        thresholds=(thresholds[0], "as served") if calibrated else thresholds,
         stale="" if stale is None else f"{share(stale.flagged, stale.rows)} ({_times(stale, change.fpr)})",
         stale_counted="" if stale is None else _counted(stale),
     )

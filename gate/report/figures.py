@@ -219,7 +219,7 @@ class ContractDisplay(_CurveDisplay):
         ax.minorticks_off()
         ax.set_xlabel("calibrated score")
         ax.set_ylabel("false-positive rate")
-        _grid(ax)
+        grid(ax)
         self._mark_floor(ax)
         place: Any = {"textcoords": "offset points", "ha": "right", "va": "top", "color": COLORS["soft"], "fontsize": 9}
         ax.annotate("extrapolated", (min(self.floor_score, 1), 1.2), (-4, 0), **place)
@@ -260,7 +260,7 @@ class RelativeErrorDisplay(_CurveDisplay):
         ax.set_yticks(ticks, [f"{100 * t:+.0f} %".replace("-", "−") if t else "0 %" for t in ticks])
         ax.set_xlabel("calibrated score")
         ax.set_ylabel("measured ÷ promised − 1")
-        _grid(ax)
+        grid(ax)
         self._mark_floor(ax)
 
 
@@ -305,7 +305,7 @@ class MappingDisplay(Display):
             ax.annotate(label, (threshold, score), (7, -3), textcoords="offset points", va="top", fontsize=9.5)
         ax.set_xlabel("raw score")
         ax.set_ylabel("calibrated score")
-        _grid(ax)
+        grid(ax)
 
 
 class DetectionDisplay(Display):
@@ -372,128 +372,8 @@ class DetectionDisplay(Display):
         ax.minorticks_off()
         ax.set_xlabel("promised false-positive rate")
         ax.set_ylabel("malicious rows detected")
-        _grid(ax)
+        grid(ax)
         ax.legend(loc="lower right")
-
-
-class HistoryDisplay(Display):
-    """One anchor over releases: observed FPR ÷ target with intervals and tolerance, above; the raw threshold, beneath.
-
-    `kept` holds the least and the most that `first_threshold`, the first release's, flags in each release, and
-    `threshold` each release's own; each is null where there is none. Of many releases the intervals become a band.
-    """
-
-    height = 3.7
-    CROWDED = 40  # more than so many do not stand apart
-
-    def __init__(
-        self,
-        target_fpr: float,
-        labels: Sequence[str],
-        observed_fpr: Floats,
-        interval: Bounds,
-        tolerance: Bounds,
-        outcome: Sequence[str],
-        threshold: Sequence[float | None],
-        kept: Sequence[tuple[float, float] | None],
-        first_threshold: float | None = None,
-    ) -> None:
-        self.target_fpr = target_fpr
-        self.labels = labels
-        self.observed_fpr = observed_fpr
-        self.interval = interval
-        self.tolerance = tolerance
-        self.outcome = outcome
-        self.threshold = threshold
-        self.kept = kept
-        self.first_threshold = first_threshold
-
-    def to_svg(self, title: str = "", description: str = "") -> str:
-        """A file of its own."""
-        return to_standalone_svg(self, "history", title, description)
-
-    def _size(self) -> tuple[float, float]:
-        return self.height, 0.75
-
-    def _draw(self, ax: Axes) -> None:
-        ax.set_axis_off()
-        rates, thresholds = ax.inset_axes((0, 0.41, 1, 0.51)), ax.inset_axes((0, -0.07, 1, 0.39))
-        self._draw_rates(rates)
-        self._draw_thresholds(thresholds)
-        count = len(self.labels)
-        for panel in (rates, thresholds):
-            panel.set_xlim(0.4, count + 0.6)
-            panel.minorticks_off()
-            _grid(panel)
-        rates.set_xticks([], [])
-        longest = max(map(len, self.labels), default=1)
-        step = -(-count * max(longest, 3) // 42)  # as many labels as stand side by side, the latest one among them
-        ticks = list(range(count, 0, -step))[::-1]
-        thresholds.set_xticks(ticks, [self.labels[i - 1] for i in ticks], parse_math=False)
-
-    def _draw_rates(self, ax: Axes) -> None:
-        xs = range(1, len(self.labels) + 1)
-        intervals, tolerances = self._ratios(self.interval), self._ratios(self.tolerance)
-        observed = [rate / self.target_fpr for rate in self.observed_fpr]
-        kept = [None if pair is None else self._ratios([pair])[0] for pair in self.kept]
-        seen = [r for pair in [*intervals, *tolerances, *kept] if pair for r in pair if r > 0] or [1.0]
-        lowest, top = max(min([*seen, 1 / 2]) / 1.15, 1 / 100), min(max([*seen, 2]) * 1.15, 2000)
-        below = [r for r in [*observed, *(r for pair in kept if pair for r in pair)] if r < lowest]
-        bottom = lowest / 3 if below else lowest  # what has no place on the axis stands on a line of its own below it
-        room = (top / bottom) ** 0.04  # for half a marker
-
-        def shown(ratio: float) -> float:
-            return min(ratio, top) if ratio >= lowest else bottom
-
-        ax.set_yscale("log")
-        ax.set_ylim(bottom / room, top * room)
-        sides = [x + side for x in xs for side in (-0.5, 0.5)]
-        least, most = ([shown(pair[i]) for pair in tolerances for _ in range(2)] for i in (0, 1))
-        ax.fill_between(sides, least, most, color=COLORS["band"], lw=0, label="tolerance")
-        ax.axhline(1, color=COLORS["ink"], lw=0.9)
-        known = [(x, math.sqrt(shown(pair[0]) * shown(pair[1]))) for x, pair in zip(xs, kept, strict=True) if pair]
-        if known:
-            dashed: Any = {"color": COLORS["ink"], "lw": 1.0, "ls": (0, (3, 2)), "mfc": COLORS["band"], "ms": 4.5}
-            dashed |= {"marker": "" if self._crowded else "s", "label": "first threshold kept"}
-            ax.plot([x for x, _ in known], [ratio for _, ratio in known], clip_on=False, **dashed)
-        if self._crowded:
-            least, most = ([shown(pair[i]) for pair in intervals] for i in (0, 1))
-            ax.fill_between(xs, least, most, color=COLORS["line"], lw=0)
-            ax.plot(xs, [shown(r) for r in observed], color=COLORS["mark"], lw=1.2, label="observed")
-        elif self.outcome:
-            ax.plot([], [], MARKERS[self.outcome[-1]], color=COLORS[self.outcome[-1]], ms=6, mew=0, label="observed")
-        for x, ratio, (low, high), outcome in zip(xs, observed, intervals, self.outcome, strict=True):
-            if not self._crowded:
-                ax.plot([x, x], [shown(low), shown(high)], color=COLORS[outcome], lw=2.2, solid_capstyle="butt")
-            if not self._crowded or outcome != "pass":
-                ax.plot([x], [shown(ratio)], MARKERS[outcome], color=COLORS[outcome], ms=6, mew=0, clip_on=False)
-        wide = top / bottom > 60
-        ticks = [m * 10.0**e for e in range(-2, 4) for m in ((1,) if wide else (1, 2, 5))]
-        ticks = [t for t in ticks if lowest <= t <= top]
-        names = [f"×{t:.4g}" for t in ticks]
-        if below:
-            ticks, names = [bottom, *ticks], ["0" if max(below) == 0 else "≈ 0", *names]
-        ax.set_yticks(ticks, names)
-        ax.set_ylabel("FPR ÷ target")
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, borderaxespad=0.2)
-
-    def _draw_thresholds(self, ax: Axes) -> None:
-        own = [t if t is not None and abs(t) < LARGEST else math.nan for t in self.threshold]
-        xs = range(1, len(own) + 1)
-        style = "-" if self._crowded else "o-"
-        ax.plot(xs, own, style, color=COLORS["mark"], lw=1.5, ms=4.5, mew=0)
-        if self.first_threshold is not None and abs(self.first_threshold) < LARGEST:
-            ax.axhline(self.first_threshold, color=COLORS["ink"], lw=1.0, ls=(0, (3, 2)))
-        ax.margins(y=0.18)
-        ax.locator_params(axis="y", nbins=4)
-        ax.set_ylabel("raw threshold")
-
-    @property
-    def _crowded(self) -> bool:
-        return len(self.labels) > self.CROWDED
-
-    def _ratios(self, bounds: Bounds) -> list[tuple[float, float]]:
-        return [(low / self.target_fpr, high / self.target_fpr) for low, high in bounds]
 
 
 def _curve(record: Record) -> Curve:
@@ -542,7 +422,7 @@ def _new_axes(height: float, left: float) -> Axes:
     return figure.add_axes(box)
 
 
-def _grid(ax: Axes) -> None:
+def grid(ax: Axes) -> None:
     ax.grid(color=COLORS["line"], lw=0.5)
 
 

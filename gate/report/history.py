@@ -15,22 +15,21 @@ from rich.text import Text
 from gate.checks.check import Finding
 from gate.errors import plural
 from gate.history import Detected, Flagged, History, Reading, Release
-from gate.names import CheckName
-from gate.report import figures
+from gate.report.figures import to_svg
 from gate.report.html import FigurePart
 from gate.report.markdown import escape, verbatim
-from gate.report.numbers import bare_percent, bounds, clean, grouped, percent, share
+from gate.report.numbers import bounds, clean, grouped, percent, share
 from gate.report.page import Limit, fitting
-from gate.report.rows import RatedFinding, Row, rate_row, rated
+from gate.report.rows import Row, rate_row, rated
 from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, STYLES, console_on, inert, text_of
+from gate.report.timeline import MOST_DRAWN, Column, counted, display, in_words, latest, title_of
+from gate.report.timeline import figure as draw
 
 MAX_BYTES = {"html": 1_000_000, "md": 60_000}
-MOST = {"html": 50, "md": 30, "text": 20}  # releases in the table: the latest
+MOST = {"html": 50, "md": 30, "text": 20}  # records in the table: the latest, releases and checks by halves
 MOST_ANCHORS = 12
-MOST_DRAWN = 300  # releases in a figure: about one for each point of its width
 WIDEST = 10_000  # a table wider than the terminal wraps there: better than numbers cut short
-DRAWN_NAME = 9
 NAMED = 3  # checks in a note
 
 
@@ -54,12 +53,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One release, ready to print; a cell is null where the release was not judged at that anchor."""
+    """One release or check, ready to print; a cell is null where it was not judged at that anchor.
+
+    `of` is the number of the release that a check is of, null where that is not among those read.
+    """
 
     number: int
     name: str
     created: str
     kind: str
+    of: int | None
     outcome: str
     fit: str
     holdout: str
@@ -70,18 +73,6 @@ class Line:
     def shown_name(self) -> str:
         """A name may be cut, a number never."""
         return shortened(inert(self.name), NAME)
-
-
-@dataclass(frozen=True)
-class Column:
-    """One anchor: what the latest release that was judged there was held to."""
-
-    check: CheckName
-    target: str
-    score: str
-    tolerance: str
-    required: bool
-    first: str
 
 
 # --- the parts that every format shows ----------------------------------------------------------------------
@@ -104,21 +95,22 @@ def _row(finding: Finding) -> Row:
 
 
 def lines(history: History, shown: list[Column], most: int) -> list[Line]:
-    """The latest releases, in the order in which they were made."""
-    start = max(0, len(history.releases) - most)
+    """The latest releases and checks, in the order in which they were made."""
+    numbers = {id(release): number for number, release in enumerate(history.releases, start=1)}
     return [
         Line(
-            number=number,
+            number=numbers[id(release)],
             name=clean(release.name),
             created=clean(release.created)[:16].replace("T", " "),
             kind=release.kind,
+            of=numbers.get(id(history.released(release))),
             outcome=release.outcome,
             fit=grouped(release.fit_n),
             holdout=grouped(release.holdout_n),
             notes=_notes(release),
             cells=[_cell(release.readings.get(column.check), column) for column in shown],
         )
-        for number, release in enumerate(history.releases[start:], start=start + 1)
+        for release in latest(history.releases, most)
     ]
 
 
@@ -154,7 +146,7 @@ def _cell(reading: Reading | None, column: Column) -> Cell | None:
         counted=row.counted,
         interval=row.interval,
         tolerance="" if row.tolerance == column.tolerance else row.tolerance,
-        threshold=row.threshold,
+        threshold="none" if reading.threshold is None else f"{reading.threshold:.6g}",
         kept=_flagged(reading.kept) if reading.kept else "",
         tpr=tpr,
         tpr_counted=counted,
@@ -183,13 +175,6 @@ def _flagged(flagged: Flagged) -> str:
     return f"{percent(low).removesuffix(' %')} to {percent(high)}"
 
 
-def counted(history: History) -> str:
-    """`6 releases and 2 checks`."""
-    kinds = Counter(release.kind for release in history.releases)
-    nouns = (("run", "release"), ("check", "check"))
-    return " and ".join(plural(kinds[kind], noun) for kind, noun in nouns if kinds[kind])
-
-
 def summary(history: History) -> str:
     """How many records there are, from when to when, and how they came out."""
     days = [clean(release.created)[:10] for release in (history.releases[0], history.releases[-1])]
@@ -197,79 +182,6 @@ def summary(history: History) -> str:
     outcomes = Counter(release.outcome for release in history.releases)
     came_out = ", ".join(f"{outcomes[o]:,} {o}" for o in ("pass", "fail", "inconclusive") if outcomes[o])
     return f"{counted(history)} {when}: {came_out}"
-
-
-# --- the figures --------------------------------------------------------------------------------------------
-
-
-def display(history: History, check: CheckName) -> figures.HistoryDisplay:
-    """One anchor over the releases that were judged there, the latest of them."""
-    judged = [
-        (_drawn_name(number, release.name), reading, rated([reading.fpr])[0])
-        for number, release in enumerate(history.releases, start=1)
-        if (reading := release.readings.get(check))
-    ]
-    drawn = judged[-MOST_DRAWN:]
-    return figures.HistoryDisplay(
-        drawn[-1][2].target_fpr,
-        [name for name, _, _ in drawn],
-        [found.rate.tally.rate for _, _, found in drawn],
-        [found.rate.interval for _, _, found in drawn],
-        [found.rate.tolerance for _, _, found in drawn],
-        [found.outcome for _, _, found in drawn],
-        [found.rate.tally.threshold for _, _, found in drawn],
-        [_kept_rates(reading, found) for _, reading, found in drawn],
-        next((reading.threshold for _, reading, _ in judged if reading.origin), None),
-    )
-
-
-def _drawn_name(number: int, name: str) -> str:
-    """The release's name where the figure's font has it and there is room, else its number in the table."""
-    return name if len(name) <= DRAWN_NAME and name.isascii() and name.isprintable() else f"no. {number}"
-
-
-def _kept_rates(reading: Reading, found: RatedFinding) -> tuple[float, float] | None:
-    """What the first threshold flags; in the release that it comes from, what was observed."""
-    if reading.origin:
-        return found.rate.tally.rate, found.rate.tally.rate
-    return _rates(reading.kept) if reading.kept else None
-
-
-def _rates(flagged: Flagged) -> tuple[float, float]:
-    n = max(flagged.benign, 1)
-    return flagged.least / n, flagged.most / n
-
-
-def in_words(history: History, column: Column) -> str:
-    """What the figure of an anchor shows, for those who do not see it."""
-    judged = [release.readings[column.check] for release in history.releases if column.check in release.readings]
-    numbers = [found for reading in judged for found in rated([reading.fpr])]
-    ratios = [f"{found.rate.tally.rate / found.target_fpr:.3g}" for found in numbers]
-    observed = f"between {min(ratios, key=float)} and {max(ratios, key=float)} times the target"
-    sentences = [f"{plural(len(numbers), 'release')} judged at {column.target}. The observed rate was {observed}."]
-    thresholds = [f"{t:.4g}" for found in numbers if (t := found.rate.tally.threshold) is not None]
-    if thresholds:
-        low, high = min(thresholds, key=float), max(thresholds, key=float)
-        sentences.append(f"The raw threshold was between {low} and {high}, and is {thresholds[-1]} in the latest.")
-    rates = [_rates(reading.kept) for reading in judged if reading.kept]
-    if rates:
-        low, high = (bare_percent(float(f"{rate:.3g}")) for rate in (min(rates)[0], max(most for _, most in rates)))
-        sentences.append(
-            f"Kept from {column.first} on, its raw threshold would have flagged between {low} and {high} of the "
-            "held-out rows."
-        )
-    return " ".join(sentences)
-
-
-def figure(history: History) -> str:
-    """The figure by itself, at the rarest target that the latest releases must meet (or the rarest at all)."""
-    shown = columns(history)
-    column = [*(c for c in shown if not c.required), *(c for c in shown if c.required)][-1]
-    return display(history, column.check).to_svg(_title(column), in_words(history, column))
-
-
-def _title(column: Column) -> str:
-    return f"False-positive rate and raw threshold at {column.target} over releases"
 
 
 # --- the pages ----------------------------------------------------------------------------------------------
@@ -280,7 +192,7 @@ def render_html(history: History) -> str:
     drawn = [
         FigurePart(
             f"anchor-{i}",
-            figures.to_svg(display(history, column.check), f"anchor-{i}", _title(column), in_words(history, column)),
+            to_svg(display(history, column.check), f"anchor-{i}", title_of(column), in_words(history, column)),
             f"{column.target} over releases",
             f"Calibrated score {column.score}, tolerance {column.tolerance}"
             + (". " if column.required else " (advisory). "),
@@ -319,29 +231,48 @@ def _parts(history: History, shown: list[Column], limit: Limit, format_: str) ->
         "columns_more": len(history.checks) - len(shown),
         "lines": made,
         "lines_more": len(history.releases) - len(made),
+        "left_out": left_out(history, made),
         "unread": history.unread[: limit.entries],
         "unread_more": max(0, len(history.unread) - limit.entries),
         "kept": any(cell.kept for cell in cells),
         "detected": any(cell.tpr for cell in cells),
         "drawn": MOST_DRAWN,
         "undrawn": len(history.releases) > MOST_DRAWN,
+        "checked": any(release.kind == "check" for release in history.releases),
     }
+
+
+def left_out(history: History, made: list[Line]) -> str:
+    """`the latest 10 of 14 releases and the latest 40 of 365 checks`."""
+    parts = []
+    for kind, noun in (("run", "release"), ("check", "check")):
+        shown, known = (sum(one.kind == kind for one in some) for some in (made, history.releases))
+        part = f"the latest {shown:,} of {plural(known, noun)}" if shown < known else f"all {plural(known, noun)}"
+        parts += [part] if known else []
+    return " and ".join(parts)
+
+
+def figure(history: History) -> str:
+    """The figure by itself."""
+    return draw(history, columns(history))
 
 
 def to_json(history: History) -> str:
     """Every release in order of time, with the numbers of its record at each anchor."""
     document = {
         "schema_version": 1,
-        "releases": [_as_json(release) for release in history.releases],
+        "releases": [_as_json(release, history.released(release)) for release in history.releases],
         "unread": [{"directory": unread.directory, "problem": unread.problem} for unread in history.unread],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _as_json(release: Release) -> dict[str, Any]:
+def _as_json(release: Release, of: Release | None) -> dict[str, Any]:
     return {
         "release": release.name,
         "kind": release.kind,
+        "of": None if of is None else {"release": of.name, "created": of.created, "directory": of.directory},
+        "calibrated": release.calibrated,
         "created": release.created,
         "directory": release.directory,
         "outcome": release.outcome,
@@ -391,7 +322,7 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
         )
     )
     if len(history.releases) > len(made):
-        console.print(Text(f"The latest {len(made)} are shown; --format json has all.", style="dim"))
+        console.print(Text(f"Shown are {left_out(history, made)}; --format json has all.", style="dim"))
     console.print()
     tables.print(_overview(made))
     for i, column in enumerate(shown):
@@ -421,7 +352,7 @@ def _overview(made: list[Line]) -> Table:
     table = _table(("release", "left"), ("created", "left"), ("to fit", "right"), ("held out", "right"))
     table.add_column("outcome", no_wrap=True)
     for line in made:
-        kind = " (check)" if line.kind == "check" else ""
+        kind = "" if line.kind == "run" else " (check)" if line.of else " (check; its release was not read)"
         outcome = Text.assemble((line.outcome, STYLES[line.outcome]), kind)
         table.add_row(line.shown_name, inert(line.created), line.fit, line.holdout, outcome)
     return table
@@ -447,7 +378,8 @@ def _anchor_table(made: list[Line], i: int) -> Table:
         numbers = [cell.counted, cell.interval, *(cells[j] for cells in present.values())]
         waived = " (waived)" if cell.weight == "waived" else ""
         outcome = Text.assemble((cell.outcome, STYLES[cell.outcome]), waived)
-        table.add_row(line.shown_name, *(number.replace(" to ", "–") for number in numbers), outcome)
+        name = f"{line.shown_name} (check)" if line.kind == "check" else line.shown_name
+        table.add_row(name, *(number.replace(" to ", "–") for number in numbers), outcome)
     return table
 
 

@@ -81,13 +81,16 @@ def draw(record: Record) -> list[FigurePart]:
                 "Above zero there are too many false positives. The bars are the tolerances at the targets. The line "
                 "stops where the interval is wider than twice the promised rate; the hatched part is extrapolated.",
             )
-        add(
-            figures.MappingDisplay,
-            "mapping",
-            "Raw thresholds: " + ", ".join(f"{row.threshold} at {row.target}" for row in targets[:4]),
-            "Raw thresholds: " + "; ".join(f"{row.target} at {row.threshold}" for row in targets) + ".",
-            "How this release's raw scores become calibrated scores. The marks are the raw thresholds of the targets.",
-        )
+        if not record.calibrated:
+            thresholds = [f"{row.threshold} at {row.target}" for row in targets]
+            add(
+                figures.MappingDisplay,
+                "mapping",
+                "Raw thresholds: " + ", ".join(thresholds[:4]),
+                "Raw thresholds: " + "; ".join(f"{row.target} at {row.threshold}" for row in targets) + ".",
+                "How this release's raw scores become calibrated scores. The marks are the raw thresholds of the "
+                "targets.",
+            )
         if record.malicious is not None:
             add(
                 figures.DetectionDisplay,

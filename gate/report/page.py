@@ -203,6 +203,9 @@ def command(record: Record, limit: Limit) -> list[str]:
         if len(sources) > limit.entries:
             lines.append(f"{option} ...")
     lines.append(_option("--score-column", record.data.score))
+    if record.calibrated:
+        served = record.data.calibrated
+        lines.append("--calibrated" if served is None else f"--calibrated {_option('--calibrated-column', served)}")
     if record.data.label is not None:
         lines.append(_option("--label-column", record.data.label))
         lines += [_option("--benign-label", label) for label in record.data.benign]

@@ -66,6 +66,7 @@ def _options(record: Record) -> dict[str, Any]:
     first, uses = record.of(Comparison) is not None and baseline is None, record.of(Uses)
     options = {
         "kind": record.kind,
+        "calibrated": record.calibrated,
         "columns": record.data.model_dump(mode="json"),
         "split": None if split is None else {"fraction": split.fraction, "seed": str(split.seed), "by": split.by},
         "baseline": "none" if first else None if baseline is None else baseline.release,

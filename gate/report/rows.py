@@ -43,7 +43,8 @@ _VERDICTS = {
 
 def headline(record: Record) -> str:
     """The verdict in words, with the name of the release."""
-    return _VERDICTS[record.kind, record.outcome].format(release=clean(record.release))
+    served = " as served" if record.calibrated else ""
+    return _VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + served
 
 
 # --- one sentence in plain language -------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -245,6 +246,14 @@ def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | N
     return [np.asarray(chunk.to_numpy(zero_copy_only=False), dtype=np.float64) for chunk in chunks]
 
 
+def read_served(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> list[Floats]:
+    """The calibrated scores that were served, whatever they are; one that was not, or is no number, reaches nothing."""
+    if isinstance(column, pa.ChunkedArray) and column.null_count:
+        with contextlib.suppress(pa.ArrowException):  # which the next line says better
+            column = decode(column).cast(pa.float64()).fill_null(np.nan)
+    return [np.where(np.isnan(chunk), -np.inf, chunk) for chunk in to_float64(column, name, path, benign)]
+
+
 def round_decimals(column: Any) -> Any:
     """Exact decimals as their nearest floats, like the same digits in a CSV; Arrow's direct cast may miss by one."""
     return column.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(column.type) else column
@@ -261,8 +270,17 @@ def _refuse_text(column: Any, name: str, path: File) -> None:
     )
 
 
+OWN_DOMAIN = "set calibration.domain to the detector's range or remove these rows"
+CALIBRATED = "give calibrated scores, or leave out --calibrated"
+
+
 def refuse_outside(
-    pieces: list[Floats], name: str, domain: tuple[float, float], path: File, benign: NDArray[np.bool_] | None
+    pieces: list[Floats],
+    name: str,
+    domain: tuple[float, float],
+    path: File,
+    benign: NDArray[np.bool_] | None,
+    hint: str = OWN_DOMAIN,
 ) -> None:
     low, high = domain
     step = 1 << 16  # stays in the processor's cache, so that the scores pass through it once
@@ -280,5 +298,5 @@ def refuse_outside(
     first = values[np.flatnonzero(outside)[0]]
     raise GateError(
         f"{path}: column {name!r} must lie in the domain [{shorten(low)}, {shorten(high)}], got {shorten(first)} "
-        f"in {name_rows(outside, benign)}; set calibration.domain to the detector's range or remove these rows"
+        f"in {name_rows(outside, benign)}; {hint}"
     )

@@ -48,6 +48,7 @@ class File:
     remote: Any = None  # the filesystem of `path`, where that is not this machine's
     segment: str | None = None  # the column of segments, which has few distinct values
     label: str | None = None  # the column of labels, of which a text file keeps how each is written
+    calibrated: str | None = None  # the column of served scores
     size: int | None = None  # in bytes, where a listing gave it
 
     def __str__(self) -> str:
@@ -88,8 +89,8 @@ class Table:
 
 def list_wanted(columns: Columns) -> list[str]:
     """The columns that the policy names, the scores first."""
-    named = [columns.score, columns.label, columns.group, columns.id, columns.segment, columns.timestamp]
-    named.append(columns.count)
+    named = [columns.score, columns.calibrated, columns.label, columns.group, columns.id, columns.segment]
+    named += [columns.timestamp, columns.count]
     return list(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -112,7 +113,9 @@ def read_file(file: File, columns: Columns, budget: Budget) -> Table:
     local: File
     with (
         explain(file, remedy),
-        fetched(replace(file, segment=columns.segment, label=columns.label), columns, budget) as local,
+        fetched(
+            replace(file, segment=columns.segment, label=columns.label, calibrated=columns.calibrated), columns, budget
+        ) as local,
     ):
         if local.remote is None and os.stat(local).st_size == 0:
             raise GateError(f"{file}: must hold scores, got an empty file; write it again")
@@ -423,6 +426,7 @@ def require(names: list[str], present: list[str], path: File) -> None:
         close = difflib.get_close_matches(name, present, n=1)
         shown = ", ".join(map(show, present[:10])) + (", ..." if len(present) > 10 else "")
         roles = {
+            path.calibrated: "--calibrated-column NAME",
             names[0]: "--score-column NAME",
             path.label: "--label-column NAME",
             path.segment: "--segment-column NAME",

@@ -71,11 +71,11 @@ def reading(
 
 
 def reading_sample(
-    name: str, paths: tuple[str, ...], policy: Policy
+    name: str, paths: tuple[str, ...], policy: Policy, calibrated: bool = False
 ) -> contextlib.AbstractContextManager[Callable[[], Scores]]:
-    """One sample of a release, read as what its name says."""
+    """One sample of a release, read as what its name says; the calibrated scores of it where these are judged."""
     keep_order = name == "benign"
-    return reading(paths, columns_for(name, policy), policy.calibration.domain, kind_of(name), keep_order)
+    return reading(paths, columns_for(name, policy, calibrated), policy.calibration.domain, kind_of(name), keep_order)
 
 
 def kind_of(name: str) -> Kind:
@@ -83,11 +83,16 @@ def kind_of(name: str) -> Kind:
     return "malicious" if name.endswith("malicious") else "benign"
 
 
-def columns_for(name: str, policy: Policy) -> Columns:
-    """The columns of a sample: segments and times are asked of the benign rows to fit and to judge on, of no others."""
+def columns_for(name: str, policy: Policy, calibrated: bool = False) -> Columns:
+    """The columns of a sample: segments and times are asked of the benign rows to fit and to judge on, of no others.
+
+    Where calibrated scores are judged, they are in the column named so, else in that of the scores.
+    """
+    data = policy.data
+    data = data.model_copy(update={"calibrated": (data.calibrated or data.score) if calibrated else None})
     if name in ("fit", "holdout", "benign"):
-        return policy.data
-    return policy.data.model_copy(update={"segment": None, "timestamp": None})
+        return data
+    return data.model_copy(update={"segment": None, "timestamp": None})
 
 
 def _is_small_and_plain(path: str) -> bool:

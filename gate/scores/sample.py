@@ -68,6 +68,7 @@ class Scores:
     repeats: NDArray[np.int64] | None = None  # for each row left out because its id came before: where that one stands
     stored: Ordered | None = None  # the scores in files, where they are too many for the memory
     counts: NDArray[np.int64] | None = None  # the rows that each value stands for, where the policy names a column
+    raw: Floats | None = None  # the raw score of each row, where `values` are the calibrated ones served beside them
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -216,6 +217,7 @@ class Scores:
             group_names=group_names,
             segments=None if self.segments is None else self.segments[rows],
             timestamps=None if self.timestamps is None else self.timestamps[rows],
+            raw=None if self.raw is None else self.raw[rows],
             repeats=None if self.repeats is None else (np.cumsum(rows) - 1)[self.repeats[rows[self.repeats]]],
         )
 

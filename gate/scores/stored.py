@@ -98,7 +98,7 @@ class Job:
 
 def must_be_stored(paths: tuple[str, ...], columns: Columns, place: Place) -> bool:
     """Whether a sample is too large for its half of the memory."""
-    if "-" in paths:
+    if "-" in paths or columns.calibrated not in (None, columns.score):  # two scores of a row stay together
         return False
     files = [file for path in paths for file in find(path).files]
     if place.engine != "local":

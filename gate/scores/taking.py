@@ -17,12 +17,14 @@ from gate.policy import Columns
 from gate.scores.budget import Budget
 from gate.scores.child import join, tell_done
 from gate.scores.columns import (
+    CALIBRATED,
     join_names,
     number_names,
     order_names,
     read_codes,
     read_counts,
     read_names,
+    read_served,
     read_times,
     refuse_outside,
     to_float64,
@@ -76,6 +78,7 @@ class Taken:
     labels: pa.Table | None
     unread: frozenset[str]
     counts: NDArray[np.int64] | None = None  # the rows that each score stands for
+    raw: list[Floats] | None = None  # the raw scores, where `chunks` are the calibrated ones served beside them
 
     @property
     def taken(self) -> int:
@@ -91,8 +94,13 @@ def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float]
         rows = int(counts.sum())
     if columns.label is not None:
         taken, labels = take_rows(kind, table[columns.label], columns, file, alone, counts)
-    chunks = to_float64(table[columns.score], columns.score, file, taken)
-    refuse_outside(chunks, columns.score, domain, file, taken)
+    chunks, raw = to_float64(table[columns.score], columns.score, file, taken), None
+    if columns.calibrated == columns.score:
+        refuse_outside(chunks, columns.score, (0.0, 1.0), file, taken, CALIBRATED)
+    else:
+        refuse_outside(chunks, columns.score, domain, file, taken)
+    if columns.calibrated not in (None, columns.score):
+        raw, chunks = chunks, read_served(table[columns.calibrated], columns.calibrated, file, taken)
     ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
     named = (columns.group, columns.segment)
     groups, segments = (name and read_codes(table[name], name, file, taken) for name in named)
@@ -100,7 +108,7 @@ def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float]
     if columns.timestamp is not None:
         times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
     unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
-    part = Taken(rows, chunks, groups, ids, segments, times, labels, unread)
+    part = Taken(rows, chunks, groups, ids, segments, times, labels, unread, raw=raw)
     return part if counts is None else _counted(part, counts if taken is None else counts[taken], file)
 
 
@@ -149,6 +157,7 @@ def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> S
         labels=None if parts[0].labels is None else count_labels(part.labels for part in parts),
         unread=tuple(sorted(frozenset().union(*(part.unread for part in parts)))[:UNREAD]),
         counts=None if parts[0].counts is None else np.concatenate([part.counts for part in parts]),
+        raw=None if parts[0].raw is None else join([chunk for part in parts for chunk in part.raw or []]),
     )
     if whole.ids is None:
         return whole
@@ -167,7 +176,12 @@ def count_once(scores: Scores) -> Scores:
     order = np.lexsort((times, codes))
     kept = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # of each id
     first = kept[codes]  # of each row
-    columns = (("score", scores.values), ("group", scores.groups), ("segment", scores.segments))
+    columns = (
+        ("score", scores.values),
+        ("raw score", scores.raw),
+        ("group", scores.groups),
+        ("segment", scores.segments),
+    )
     for name, column in columns:
         if column is not None and (column != column[first]).any():
             row = int(np.flatnonzero(column != column[first])[0])
@@ -186,4 +200,4 @@ def _shown(scores: Scores, name: str, row: int) -> str:
         return show(scores.group_names[int(scores.groups[row])].as_py())
     if name == "segment" and scores.segments is not None:
         return show(scores.segment_names[int(scores.segments[row])])
-    return repr(float(scores.values[row]))
+    return repr(float(scores.raw[row] if name == "raw score" and scores.raw is not None else scores.values[row]))

@@ -1,4 +1,4 @@
-"""The gate on other hosts: the files of pipelines.md fit the published schemas, and their scripts do what they say."""
+"""The gate on other hosts: the action's README shows files that fit the published schemas and scripts that work."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import commands
 import numpy as np
 import pytest
 import yaml
-from repository import ROOT, blocks
+from repository import ACTION_README
 from small import CLEAN, POLICY, RELEASE_FILES
 
 from gate.scores import write_parquet
 
-DOCUMENT = (ROOT / ".github" / "actions" / "release-gate" / "pipelines.md").read_text(encoding="utf-8")
+DOCUMENT = ACTION_README.read_text(encoding="utf-8")
 
 
 def shown(heading: str) -> str:
     """The one file below a heading."""
-    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
+    section = re.search(rf"^### {heading}\n(.*?)(?=^##|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
     assert section, heading
     (block,) = re.findall(r"^```\w+\n(.*?)^```", section[1], re.MULTILINE | re.DOTALL)
     return block
@@ -62,14 +62,6 @@ def test_the_files_fit_the_published_schemas(tmp_path: Path, heading: str, schem
         assert done.returncode == code, done.stdout
 
 
-@pytest.mark.parametrize(
-    ("heading", "language", "start"), [("GitLab", "yaml", "release-gate:"), ("Jenkins", "groovy", "pipeline")]
-)
-def test_what_the_readme_shows_too_is_the_same(heading: str, language: str, start: str) -> None:
-    """The scripts of those are run from there."""
-    assert blocks(language, start) in ([shown(heading)], [])
-
-
 def test_the_azure_script_gates_the_tag(checkout: Path) -> None:
     jobs = yaml.safe_load(shown("Azure Pipelines"))["jobs"]
     steps = {step.get("displayName") or step.get("task") or "publish": step for step in jobs[0]["steps"]}
@@ -104,8 +96,8 @@ def test_cron_says_nothing_while_the_contract_holds(checkout: Path) -> None:
         done = subprocess.run(watch, cwd=checkout, env=environment, capture_output=True, text=True, timeout=300)
         assert done.stderr == ""
         found.append((done.returncode, done.stdout.partition("\n")[0]))
-        if (checkout / "releases/v1/checks" / day).exists():
-            (checkout / "releases/v1/checks" / day).rename(checkout / f"releases/v1/checks/{len(found)}")
+        for written in (checkout / "releases/v1").glob("checks/20*"):  # the next may come within the same second
+            written.rename(written.with_name(str(len(found))))
     assert found == [
         (0, ""),
         (1, f"{day}: the contract of releases/v1 no longer holds"),

@@ -14,7 +14,7 @@ import commands
 import pytest
 import runner
 import yaml
-from repository import ACTION, COMMIT, GIT, ROOT, blocks, installed
+from repository import ACTION, ACTION_README, COMMIT, GIT, ROOT, blocks, installed
 from small import CLEAN, RELEASE_FILES
 
 from gate.scores import write_parquet
@@ -107,7 +107,7 @@ def test_five_minutes_end_in_green_and_in_red(checkout: Path, tmp_path: Path) ->
 
 
 def test_the_gitlab_job_runs_and_leaves_its_report(checkout: Path, tmp_path: Path) -> None:
-    [block] = blocks("yaml", "release-gate:\n")
+    [block] = blocks("yaml", "release-gate:\n", ACTION_README)
     job = yaml.safe_load(block)["release-gate"]
     place = tmp_path / "build"
     shutil.copytree(checkout, place)
@@ -120,7 +120,7 @@ def test_the_gitlab_job_runs_and_leaves_its_report(checkout: Path, tmp_path: Pat
 
 def test_the_jenkins_script_gives_the_exit_code_that_it_branches_on(checkout: Path, tmp_path: Path) -> None:
     """A second build in the same workspace does not show the first one's report."""
-    [block] = blocks("groovy", "pipeline {")
+    [block] = blocks("groovy", "pipeline {", ACTION_README)
     [script] = re.findall(r"'''\n(.*?)'''", block, re.DOTALL)
     assert set(re.findall(r"code [!=]= (\d)", block)) == {"0", "3"}
     place = tmp_path / "build"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from repository import COMMIT, ROOT, blocks
+from repository import ACTION_README, COMMIT, ROOT, blocks
 
 from gate.starter import init
 
@@ -122,7 +122,7 @@ def test_no_job_has_more_permissions_than_it_names(files: list[Path]) -> None:
 
 def test_the_gitlab_file_of_the_readme_fits_its_published_schema(tmp_path: Path) -> None:
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci"]
-    [shown] = blocks("yaml", "release-gate:\n")
+    [shown] = blocks("yaml", "release-gate:\n", ACTION_README)
     path = tmp_path / ".gitlab-ci.yml"
     path.write_text(shown)
     assert result(*check, path).returncode == 0, result(*check, path).stdout
@@ -135,7 +135,7 @@ def test_the_gitlab_file_of_the_readme_fits_its_published_schema(tmp_path: Path)
 
 def test_the_jenkins_file_of_the_readme_is_whole() -> None:
     """Quotes and brackets close in order, and the parts of a declarative pipeline stand where they must."""
-    [shown] = blocks("groovy", "pipeline {")
+    [shown] = blocks("groovy", "pipeline {", ACTION_README)
     bare = re.sub(r"'''.*?'''|'[^'\n]*'|\"[^\"\n]*\"", "Q", shown, flags=re.DOTALL)
     assert not re.search(r"['\"]", bare)
     open_brackets: list[str] = []

@@ -1,0 +1,137 @@
+"""Served: whether production gave each row the calibrated score that the release gives it. Export, service and log are
+under test with the calibrator, and a difference between any two of them is told apart from drift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from pydantic import Field
+
+from gate.calibration.served import REMEDIES, Served, compare, message, remedy
+from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.names import CheckName
+from gate.policy import Flag, Frozen, Policy
+from gate.stored import Section
+
+NAME = CheckName("served")
+
+
+class ServedSettings(Frozen):
+    """Whether calibrated scores (`gate check --calibrated`) are those that the release gives for the raw ones beside."""
+
+    required: Flag = Field(default=True, description="false: shown, but never blocks; float32 rounding never does")
+
+
+class ServedRows(Section):
+    """Every row that has both scores: the benign rows, and the malicious ones where there are any."""
+
+    benign: Served
+    malicious: Served | None = None
+
+    @property
+    def parts(self) -> tuple[Served, ...]:
+        return (self.benign,) if self.malicious is None else (self.benign, self.malicious)
+
+    @property
+    def differ(self) -> int:
+        return sum(part.differ for part in self.parts)
+
+    @property
+    def harmless(self) -> bool:
+        """Only rounding, whose effect every count shows."""
+        return all(part.only_rounded or part.only_narrowed for part in self.parts)
+
+
+def measure(case: Case) -> ServedRows | None:
+    """None where raw scores are judged, or none are beside the calibrated ones."""
+    if not case.calibrated or case.holdout.raw is None:
+        return None
+    served = [
+        compare(sample.raw, sample.values, case.calibrator)
+        for sample in (case.holdout, case.malicious)
+        if sample is not None and sample.raw is not None
+    ]
+    return ServedRows(benign=served[0], malicious=served[1] if len(served) > 1 else None)
+
+
+def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    """Any difference fails; one that is only rounding is advisory."""
+    settings, found = policy.settings(ServedSettings), evidence.of(ServedRows)
+    if settings is None or found is None:
+        return
+    yield Finding(
+        check=NAME,
+        outcome="fail" if found.differ else "pass",
+        required=settings.required and not (found.differ and found.harmless),
+        reason="served-otherwise" if found.differ else "served-alike",
+        message=_message(found),
+        remedy=next((remedy(part) for part in found.parts if part.differ), None),
+    )
+
+
+def _message(found: ServedRows) -> str:
+    if found.malicious is None:
+        return message(found.benign)
+    return f"benign: {message(found.benign)}; malicious: {message(found.malicious)}"
+
+
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    settings = policy.settings(ServedSettings)
+    if evidence.calibrated and settings is not None:
+        needs = "the raw scores beside the calibrated ones (data.calibrated)"
+        yield Asked(NAME, settings.required, needs, ("checks", "served"), by_check=False)
+
+
+def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    """Rows that are not those of the samples, or are explained otherwise than once each."""
+    found, data = evidence.of(ServedRows), policy.data
+    if (found is not None) != (evidence.calibrated and data.calibrated not in (None, data.score)):
+        yield "served must be measured where calibrated scores have raw ones beside them, only there"
+    if found is None:
+        return
+    if (found.malicious is None) != (evidence.malicious is None):
+        yield "served must be counted on malicious rows where there are any, only there"
+        return
+    samples = [evidence.holdout, *([] if evidence.malicious is None else [evidence.malicious])]
+    for part, sample in zip(found.parts, samples, strict=True):
+        yield from _contradictions(
+            part, sample.n, {(anchor.fpr, anchor.score) for anchor in evidence.calibrator.anchors}
+        )
+
+
+def _contradictions(found: Served, rows: int, anchors: set[tuple[Decimal, Decimal]]) -> Iterator[str]:
+    if found.rows != rows:
+        yield "served is not counted on the rows of its sample"
+    if found.equal > found.rows or sum(cause.rows for cause in found.causes) != found.differ:
+        yield "served must name one cause for every row that differs"
+    if any(cause.kind not in REMEDIES for cause in found.causes):
+        yield "served names a cause that gate does not know"
+    if (found.lowest is None) != (found.differ == 0):
+        yield "served.lowest must be that of rows that differ"
+    if not {(crossing.fpr, crossing.score) for crossing in found.crossings} <= anchors:
+        yield "served.crossings must be at anchors of the contract"
+    if found.crossed > found.differ:
+        yield "served.crossings must be of rows that differ"
+
+
+CHECK = Check(
+    key="served",
+    asks="whether production served every row the calibrated score that the release gives for its raw score",
+    decides=(
+        "It compares the two scores of every row bit by bit. Any difference fails. Rounding to float32, or to decimals "
+        "that move no row across an anchor, is recognised and does not block."
+    ),
+    causes=(
+        "another calibrator than the release's, another column, scores that were clipped, scaled or rounded on the way "
+        "to the log, or not calibrated at all; the finding names what explains the rows"
+    ),
+    evidence=ServedRows,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
+    reasons={"served-alike": "served as released", "served-otherwise": "served otherwise"},
+    settings=ServedSettings,
+    default=ServedSettings(),
+)
