@@ -369,16 +369,17 @@ def _contradicting_sizes(record: Record) -> Iterator[str]:
     )
     fit, holdout = record.fit, record.holdout
     if record.split is not None:
-        if not fit.benign == holdout.benign == fit.n + holdout.n + again + held_again:
+        if not fit.benign == holdout.benign == fit.n + holdout.n + again + held_again + fit.unscored:
             yield "fit.n and holdout.n do not add up to the benign rows of their sources"
     else:
         # A check names the sources of the release that it checks, which may have split them or counted rows once.
-        if fit.benign != fit.n + again and not (record.kind == "check" and fit.benign > fit.n):
+        if fit.benign != fit.n + again + fit.unscored and not (record.kind == "check" and fit.benign > fit.n):
             yield "fit.n is not the benign rows of its sources"
-        if holdout.benign != holdout.n + held_again:
+        if holdout.benign != holdout.n + held_again + holdout.unscored:
             yield "holdout.n is not the benign rows of its sources"
     malicious = record.malicious
-    if malicious is not None and malicious.rows - malicious.benign != malicious.n + malicious_again:
+    repeated = malicious_again + (0 if malicious is None else malicious.unscored)
+    if malicious is not None and malicious.rows - malicious.benign != malicious.n + repeated:
         yield "malicious.n is not the malicious rows of its sources"
 
 
