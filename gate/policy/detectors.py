@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from gate.contract import LOWEST
 from gate.names import DETECTOR, CheckName, parse_name
-from gate.policy.values import Count, Flag, Frozen, Labels, Location, Rate, Text, rate
+from gate.policy.values import Count, Flag, Frozen, Labels, Location, Paths, Rate, Text, rate
 
 MOST_DETECTORS = 200
 COLUMNS = ("score", "label", "benign")  # of `data`, that a detector may have of its own
@@ -30,20 +30,9 @@ def _name(value: object) -> str:
     return value
 
 
-def _files(value: object) -> tuple[str, ...]:
-    """One file, or a list of files."""
-    listed = list(value) if isinstance(value, list | tuple) else [value]
-    named = [path for path in listed if isinstance(path, str) and path and path.isprintable()]
-    if not listed or named != listed:
-        raise PydanticCustomError("files", "must be the name of a file, directory or pattern, or a list of those")
-    return tuple(named)
-
-
-_FILES_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 DetectorName = Annotated[
     str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{DETECTOR}$", "minLength": 1})
 ]
-FileNames = Annotated[tuple[str, ...], BeforeValidator(_files), WithJsonSchema(_FILES_SCHEMA)]
 
 
 class Detector(Frozen):
@@ -53,9 +42,9 @@ class Detector(Frozen):
     score: Text | None = Field(default=None, description="its column of raw scores; null: that of `data`")
     label: Text | None = Field(default=None, description="its column of labels; null: that of `data`")
     benign: Labels | None = Field(default=None, description="what marks a row benign for it; null: as in `data`")
-    fit: FileNames | None = Field(default=None, description="its own files to fit on; null: those of all")
-    holdout: FileNames | None = Field(default=None, description="its own files to judge on; null: those of all")
-    malicious: FileNames | None = Field(default=None, description="its own malicious rows; null: those of all")
+    fit: Paths | None = Field(default=None, description="its own files to fit on; null: those of all")
+    holdout: Paths | None = Field(default=None, description="its own files to judge on; null: those of all")
+    malicious: Paths | None = Field(default=None, description="its own malicious rows; null: those of all")
     required: Flag = Field(default=True, description="false: judged and shown, but never blocks a release")
 
 
@@ -100,7 +89,7 @@ def alone(policy: Mapping[str, Any], name: str) -> dict[str, Any]:
     """
     entry = next(entry for entry in policy["detectors"] if entry["name"] == name)
     single = {key: value for key, value in policy.items() if key not in TOGETHER}
-    columns = {key: entry[key] for key in COLUMNS if entry.get(key) is not None}
+    columns = {key: entry[key] for key in (*COLUMNS, *FILES) if entry.get(key) is not None}
     if columns:
         single["data"] = {**(policy.get("data") or {}), **columns}
     for key in MERGED:

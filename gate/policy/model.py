@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 from gate.contract import PAPER_ANCHORS, Anchor, Contract
 from gate.names import CheckName, parse_name
 from gate.policy.coherence import incoherences
-from gate.policy.detectors import MERGED, REPLACED, Detector, SystemTarget, alone
+from gate.policy.detectors import FILES, MERGED, REPLACED, Detector, SystemTarget, alone
 from gate.policy.targets import Range, Target
 from gate.policy.values import (
     Count,
@@ -231,7 +231,10 @@ class Policy(Frozen):
 
     def detector(self, name: str) -> Self:
         """The policy of one of several detectors by itself: a run by it gives the same verdict."""
-        return type(self).model_validate(alone(self.model_dump(exclude_unset=True), name))
+        content = self.model_dump(exclude_unset=True, by_alias=True)
+        files = {key: getattr(self.data, key) for key in FILES if getattr(self.data, key)}  # of which no dump tells
+        content["data"] = {**content.get("data", {}), **files}
+        return type(self).model_validate(alone(content, name))
 
     @cached_property
     def anchors(self) -> Contract:
