@@ -208,6 +208,7 @@ class Job:
     day: date
     ledger: str | None = None
     counted: bool = False
+    uses: Uses | None = None  # where the caller has counted them, with those of other detectors
 
 
 def gate_release(
@@ -274,8 +275,8 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
 
 def _uses(job: Job, case: Case, artifact: str) -> Uses | None:
     """Count this judgement in the ledger, or tell which one it was."""
-    if job.ledger is None:
-        return None
+    if job.ledger is None or job.uses is not None:
+        return job.uses
     question = ledgers.question_of(artifact, job.document.sha256, case.policy.data.model_dump())
     rows = ledgers.rows_of(case.holdout)
     malicious = None if case.malicious is None else ledgers.rows_of(case.malicious)

@@ -24,6 +24,7 @@ from gate.storage import refuse_links, sync_directory
 MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids
 RENAMED = 0.5  # of the scores shared under other ids: the same rows by other names
 OWN = 0.9  # of the rows with a score that no other row has: then chance shares few
+TOGETHER = "together "  # begins the question that several detectors of one release ask, each of its own scores
 CUT = "a judgement whose line was cut off"
 _TEXTS = ("rows", "question", "release", "created")
 
@@ -104,6 +105,8 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
     for entry in entries:
         if (entry.rows, entry.question) == (rows.digest, question):
             break
+        if entry.question == question and question.startswith(TOGETHER):  # of another detector
+            continue
         found = _share(entry, rows)
         if found is None or found >= FURTHER:
             earlier.setdefault((entry.rows, entry.question), (entry.release, found))

@@ -19,6 +19,7 @@ from gate.errors import plural
 from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import Policy, SystemTarget
 from gate.statistics.binomial import Band, CriticalCounts
+from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
 
@@ -197,7 +198,7 @@ def judge(policy: Policy, found: System | None) -> Iterator[Finding]:
         if found is None or together is None:
             yield _not_counted(target)
             continue
-        band = Band(Fraction(0), Fraction(target.max_fpr), policy.alpha(found.use or 1))
+        band = _band(policy, target, policy.alpha(found.use or 1))
         counted, critical = together.tally, together.tally.critical(band)
         outcome, reason, grade = _decide(policy.rule, target, together, critical)
         too_few = counted.independent_rows < target.min_n
@@ -216,6 +217,14 @@ def judge(policy: Policy, found: System | None) -> Iterator[Finding]:
             remedy=_remedy(together, reason, advice),
             rate=judged_rate(None, target.score, counted, band, min_n=target.min_n, accepts=accepts),
         )
+
+
+def _band(policy: Policy, target: SystemTarget, alpha: Fraction) -> Band:
+    """The rates that the policy accepts: only excess counts."""
+    most = Fraction(target.max_fpr)
+    if policy.interval == "sequential":
+        return SequentialBand(Fraction(0), most, alpha, most / 2)
+    return Band(Fraction(0), most, alpha)
 
 
 def _decide(

@@ -54,7 +54,7 @@ class PolicyText(Section):
     content: str
 
 
-def _known_columns(value: Any) -> Any:
+def known_columns(value: Any) -> Any:
     return (
         {key: name for key, name in value.items() if key in Columns.model_fields}
         if isinstance(value, Mapping)
@@ -83,7 +83,7 @@ class Record(Section):
     reason: str
     confidence: Rate
     policy: PolicyText
-    data: Annotated[Columns, BeforeValidator(_known_columns)]
+    data: Annotated[Columns, BeforeValidator(known_columns)]
     fit: SampleFacts
     holdout: SampleFacts
     malicious: SampleFacts | None = None
@@ -101,7 +101,7 @@ class Record(Section):
 
     @property
     def day(self) -> date:
-        return self.judged_on or _time(self.created).date()
+        return self.judged_on or read_time(self.created).date()
 
     @property
     def evidence(self) -> Evidence:
@@ -130,7 +130,7 @@ def stamp(created: datetime) -> str:
     return created.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _time(text: str) -> datetime:
+def read_time(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 

@@ -30,7 +30,7 @@ from gate.report.numbers import (
 
 MOST_NOT_ASKED = 20
 
-_VERDICTS = {
+VERDICTS = {
     ("run", "pass"): "PASS: {release} may ship",
     ("run", "fail"): "FAIL: {release} must not ship",
     ("run", "inconclusive"): "INCONCLUSIVE: the data cannot tell whether {release} may ship",
@@ -42,7 +42,7 @@ _VERDICTS = {
 
 def headline(record: Record) -> str:
     """The verdict in words, with the name of the release."""
-    return _VERDICTS[record.kind, record.outcome].format(release=clean(record.release))
+    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release))
 
 
 # --- one sentence in plain language -------------------------------------------------------------------------
