@@ -96,7 +96,7 @@ class SampleFacts(Section):
     unscored: Count = 0
 
     @model_serializer(mode="wrap")
-    def _without_zero(self, write: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+    def _without_zero(self, write: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]  # noqa: ANN202
         content: dict[str, Any] = write(self)
         return content if self.unscored else {key: value for key, value in content.items() if key != "unscored"}
 

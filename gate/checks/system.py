@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import computed_field
 
-from gate.checks.check import Check, Finding, inside, nothing
+from gate.checks.check import Check, Finding, inside
 from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
 from gate.errors import plural
 from gate.planning import Advice, Budget, advise_at_rate
@@ -347,6 +347,14 @@ def _impossible(one: Together, names: Sequence[str]) -> Iterator[str]:
         yield "must flag no more rows by two detectors than by one"
 
 
+def _of_no_detector(*_: object) -> None:
+    """One detector by itself has no part of it."""
+
+
+def _nothing_by_itself(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
 CHECK = Check(
     key="system",
     asks="whether all detectors together flag few enough benign rows",
@@ -358,10 +366,9 @@ CHECK = Check(
     causes="detectors that flag different benign rows, so that their rates add up; one detector that flags too much; "
     "too few held-out rows; time-outs",
     evidence=System,
-    measure=lambda case: None,
-    judge=lambda policy, evidence: iter(()),
-    asked=lambda policy, evidence: iter(()),
-    warnings=nothing,
+    measure=_of_no_detector,
+    judge=_nothing_by_itself,
+    asked=_nothing_by_itself,
     home=(("system",),),
     reasons={
         "proven": "proven",

@@ -99,6 +99,12 @@ class Document:
             raise GateError(
                 f"{self.path}:{line}: interval: {NO_GROUPS}, got sequential with data.group {self.policy.data.group!r}"
             )
+        if self.policy.detectors and self.policy.data.count is not None:
+            line = self.lines.get(("data", "count"), self.lines.get(("detectors",), 1))
+            raise GateError(
+                f"{self.path}:{line}: data.count: must be null beside `detectors`: only single rows can be joined, got "
+                f"{self.policy.data.count!r}; write the rows out"
+            )
         for check, settings in vars(self.policy.checks).items():
             column = getattr(settings, "column", None)
             if column is not None and getattr(self.policy.data, column) is None:

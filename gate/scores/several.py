@@ -22,7 +22,8 @@ from gate.scores.files import find, find_copy, refuse_repeated
 from gate.scores.formats import File, Table, list_wanted, read_file
 from gate.scores.labels import Kind
 from gate.scores.reading import columns_of_object
-from gate.scores.sample import Piece, Scores, Taken, join_parts, piece_of, source_of, take, take_scores
+from gate.scores.sample import Piece, Scores
+from gate.scores.taking import Taken, join_parts, piece_of, source_of, take, take_scores
 from gate.scores.wording import show
 from gate.sources import Source
 
