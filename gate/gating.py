@@ -247,6 +247,7 @@ def check_release(job: Job, stored: StoredRelease, holdout: Scores, *, malicious
 
 
 def _require(job: Job) -> None:
+    refuse_several(job.document)
     job.document.require_columns()
     ledgers.require(job.document, job.ledger)
 
@@ -361,6 +362,16 @@ def _refuse_both_kinds(benign: Scores, malicious: Scores) -> None:
 
 
 def _document(policy: str | Path | Document | None) -> Document:
-    if isinstance(policy, Document):
-        return policy
-    return default_policy() if policy is None else load_policy(policy)
+    named = default_policy() if policy is None else policy if isinstance(policy, Document) else load_policy(policy)
+    refuse_several(named)
+    return named
+
+
+def refuse_several(document: Document) -> None:
+    """One detector is judged by the policy of one."""
+    if document.policy.detectors:
+        names = [detector.name for detector in document.policy.detectors]
+        raise GateError(
+            f"{document.path}: must be the policy of one detector, got {len(names)}; name one of them as "
+            f"{document.path}#{names[0]}, or call gate.run_system for all"
+        )

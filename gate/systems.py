@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -40,17 +39,18 @@ from gate.gating import (
 from gate.joint import depends_on_day, judge_together
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, read_calibrator, stamp
-from gate.record.system import DETECTORS, SystemRecord, compose_system, facts_of
+from gate.record.system import DETECTORS, SystemRecord, compose_system, facts_of, read_any, require_name
 from gate.report.formats import warm_up
 from gate.report.system import rendered_system
-from gate.scores import Scores, columns_for, kind_of, split
+from gate.scores import Scores, kind_of, split
 from gate.scores.child import isolate
 from gate.scores.place import here
-from gate.scores.several import Joined, Panel, View, join_panels, panel_of, reading_panel
+from gate.scores.several import Joined, Panel, join_panels, panel_of, reading_panel, views_of
 from gate.scores.shards import cores
 from gate.sources import Split
 from gate.storage import manifest_of, write
 from gate.stored import Outcome
+from gate.verification import read_judged
 
 Result = TypeVar("Result")
 ROW = 100  # bytes that a row of one detector takes while it is fitted and judged: as read, sorted, compared
@@ -173,29 +173,6 @@ def _record(job: Job, records: Mapping[str, Record], system: System | None) -> S
 # --- from files and tables ----------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def reading_panels(
-    sample: str, paths: Mapping[str, tuple[str, ...]], documents: Mapping[str, Document]
-) -> Iterator[Callable[[], list[Panel]]]:
-    """One sample of every detector that has files of it; the files that several share are read once."""
-    shared: dict[tuple[str, ...], list[str]] = {}
-    for name, files in paths.items():
-        if files:
-            shared.setdefault(files, []).append(name)
-    with contextlib.ExitStack() as children:
-        answers = [
-            children.enter_context(reading_panel(files, views_of(sample, names, documents), kind_of(sample)))
-            for files, names in shared.items()
-        ]
-        yield lambda: [answer() for answer in answers]
-
-
-def views_of(sample: str, names: Iterable[str], documents: Mapping[str, Document]) -> dict[str, View]:
-    """How each of some detectors reads a sample."""
-    policies = {name: documents[name].policy for name in names}
-    return {name: View(columns_for(sample, own), own.calibration.domain) for name, own in policies.items()}
-
-
 def split_panels(
     panels: Sequence[Panel], fraction: float, seed: int
 ) -> tuple[list[Panel], list[Panel], dict[str, Split]]:
@@ -234,20 +211,21 @@ def run_system(
         raise GateError(f"{document.path}: must have `detectors`, got none; call gate.run for one detector")
     document.require_columns()
     given = {"fit": fit, "holdout": holdout, "malicious": malicious}
-    panels = {sample: _panels_of(data, sample, documents) for sample, data in given.items()}
+    policies = {name: own.policy for name, own in documents.items()}
+    panels = {sample: _panels_of(data, sample, policies) for sample, data in given.items()}
     rows = Rows(panels["fit"], panels["holdout"], panels["malicious"])
     job = Job(document, release, created, judging_day(created), ledger)
     return gate_system(job, rows, read_past(baseline, documents))
 
 
-def _panels_of(data: Any, sample: str, documents: Mapping[str, Document]) -> list[Panel]:
+def _panels_of(data: Any, sample: str, policies: Mapping[str, Policy]) -> list[Panel]:
     """A sample as Python gives it."""
     if data is None:
         return []
-    own = data if isinstance(data, Mapping) and data.keys() <= documents.keys() else None
-    parts = [(views_of(sample, [name], documents), value) for name, value in own.items()] if own else []
+    own = data if isinstance(data, Mapping) and data.keys() <= policies.keys() else None
+    parts = [(views_of(sample, [name], policies), value) for name, value in own.items()] if own else []
     panels = []
-    for views, value in parts or [(views_of(sample, documents, documents), data)]:
+    for views, value in parts or [(views_of(sample, policies, policies), data)]:
         paths = [value] if isinstance(value, str | os.PathLike) else value
         if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
             with reading_panel([os.fspath(path) for path in paths], views, kind_of(sample)) as panel:
@@ -406,3 +384,27 @@ def _ask(document: Document, name: str, rows: Rows, past: Past) -> list[Any]:
         calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
     digests = [sample and (sample.rows_sha256 or sample.sha256) for sample in (holdout, malicious)]
     return [document.sha256, calibrator.sha256, *digests]
+
+
+# --- a release that is checked again ------------------------------------------------------------------------
+
+
+def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, StoredRelease]]:
+    """A release of several detectors to rely on: each judged again, and its record the one that the top names."""
+    place = Path(directory)
+    record = read_any(place)
+    if isinstance(record, Record):
+        raise GateError(f"{directory}: must be a release of several detectors, got one of a single one")
+    stored = {}
+    for facts in record.detectors:
+        require_name(facts.name, place)
+        found = read_judged(place / DETECTORS / facts.name)
+        if found.verdict_sha256 != facts.verdict_sha256:
+            raise GateError(f"{directory}: must have the record of {facts.name} that it names; restore the release")
+        stored[facts.name] = found
+    return record, stored
+
+
+def check_system(job: Job, rows: Rows, past: Past, render: bool = True) -> SystemRelease:
+    """Calibrators fitted earlier, judged on new rows; nothing is fitted."""
+    return gate_system(job, rows, past, render)

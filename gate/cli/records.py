@@ -35,10 +35,10 @@ def report(directory: str, format_: str | None, output: str) -> None:
       gate report releases/v2.4.0
       gate report releases/v2.4.0 -o release-notes.md
     """
-    from gate.record import read_record
+    from gate.record.system import read_any
 
     format_ = format_for(output, format_, REPORTS)
-    put(render(read_record(directory), format_, to_terminal=output == "-"), output, format_)
+    put(render(read_any(directory), format_, to_terminal=output == "-"), output, format_)
 
 
 @click.command()

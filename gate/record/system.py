@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from gate.checks import parse_policy
 from gate.checks.check import Finding
 from gate.checks.system import System
 from gate.errors import GateError
+from gate.names import DETECTOR
 from gate.policy import Columns
 from gate.record.read import parse_record, read_bytes
 from gate.record.schema import (
@@ -204,6 +206,12 @@ def parse_system(raw: bytes, path: str | Path) -> SystemRecord:
         must = "must be a time such as 2026-03-01T12:00:00Z"
         raise GateError(f"{path}: created: {must}, got {str(content['created'])[:40]!r}; restore the release") from None
     return record
+
+
+def require_name(name: str, place: str | Path) -> None:
+    """A record may hold any text: only the name of a detector may become a path."""
+    if not re.fullmatch(DETECTOR, name) or name in (".", ".."):
+        raise GateError(f"{place}: must name its detectors as a policy can, got {name[:80]!r}; restore the release")
 
 
 def recorded_policy_of(record: SystemRecord) -> Document:

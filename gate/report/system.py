@@ -347,6 +347,25 @@ def render_predicate(record: SystemRecord) -> str:
     return json.dumps(predicate, indent=2) + "\n"
 
 
+def render_short(record: SystemRecord) -> str:
+    """One line."""
+    return f"{headline(record)}. {clean(record.reason[:1].upper() + record.reason[1:])}.\n"
+
+
+def render_json(record: SystemRecord) -> str:
+    return record.to_json()
+
+
+FORMATS = {
+    "short": render_short,
+    "md": render_markdown,
+    "html": render_html,
+    "junit": render_junit,
+    "predicate": render_predicate,
+    "json": render_json,
+}
+
+
 def rendered_system(record: SystemRecord) -> dict[str, bytes]:
     """The files at the top of a release of several detectors, which follow from its record alone."""
     texts = {

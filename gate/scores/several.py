@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from gate.contract import Floats
 from gate.errors import GateError, plural
-from gate.policy import Columns
+from gate.policy import Columns, Policy
 from gate.scores.budget import Budget
 from gate.scores.child import isolated, join
 from gate.scores.columns import join_names, number_alike, read_names
 from gate.scores.files import find, find_copy, refuse_repeated
 from gate.scores.formats import File, Table, list_wanted, read_file
 from gate.scores.labels import Kind
-from gate.scores.reading import columns_of_object
+from gate.scores.reading import columns_for, columns_of_object, kind_of
 from gate.scores.sample import Piece, Scores
 from gate.scores.taking import Taken, join_parts, piece_of, source_of, take, take_scores
 from gate.scores.wording import show
@@ -105,6 +105,28 @@ def reading_panel(paths: Sequence[str], views: Mapping[str, View], kind: Kind) -
     named, budget = tuple(paths), Budget()
     with isolated(lambda: _read(named, views, kind, budget), budget.memory) as answer:
         yield answer
+
+
+@contextlib.contextmanager
+def reading_panels(
+    sample: str, paths: Mapping[str, tuple[str, ...]], policies: Mapping[str, Policy]
+) -> Iterator[Callable[[], list[Panel]]]:
+    """One sample of every detector that has files of it; the files that several share are read once."""
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for name, files in paths.items():
+        if files:
+            shared.setdefault(files, []).append(name)
+    with contextlib.ExitStack() as children:
+        answers = [
+            children.enter_context(reading_panel(files, views_of(sample, names, policies), kind_of(sample)))
+            for files, names in shared.items()
+        ]
+        yield lambda: [answer() for answer in answers]
+
+
+def views_of(sample: str, names: Iterable[str], policies: Mapping[str, Policy]) -> dict[str, View]:
+    """How each of some detectors reads a sample."""
+    return {name: View(columns_for(sample, policies[name]), policies[name].calibration.domain) for name in names}
 
 
 def panel_of(data: Any, name: str, views: Mapping[str, View], kind: Kind) -> Panel:
