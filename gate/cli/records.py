@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,10 @@ from gate.errors import GateError, visible
 REPORTS = ("text", "md", "html", "junit", "json")
 COMPARISONS = ("text", "md", "json")
 HISTORIES = ("text", "md", "html", "json")
+
+if TYPE_CHECKING:
+    from gate.repetition import Verification
+    from gate.system_verification import SystemVerification
 
 
 @click.command()
@@ -144,6 +149,7 @@ def verify(
       gate verify releases/v2.4.0
       gate verify releases/v2.4.0 --policy policies/release.yaml --fit fit.parquet --holdout holdout.parquet
     """
+    from gate.record.system import holds_several
     from gate.repetition import Data
     from gate.repetition import verify as check
 
@@ -161,7 +167,12 @@ def verify(
     )
     require_both("--domain", domain, "--policy", policy)
     pinned = None if policy is None else pinned_policy(policy, columns, domain)
-    answer = check(directory, data, pinned=pinned, complete=complete)
+    if holds_several(directory):
+        from gate.system_verification import verify_system
+
+        answer: Verification | SystemVerification = verify_system(directory, data, pinned=pinned, complete=complete)
+    else:
+        answer = check(directory, data, pinned=pinned, complete=complete)
     show(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
     if answer.state == "cannot be checked":
         log("nothing was found wrong, but not all could be checked: see the lines that say so")
