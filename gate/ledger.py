@@ -109,7 +109,8 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
             continue
         found = _share(entry, rows)
         if found is None or found >= FURTHER:
-            earlier.setdefault((entry.rows, entry.question), (entry.release, found))
+            once = "" if entry.question.startswith(TOGETHER) else entry.rows  # one judgement, whoever's scores
+            earlier.setdefault((once, entry.question), (entry.release, found))
     names, shares = zip(*earlier.values(), strict=True) if earlier else ((), ())
     return Use(number=len(earlier) + 1, earlier=names, shared=shares)
 
