@@ -69,6 +69,12 @@ class Rows:
     malicious: Sequence[Panel] = ()
     splits: Mapping[str, Split] = field(default_factory=dict)
 
+    @property
+    def largest(self) -> int:
+        """The rows of the largest sample."""
+        panels = [*self.fit, *self.holdout, *self.malicious]
+        return max((len(sample) for panel in panels for sample in panel.samples.values()), default=0)
+
     def of(self, name: str) -> tuple[Scores | None, Scores, Scores | None]:
         """One detector's samples."""
         fit, holdout, malicious = (_sample(panels, name) for panels in (self.fit, self.holdout, self.malicious))
@@ -88,6 +94,9 @@ class Past:
     references: Mapping[str, Reference] = field(default_factory=dict)
     stored: Mapping[str, StoredRelease] = field(default_factory=dict)
     first: frozenset[str] = frozenset()
+
+
+NOTHING_BEFORE = Past()
 
 
 @dataclass(frozen=True)
@@ -118,9 +127,11 @@ class SystemRelease:
     @cached_property
     def files(self) -> dict[str, bytes]:
         """What the directory holds, by path: a directory for each detector, and what speaks for all."""
+        warm_up()  # children share what is imported before they are made
+        drawn = side_by_side({name: partial(_files_of, release) for name, release in self.releases.items()})
         found = rendered_system(self.record)
-        for name, release in self.releases.items():
-            own = {**release.files, "manifest.json": manifest_of(release.files)}
+        for name, files in drawn.items():
+            own = {**files, "manifest.json": manifest_of(files)}
             found |= {f"{DETECTORS}/{name}/{file}": content for file, content in own.items()}
         return found
 
@@ -129,20 +140,19 @@ class SystemRelease:
         write(directory, self.files, force, replaces)
 
 
-def gate_system(job: Job, rows: Rows, past: Past = Past(), render: bool = True) -> SystemRelease:
-    """Fit and judge every detector by itself, side by side, then all of them together.
+def _files_of(release: Release) -> dict[str, bytes]:
+    return release.files
 
-    With `render` false no report is drawn, which a dry run does not need.
-    """
+
+def gate_system(job: Job, rows: Rows, past: Past = NOTHING_BEFORE) -> SystemRelease:
+    """Fit and judge every detector by itself, side by side, then all of them together."""
     documents = job.document.detectors
     uses = _count_uses(job, documents, rows, past)
     policy = job.document.policy
     work = {
-        name: partial(_judge_one, replace(job, document=own, uses=uses.get(name)), name, rows, past, policy, render)
+        name: partial(_judge_one, replace(job, document=own, uses=uses.get(name)), name, rows, past, policy)
         for name, own in documents.items()
     }
-    if render:
-        warm_up()  # children share what is imported before they are made
     found = side_by_side(work, rows)
     releases = {name: judged.release for name, judged in found.items()}
     records = {name: release.record for name, release in releases.items()}
@@ -258,7 +268,7 @@ def read_past(
 # --- one detector -------------------------------------------------------------------------------------------
 
 
-def _judge_one(job: Job, name: str, rows: Rows, past: Past, policy: Policy, render: bool) -> Judged:
+def _judge_one(job: Job, name: str, rows: Rows, past: Past, policy: Policy) -> Judged:
     fit, holdout, malicious = rows.of(name)
     if name in past.stored:
         release = check_release(job, past.stored[name], holdout, malicious=malicious)
@@ -273,8 +283,6 @@ def _judge_one(job: Job, name: str, rows: Rows, past: Past, policy: Policy, rend
             reference=past.references.get(name),
             first_release=name in past.first,
         )
-    if render:
-        release.files  # noqa: B018, which is kept, and goes with the release
     cuts = thresholds_at(release.calibrator, asked_scores(policy))
     return Judged(release, cuts, _flagged(holdout, cuts), None if malicious is None else _flagged(malicious, cuts))
 
@@ -295,7 +303,7 @@ def _flagged(sample: Scores, cuts: Sequence[float | None]) -> tuple[Ints, ...]:
     return tuple(none if cut is None else sample.units[sample.values >= cut] for cut in cuts)
 
 
-def side_by_side(work: Mapping[str, Callable[[], Result]], rows: Rows) -> dict[str, Result]:
+def side_by_side(work: Mapping[str, Callable[[], Result]], rows: Rows | None = None) -> dict[str, Result]:
     """Each detector in a child of this process, as many at a time as there are cores and memory for.
 
     A child shares the rows and all that is imported; what it took is free again when it has ended.
@@ -303,7 +311,7 @@ def side_by_side(work: Mapping[str, Callable[[], Result]], rows: Rows) -> dict[s
     from joblib import Parallel, delayed
 
     place = here()
-    largest = max(len(sample) for panels in (rows.fit, rows.holdout) for p in panels for sample in p.samples.values())
+    largest = 0 if rows is None else rows.largest
     workers = int(min(cores(), len(work), max(1, place.memory // (2 * largest * ROW + (1 << 27)))))
     done = Parallel(n_jobs=workers, prefer="threads")(
         delayed(_isolated)(name, function, place.memory + SLACK) for name, function in work.items()
@@ -403,8 +411,3 @@ def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, S
             raise GateError(f"{directory}: must have the record of {facts.name} that it names; restore the release")
         stored[facts.name] = found
     return record, stored
-
-
-def check_system(job: Job, rows: Rows, past: Past, render: bool = True) -> SystemRelease:
-    """Calibrators fitted earlier, judged on new rows; nothing is fitted."""
-    return gate_system(job, rows, past, render)

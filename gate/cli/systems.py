@@ -72,7 +72,7 @@ def run_detectors(
             rows = Rows(fit, holdout, read("malicious"), how)
     with working(f"fitting and judging {plural(len(policies), 'detector')}"):
         job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
-        judged = gate_system(job, rows, past, render=asked.out is not None)
+        judged = gate_system(job, rows, past)
     return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 
@@ -87,7 +87,7 @@ def check_detectors(
     from gate.checks import find_policy
     from gate.record.system import recorded_policy_of
     from gate.storage import refuse_existing
-    from gate.systems import Past, Rows, check_system, read_stored_system
+    from gate.systems import Past, Rows, gate_system, read_stored_system
 
     refuse_unfit(asked)
     record, stored = read_stored_system(directory)
@@ -111,7 +111,7 @@ def check_detectors(
         rows = Rows((), read("holdout"), read("malicious"))
     with working(f"judging {plural(len(policies), 'detector')}"):
         job = Job(document, record.release, asked.created, judging_day(asked.created), asked.ledger)
-        judged = check_system(job, rows, Past(stored=stored), render=out is not None)
+        judged = gate_system(job, rows, Past(stored=stored))
     return conclude(judged, out, asked.force, asked.as_json, replaces)
 
 
