@@ -96,6 +96,12 @@ class Joint:
     svg: str
 
 
+def sentence(record: SystemRecord) -> str:
+    """The reason as a sentence; the name of a detector keeps its own case."""
+    named = any(record.reason.startswith(f"{facts.name}:") for facts in record.detectors)
+    return record.reason if named else record.reason[:1].upper() + record.reason[1:]
+
+
 def headline(record: SystemRecord) -> str:
     """The verdict in words, with the name of the release."""
     return VERDICTS[record.kind, record.outcome].format(release=clean(record.release))
@@ -248,7 +254,7 @@ def _matrix(one: Together, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def _rounded(rate: float) -> str:
-    return bare_percent(float(f"{exact(min(rate, 1.0)):.3g}"))
+    return bare_percent(float(f"{exact(rate):.3g}"))
 
 
 # --- the formats --------------------------------------------------------------------------------------------
@@ -264,7 +270,7 @@ def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
     return {
         "record": record,
         "headline": headline(record),
-        "reason": record.reason[:1].upper() + record.reason[1:],
+        "reason": sentence(record),
         "columns": [heading for _, heading in columns(record)],
         "lines": listed,
         "blocking": blocking[:TOLD],
@@ -349,7 +355,7 @@ def render_predicate(record: SystemRecord) -> str:
 
 def render_short(record: SystemRecord) -> str:
     """One line."""
-    return f"{headline(record)}. {clean(record.reason[:1].upper() + record.reason[1:])}.\n"
+    return f"{headline(record)}. {clean(sentence(record))}.\n"
 
 
 def render_json(record: SystemRecord) -> str:
@@ -387,7 +393,7 @@ def render_text(record: SystemRecord, width: int = 80, color: bool = False) -> s
     buffer = io.StringIO()
     console = console_on(buffer, width, color)
     console.print(Text(headline(record), style=STYLES[record.outcome]))
-    console.print(Text(inert(f"{record.reason[:1].upper()}{record.reason[1:]}.")))
+    console.print(Text(inert(f"{sentence(record)}.")))
     console.print()
     headed = [heading for _, heading in columns(record)]
     listed = lines(record)
