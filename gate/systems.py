@@ -27,10 +27,12 @@ from gate.contract import Anchor, Contract
 from gate.errors import GateError
 from gate.gating import (
     NO_BASELINE,
+    ComparedReleases,
     Job,
     Reader,
     Release,
     check_release,
+    compare_stored,
     gate_release,
     judging_day,
     read_reference,
@@ -411,3 +413,28 @@ def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, S
             raise GateError(f"{directory}: must have the record of {facts.name} that it names; restore the release")
         stored[facts.name] = found
     return record, stored
+
+
+@dataclass(frozen=True)
+class ComparedSystems:
+    """Two releases of several detectors side by side: the detectors of both, and those of one only."""
+
+    both: Mapping[str, ComparedReleases]
+    came: tuple[str, ...]
+    went: tuple[str, ...]
+
+
+def compare_systems(
+    old: str,
+    new: str,
+    columns: Mapping[str, str | tuple[str, ...] | None],
+    files: Mapping[str, tuple[str, ...]],
+    reader: Reader = read_sample,
+) -> ComparedSystems:
+    """What two releases say of each other, detector by detector."""
+    (_, before), (_, after) = (read_stored_system(directory) for directory in (old, new))
+    found = {}
+    for name in [name for name in after if name in before]:
+        found[name] = compare_stored(before[name].path, after[name].path, columns, files, reader)
+    came = tuple(name for name in after if name not in before)
+    return ComparedSystems(found, came, tuple(name for name in before if name not in after))

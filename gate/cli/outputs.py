@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gate.record import Record
     from gate.record.system import SystemRecord
     from gate.scores import Scores
-    from gate.systems import SystemRelease
+    from gate.systems import ComparedSystems, SystemRelease
 
 
 def conclude(
@@ -95,6 +95,21 @@ def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> 
     return terminal.render_changes(
         changed, found.record, width() if to_terminal else 80, to_terminal and color_wanted()
     )
+
+
+def render_pairs(pairs: ComparedSystems, format_: str, to_terminal: bool) -> str:
+    """Detector by detector, and which came or went."""
+    import json
+
+    parts = {name: render_changes(found, format_, to_terminal) for name, found in pairs.both.items()}
+    if format_ == "json":
+        content = {"detectors": {name: json.loads(part) for name, part in parts.items()}}
+        return json.dumps({**content, "came": pairs.came, "went": pairs.went}, indent=2, ensure_ascii=False) + "\n"
+    heading = "## {}\n\n" if format_ == "md" else "{}:\n"
+    sections = [f"{heading.format(name)}{part}" for name, part in parts.items()]
+    for what, names in (("New", pairs.came), ("No longer there", pairs.went)):
+        sections += [f"{what}: {', '.join(names)}.\n"] if names else []
+    return "\n".join(sections)
 
 
 def render_history(history: History, format_: str, to_terminal: bool = False) -> str:

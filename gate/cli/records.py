@@ -10,7 +10,7 @@ import click
 from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import pinned_policy, read_scores, require_both
 from gate.cli.options import bounded, columns_of_files, domain, files, format_for, given
-from gate.cli.outputs import put, render, render_changes, render_history
+from gate.cli.outputs import put, render, render_changes, render_history, render_pairs
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError, visible
 
@@ -85,12 +85,19 @@ def compare(
       gate compare releases/v2.3.0 releases/v2.4.0 --holdout new.parquet --baseline-holdout old.parquet --id-column id
     """
     from gate.gating import compare_stored
+    from gate.record.system import holds_several
 
     format_ = format_for(output, format_, COMPARISONS)
     require_both("--baseline-holdout", baseline_holdout_paths, "--holdout", holdout_paths)
     require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
     scored = {"holdout": holdout_paths, "malicious": malicious_paths}
     scored |= {"baseline-holdout": baseline_holdout_paths, "baseline-malicious": baseline_malicious_paths}
+    if holds_several(new):
+        from gate.systems import compare_systems
+
+        pairs = compare_systems(old, new, columns, scored, read_scores)
+        put(render_pairs(pairs, format_, to_terminal=output == "-"), output, format_)
+        return
     found = compare_stored(old, new, columns, scored, read_scores)
     put(render_changes(found, format_, to_terminal=output == "-"), output, format_)
 
@@ -237,9 +244,9 @@ def explain(check: str, directory: str | None) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Choice(["policy", "record"]))
+@click.argument("file", type=click.Choice(["policy", "record", "system"]))
 def schema(file: str) -> None:
-    """Print the JSON Schema of a policy or of a record (verdict.json).
+    """Print the JSON Schema of a policy, of a record (verdict.json), or of that of several detectors.
 
     \b
     Example:
@@ -249,6 +256,7 @@ def schema(file: str) -> None:
 
     from gate.checks import policy_schema
     from gate.record import schema as record_schema
+    from gate.record.system import schema as system_schema
 
-    content = policy_schema() if file == "policy" else record_schema()
+    content = {"policy": policy_schema, "record": record_schema, "system": system_schema}[file]()
     show(json.dumps(content, indent=2) + "\n", "json")

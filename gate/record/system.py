@@ -217,3 +217,9 @@ def require_name(name: str, place: str | Path) -> None:
 def recorded_policy_of(record: SystemRecord) -> Document:
     """The policy that the detectors were judged by, with the columns that were read."""
     return parse_policy(record.policy.content, record.policy.path).with_columns(record.data.model_dump())
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the `verdict.json` of several detectors."""
+    content = SystemRecord.model_json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **content}
