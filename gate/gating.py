@@ -208,6 +208,7 @@ class Job:
     day: date
     ledger: str | None = None
     counted: bool = False
+    uses: Uses | None = None  # where the caller has counted them, with those of other detectors
 
 
 def gate_release(
@@ -256,6 +257,7 @@ def check_release(
 
 
 def _require(job: Job) -> None:
+    refuse_several(job.document)
     job.document.require_columns()
     ledgers.require(job.document, job.ledger)
 
@@ -287,8 +289,8 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
 
 def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
     """Count this judgement in the ledger, or tell which one it was; with `looks`, rows may be added to its files."""
-    if job.ledger is None:
-        return None
+    if job.ledger is None or job.uses is not None:
+        return job.uses
     asked = case.policy.data.model_dump() | ({"judged": "calibrated"} if case.calibrated else {})
     question = ledgers.question_of(artifact, job.document.sha256, asked)
     rows = ledgers.rows_of(case.holdout, looks)
@@ -375,6 +377,16 @@ def _refuse_both_kinds(benign: Scores, malicious: Scores) -> None:
 
 
 def _document(policy: str | Path | Document | None) -> Document:
-    if isinstance(policy, Document):
-        return policy
-    return default_policy() if policy is None else load_policy(policy)
+    named = default_policy() if policy is None else policy if isinstance(policy, Document) else load_policy(policy)
+    refuse_several(named)
+    return named
+
+
+def refuse_several(document: Document) -> None:
+    """One detector is judged by the policy of one."""
+    if document.policy.detectors:
+        names = [detector.name for detector in document.policy.detectors]
+        raise GateError(
+            f"{document.path}: must be the policy of one detector, got {len(names)}; name one of them as "
+            f"{document.path}#{names[0]}, or call gate.run_system for all"
+        )

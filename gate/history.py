@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from gate.checks.reuse import Uses
 from gate.errors import GateError, visible
 from gate.names import CheckName
 from gate.record import Record, read_with_digest
+from gate.record.system import DETECTORS, SystemRecord, read_any, require_name
 from gate.statistics.tally import Tally
 from gate.storage import CHECKS_DIRECTORY
 from gate.stored import Outcome
@@ -135,7 +136,11 @@ def collect(paths: Iterable[str]) -> History:
             try:
                 if problem is not None:
                     raise GateError(problem)
-                read.append(_release(directory, *read_with_digest(directory)))
+                record = read_any(directory)
+                if isinstance(record, Record):
+                    read.append(_release(directory, *read_with_digest(directory)))
+                else:
+                    read.append(_system(directory, record))
             except GateError as error:
                 missed = Unread(visible(directory), visible(str(error)))
                 unread += [] if missed in unread else [missed]
@@ -194,6 +199,7 @@ class _Seen:
     benign: int
     thresholds: tuple[float, ...]
     counts: tuple[int, ...]
+    of: Mapping[str | None, _Seen] = field(default_factory=dict)  # by detector, where there are several
 
 
 def _release(directory: str, record: Record, sha256: str) -> tuple[Release, _Seen]:
@@ -236,6 +242,32 @@ def _release(directory: str, record: Record, sha256: str) -> tuple[Release, _See
     return release, seen
 
 
+def _system(directory: str, record: SystemRecord) -> tuple[Release, _Seen]:
+    """A release of several detectors: every anchor of each, with the detector's name."""
+    parts = {}
+    for facts in record.detectors:
+        require_name(facts.name, directory)
+        place = os.path.join(directory, DETECTORS, facts.name)
+        parts[facts.name] = _release(place, *read_with_digest(place))
+    readings = {}
+    for name, (own, _) in parts.items():
+        for check, reading in own.readings.items():
+            named = replace(check, detector=name)
+            readings[named] = replace(reading, fpr=reading.fpr.model_copy(update={"check": named}))
+    first, seen = next(iter(parts.values()))
+    whole = replace(
+        first,
+        directory=visible(directory),
+        outcome=record.outcome,
+        reason=record.reason,
+        policy_sha256=record.policy.sha256,
+        readings=readings,
+        blocking=tuple(f.check for f in record.findings if f.blocks and f.check not in readings),
+        waivers=record.waivers,
+    )
+    return whole, replace(seen, of={name: own for name, (_, own) in parts.items()})
+
+
 def _detected(record: Record) -> dict[Decimal | None, Detected]:
     """What was detected, by anchor: the one place where a record is asked for it."""
     found: Detection | None = record.of(Detection)
@@ -259,7 +291,7 @@ def _with_the_past(read: list[tuple[Release, _Seen]]) -> tuple[Release, ...]:
         readings = {}
         for check, reading in release.readings.items():
             if check in first:
-                readings[check] = replace(reading, kept=_flagged(seen, *first[check]))
+                readings[check] = replace(reading, kept=_flagged(seen.of.get(check.detector, seen), *first[check]))
             elif reading.threshold is not None:
                 readings[check] = replace(reading, origin=True)
                 first[check] = (release.name, reading.threshold)

@@ -24,6 +24,7 @@ from gate.storage import refuse_links, sync_directory
 MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids
 RENAMED = 0.5  # of the scores shared under other ids: the same rows by other names
 OWN = 0.9  # of the rows with a score that no other row has: then chance shares few
+TOGETHER = "together "  # begins the question that several detectors of one release ask, each of its own scores
 CUT = "a judgement whose line was cut off"
 _TEXTS = ("rows", "question", "release", "created")
 
@@ -117,11 +118,12 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
         files = {*entry.files}
         continued = bool(files) and any(entry.question == asked and files <= later for asked, later in looks)
         looks += [(entry.question, files)] if files else []
-        if continued:
+        if continued or (entry.question == question and question.startswith(TOGETHER)):  # or of another detector
             continue
         found = _share(entry, rows)
         if found is None or found >= FURTHER:
-            earlier[entry.rows, entry.question] = entry.release, found
+            once = "" if entry.question.startswith(TOGETHER) else entry.rows  # one judgement, whoever's scores
+            earlier[once, entry.question] = entry.release, found
     names, shares = zip(*reversed(earlier.values()), strict=True) if earlier else ((), ())
     return Use(number=len(earlier) + 1, earlier=names, shared=shares)
 

@@ -144,7 +144,7 @@ def verify(
         _refuse_unneeded(record, data)
         samples = _read(record, document.policy, data)
         answers += _check_samples(record, samples)
-        if _needed(record).keys() <= data.given:
+        if needed_for(record).keys() <= data.given:
             answers.append(answer("data", lambda: _check_data(record, document, samples, data)))
     except GateError:
         if state_of(tuple(answers)) != "does not hold":
@@ -153,7 +153,7 @@ def verify(
         tuple(answers),
         record,
         tuple(_not_checked(record, data, pinned)),
-        tuple(_expired(record, document.policy, today or datetime.now(UTC).date())),
+        tuple(expired(record, document.policy, today or datetime.now(UTC).date())),
         whole,
     )
 
@@ -161,7 +161,7 @@ def verify(
 # --- what is needed and what is given -----------------------------------------------------------------------
 
 
-def _needed(record: Record) -> dict[str, str]:
+def needed_for(record: Record) -> dict[str, str]:
     """What it takes to repeat the judgement: options, by the names in `Data`, and what each binds."""
     needed = {}
     if record.split is not None:
@@ -221,7 +221,7 @@ def _option(record: Record, name: str) -> str:
 
 def _refuse_unneeded(record: Record, data: Data) -> None:
     """What the record says was not used cannot confirm it; whoever knows better has found another record."""
-    needed = _needed(record)
+    needed = needed_for(record)
     unneeded = sorted(data.given - needed.keys())
     if record.kind == "check" and {"fit", "benign"} & {*unneeded}:
         raise GateError("--fit, --benign: must be left out for a check, which fits nothing; give --holdout")
@@ -241,15 +241,15 @@ def _refuse_unneeded(record: Record, data: Data) -> None:
 def _not_checked(record: Record, data: Data, pinned: Document | None) -> Iterator[NotChecked]:
     if pinned is None:
         yield NotChecked("whether this policy, with these columns, is the one that you want", "--policy FILE")
-    lacking = {name: what for name, what in _needed(record).items() if name not in data.given}
+    lacking = {name: what for name, what in needed_for(record).items() if name not in data.given}
     for name, what in lacking.items():
         yield NotChecked(what, _option(record, name))
-    if lacking and data.given & _needed(record).keys():
+    if lacking and data.given & needed_for(record).keys():
         options = ", ".join(_option(record, name) for name in lacking)
         yield NotChecked("every count, which only all of the data together show", options)
 
 
-def _expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
+def expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
     """What was good on the day of the judgement and no longer is."""
     for waiver in policy.waivers:
         if record.day <= waiver.expires < today:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from gate.stored import MOST, Count, Section
 
@@ -79,6 +79,7 @@ class SampleFacts(Section):
     groups            how many there are, where it names a column of them; the largest has `largest_group` rows
     oldest, newest    the days of the rows, where they have times
     unread_labels     columns named like labels, where the policy names no label column
+    unscored          rows of the kind that this detector has not scored, where several score them
     """
 
     sources: tuple[Source, ...]
@@ -92,6 +93,12 @@ class SampleFacts(Section):
     largest_group: Count | None = None
     oldest: str | None = None
     newest: str | None = None
+    unscored: Count = 0
+
+    @model_serializer(mode="wrap")
+    def _without_zero(self, write: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        content: dict[str, Any] = write(self)
+        return content if self.unscored else {key: value for key, value in content.items() if key != "unscored"}
 
     @property
     def benign(self) -> int:

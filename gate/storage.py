@@ -133,6 +133,7 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
             replaces = refuse_existing(target, force)
         with _staging(target.parent) as staging:
             for name, data in {**files, "manifest.json": manifest_of(files)}.items():
+                (staging / name).parent.mkdir(parents=True, exist_ok=True)
                 _write_durably(staging / name, data)
             staging.chmod(0o777 & ~_umask())
             with _locked(target.parent):
@@ -142,6 +143,9 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
                         "meanwhile; that one stays, nothing else was written"
                     )
                 refuse_existing(target, force)
+                for inside in sorted({(staging / name).parent for name in files}, reverse=True):
+                    sync_directory(inside)
+                    sync_directory(inside.parent)
                 sync_directory(staging)
                 _put_in_place(staging, target)
             for parent in (target.parent, target.parent.parent):  # which this run may have made

@@ -26,6 +26,7 @@ from gate.differences import differences
 from gate.errors import GateError, plural
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, libraries, parse_record, read_release
+from gate.record.system import SystemRecord
 from gate.report.formats import rendered
 from gate.storage import CHECKS_DIRECTORY, manifest_of, read_regular
 from gate.verdict import Verdict, judge, judged_by_day
@@ -72,8 +73,19 @@ class Inspection:
 def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection:
     """All that takes no data, in order; `pinned` is the policy, with its columns, that it must be judged by."""
     place = Path(directory)
-    files, unusual = load(place)
-    answers = [answer("manifest", lambda: _check_manifest(files, unusual, beside.holds_checks(place)))]
+    return inspect_files(*load(place), directory, pinned, beside.holds_checks(place))
+
+
+def inspect_files(
+    files: Mapping[str, bytes],
+    unusual: list[str],
+    directory: str | Path,
+    pinned: Document | None = None,
+    holds_checks: bool = False,
+) -> Inspection:
+    """The same of files that were read already; `directory` names them, and may hold checks made later."""
+    place = Path(directory)
+    answers = [answer("manifest", lambda: check_manifest(files, unusual, holds_checks))]
     try:
         record = parse_record(files.get("verdict.json", b""), place / "verdict.json")
     except GateError as error:
@@ -81,9 +93,9 @@ def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection
             raise
         return Inspection((*answers, Answer("record", "does not hold", str(error))))
     reports = rendered(record)
-    answers.append(answer("kind", lambda: _check_kind(files, record, {*reports}, beside.holds_checks(place))))
+    answers.append(answer("kind", lambda: _check_kind(files, record, {*reports}, holds_checks)))
     try:
-        document = _document(record, pinned)
+        document = document_of(record, pinned)
     except RefusedError as objection:
         return Inspection((*answers, Answer("policy", objection.state, str(objection))), record)
     policy = document.policy
@@ -92,10 +104,10 @@ def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection
     answers.append(Answer("policy", "holds", said))
     answers.append(answer("calibrator", lambda: _check_calibrator(files, record, policy)))
     answers.append(answer("verdict", lambda: _check_verdict(record, policy)))
-    answers.append(answer("reports", lambda: _check_reports(files, record, reports)))
+    answers.append(answer("reports", lambda: check_reports(files, record, reports)))
     if record.kind == "run" and files.keys() & beside.EXPORTS:
         answers.append(answer("exports", lambda: _check_exports(files, record)))
-    if record.kind == "run" and beside.holds_checks(place):
+    if record.kind == "run" and holds_checks:
         answers.append(answer("checks", lambda: _check_checks(place)))
     return Inspection(tuple(answers), record, document)
 
@@ -105,9 +117,9 @@ def read_judged(directory: str | Path) -> StoredRelease:
     stored = read_release(directory)
     record = stored.record
     try:
-        policy = _document(record).policy
+        policy = document_of(record).policy
         if record.kind == "run":
-            _check_thresholds(_calibrator(stored.calibrator_json or b""), record, policy)
+            _check_thresholds(calibrator_of(stored.calibrator_json or b""), record, policy)
         _judge_again(record, policy)
     except RefusedError as objection:
         raise GateError(
@@ -130,7 +142,7 @@ def answer(name: str, check: Callable[[], str]) -> Answer:
         return Answer(name, objection.state, str(objection))
 
 
-def other_installation(record: Record) -> str:
+def other_installation(record: Record | SystemRecord) -> str:
     """How what wrote the record differs from this gate, in words: bytes are compared only between the same."""
     theirs = {"gate": record.tool.version, **record.tool.libraries}
     ours = {"gate": version("fpr-gate"), **libraries()}
@@ -138,7 +150,7 @@ def other_installation(record: Record) -> str:
     return ", ".join(f"written with {name} {theirs.get(name, 'unknown')}, here {ours[name]}" for name in other)
 
 
-def _require(true: bool, message: str) -> None:
+def require(true: bool, message: str) -> None:
     if not true:
         raise RefusedError(message)
 
@@ -174,7 +186,7 @@ def load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
     return files, unusual + names[MAX_FILES:]
 
 
-def _check_manifest(files: Mapping[str, bytes], unusual: list[str], holds_checks: bool) -> str:
+def check_manifest(files: Mapping[str, bytes], unusual: list[str], holds_checks: bool = False) -> str:
     exports = sorted(files.keys() & beside.EXPORTS)
     others = {name: content for name, content in files.items() if name not in ("manifest.json", *exports)}
     unusual = [name for name in unusual if not (name == CHECKS_DIRECTORY and holds_checks)]
@@ -187,17 +199,17 @@ def _check_manifest(files: Mapping[str, bytes], unusual: list[str], holds_checks
     if isinstance(version, int) and version > 1:
         raise RefusedError(f"manifest.json has schema_version {version}; upgrade gate", "cannot be checked")
     listed_exports = sorted(listed.keys() & beside.EXPORTS)
-    _require(not listed_exports, f"{_named(listed_exports)} listed, where an export never is")
+    require(not listed_exports, f"{named(listed_exports)} listed, where an export never is")
     wrong = [name for name in listed if name in others and hashlib.sha256(others[name]).hexdigest() != listed[name]]
-    _require(not wrong, f"{_named(wrong)} changed after the release was written")
+    require(not wrong, f"{named(wrong)} changed after the release was written")
     missing = sorted(listed.keys() - others.keys() - {*unusual})
-    _require(not missing, f"{_named(missing)} listed but missing")
+    require(not missing, f"{named(missing)} listed but missing")
     added = sorted(others.keys() - listed.keys())
-    _require(not added, f"{_named(added)} added after the release was written")
-    _require(not unusual, f"{_named(unusual)} not a plain file of a release's size")
-    _require(files["manifest.json"] == manifest_of(others), "manifest.json is not written as gate writes it")
+    require(not added, f"{named(added)} added after the release was written")
+    require(not unusual, f"{named(unusual)} not a plain file of a release's size")
+    require(files["manifest.json"] == manifest_of(others), "manifest.json is not written as gate writes it")
     later = [*exports, *([f"{CHECKS_DIRECTORY}/"] if holds_checks else [])]
-    since = f"{_listed(later)} unlisted, as what comes later is" if later else "none added"
+    since = f"{listed_files(later)} unlisted, as what comes later is" if later else "none added"
     return f"{plural(len(others), 'file')} with the digests listed, none missing, {since}"
 
 
@@ -206,41 +218,41 @@ def _check_kind(files: Mapping[str, bytes], record: Record, reports: set[str], h
     fitted = {"calibrator.joblib", "calibrator.json"} | beside.EXPORTS
     if record.kind == "check":
         stray = sorted(files.keys() & fitted)
-        _require(not holds_checks, f"{CHECKS_DIRECTORY}/ is foreign in a check, which is not checked again")
-        _require(not stray, f"{_named(stray)} foreign in a check, which has no calibrator; do not use it")
+        require(not holds_checks, f"{CHECKS_DIRECTORY}/ is foreign in a check, which is not checked again")
+        require(not stray, f"{named(stray)} foreign in a check, which has no calibrator; do not use it")
     else:
         lacking = sorted(fitted - beside.EXPORTS - files.keys())
-        _require(not lacking, f"{_named(lacking)} missing from a release")
+        require(not lacking, f"{named(lacking)} missing from a release")
     unknown = sorted(files.keys() - reports - fitted - {"manifest.json"})
     other = other_installation(record)
     if unknown and other:
-        raise RefusedError(f"{_named(unknown)} unknown here: {other}", "cannot be checked")
-    _require(not unknown, f"{_named(unknown)} foreign in a {'check' if record.kind == 'check' else 'release'}")
+        raise RefusedError(f"{named(unknown)} unknown here: {other}", "cannot be checked")
+    require(not unknown, f"{named(unknown)} foreign in a {'check' if record.kind == 'check' else 'release'}")
     if record.kind == "check":
         return f"a check of {record.release!r}, not a release: nothing in it may be deployed"
     return f"the release {record.release!r}, with a calibrator of its own"
 
 
-def _named(names: list[str]) -> str:
-    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'}"
+def named(names: list[str]) -> str:
+    return f"{listed_files(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _listed(names: list[str]) -> str:
+def listed_files(names: list[str]) -> str:
     """File names, which may be long and many."""
     return ", ".join(name[:100] for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _document(record: Record, pinned: Document | None = None) -> Document:
+def document_of(record: Record | SystemRecord, pinned: Document | None = None) -> Document:
     """The recorded policy, read again from its text; where one is pinned it must be that, with the same columns."""
     section = record.policy
     digest = hashlib.sha256(section.content.encode()).hexdigest()
-    _require(digest == section.sha256, f"its text has the digest {digest[:12]}, the record says {section.sha256[:12]}")
+    require(digest == section.sha256, f"its text has the digest {digest[:12]}, the record says {section.sha256[:12]}")
     try:
         document = parse_policy(section.content, section.path).with_columns(record.data.model_dump())
     except GateError as error:
         raise RefusedError(f"its text cannot be read: {str(error).splitlines()[0]}") from None
     policy = document.policy
-    _refuse_differences(
+    refuse_differences(
         "policy",
         section.model_dump(include={"name", "rule", "confidence", "interval"}),
         {
@@ -252,16 +264,16 @@ def _document(record: Record, pinned: Document | None = None) -> Document:
     )
     if pinned is not None:
         same = pinned.sha256 == digest
-        _require(same, f"it was judged by a text with the digest {digest[:12]}, {pinned.path} has {pinned.sha256[:12]}")
+        require(same, f"it was judged by a text with the digest {digest[:12]}, {pinned.path} has {pinned.sha256[:12]}")
     for wanted in (policy, *(() if pinned is None else (pinned.policy,))):
-        _refuse_differences("data", record.data.model_dump(), wanted.data.model_dump())
+        refuse_differences("data", record.data.model_dump(), wanted.data.model_dump())
     return document
 
 
 # --- the calibrator -----------------------------------------------------------------------------------------
 
 
-def _calibrator(content: bytes) -> Calibrator:
+def calibrator_of(content: bytes) -> Calibrator:
     try:
         return from_json(content.decode(errors="replace"))
     except GateError as error:
@@ -271,17 +283,17 @@ def _calibrator(content: bytes) -> Calibrator:
 def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
     facts, promised = record.calibrator, [(anchor.fpr, anchor.score) for anchor in policy.anchors.anchors]
     same = [(anchor.fpr, anchor.score) for anchor in facts.anchors] == promised
-    _require(same, "the record has another contract than the policy")
+    require(same, "the record has another contract than the policy")
     if record.kind == "check":
         return f"a check fits none; it is that of {record.release!r}, which `gate verify` of that release checks"
     content, pickle = files.get("calibrator.json", b""), files.get("calibrator.joblib", b"")
-    calibrator = _calibrator(content)
-    _require(calibrator.to_json().encode() == content, "calibrator.json is not what its own knots give")
-    _require(calibrator.settings == policy.calibration, "calibrator.json has other settings than the policy")
+    calibrator = calibrator_of(content)
+    require(calibrator.to_json().encode() == content, "calibrator.json is not what its own knots give")
+    require(calibrator.settings == policy.calibration, "calibrator.json has other settings than the policy")
     anchors = [(anchor.fpr, anchor.score) for anchor in calibrator.contract.anchors]
-    _require(anchors == promised, "calibrator.json has another contract than the policy")
-    _require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
-    _refuse_differences(
+    require(anchors == promised, "calibrator.json has another contract than the policy")
+    require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
+    refuse_differences(
         "calibrator",
         facts.model_dump(exclude={"anchors"}),
         {
@@ -297,7 +309,7 @@ def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy
     _check_thresholds(calibrator, record, policy)
     if calibrator.artifact != pickle:
         other = other_installation(record)
-        _require(bool(other), "calibrator.joblib is not the pipeline of calibrator.json; do not load it")
+        require(bool(other), "calibrator.joblib is not the pipeline of calibrator.json; do not load it")
         raise RefusedError(
             "calibrator.json agrees with the record and calibrator.joblib has the recorded digest, but whether it is "
             f"the same pipeline shows only where it was written: {other}",
@@ -308,10 +320,10 @@ def _check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy
 
 def _check_thresholds(calibrator: Calibrator, record: Record, policy: Policy) -> None:
     """Every raw threshold of the record is the calibrator's."""
-    _refuse_differences("thresholds", [*record.calibrator.thresholds.values()], [*calibrator.thresholds.values()])
+    refuse_differences("thresholds", [*record.calibrator.thresholds.values()], [*calibrator.thresholds.values()])
     if record.curve is not None:
         traced = replace(calibrator, contract=Contract(curve.grid(policy.anchors))).thresholds
-        _refuse_differences("curve", [point.tally.threshold for point in record.curve.points], [*traced.values()])
+        refuse_differences("curve", [point.tally.threshold for point in record.curve.points], [*traced.values()])
         counted = [(point.tally.threshold, point.tally.flagged) for point in record.curve.points]
         for objection in ranges.counted_otherwise(policy, record.evidence, calibrator, counted):
             raise RefusedError(objection)
@@ -338,17 +350,17 @@ def _judge_again(record: Record, policy: Policy) -> Verdict:
     verdict = judge(policy, evidence)
     fields = ("outcome", "reason", "findings", "waivers", "not_asked", "warnings")
     recorded = {**record.model_dump(include={*fields}), "confidence": record.confidence}
-    again: dict[str, Any] = {name: _plain(getattr(verdict, name)) for name in fields}
+    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
     again["confidence"] = float(1 - alpha_of(policy, evidence))
     if record.tool.version != version("fpr-gate"):
         for content in (recorded, again):
             content["findings"] = [{**found, **dict.fromkeys(SENTENCES)} for found in content["findings"]]
             content |= {"reason": None, "warnings": None}
-    _refuse_differences("verdict.json", recorded, again)
+    refuse_differences("verdict.json", recorded, again)
     return verdict
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     return (
         [part if isinstance(part, str) else part.model_dump() for part in value] if isinstance(value, tuple) else value
     )
@@ -392,55 +404,56 @@ def _contradicting_sizes(record: Record) -> Iterator[str]:
     )
     fit, holdout = record.fit, record.holdout
     if record.split is not None:
-        if not fit.benign == holdout.benign == fit.n + holdout.n + again + held_again:
+        if not fit.benign == holdout.benign == fit.n + holdout.n + again + held_again + fit.unscored:
             yield "fit.n and holdout.n do not add up to the benign rows of their sources"
     else:
         # A check names the sources of the release that it checks, which may have split them or counted rows once.
-        if fit.benign != fit.n + again and not (record.kind == "check" and fit.benign > fit.n):
+        if fit.benign != fit.n + again + fit.unscored and not (record.kind == "check" and fit.benign > fit.n):
             yield "fit.n is not the benign rows of its sources"
-        if holdout.benign != holdout.n + held_again:
+        if holdout.benign != holdout.n + held_again + holdout.unscored:
             yield "holdout.n is not the benign rows of its sources"
     malicious = record.malicious
-    if malicious is not None and malicious.rows - malicious.benign != malicious.n + malicious_again:
+    repeated = malicious_again + (0 if malicious is None else malicious.unscored)
+    if malicious is not None and malicious.rows - malicious.benign != malicious.n + repeated:
         yield "malicious.n is not the malicious rows of its sources"
 
 
 # --- the reports --------------------------------------------------------------------------------------------
 
 
-def _check_reports(files: Mapping[str, bytes], record: Record, expected: Mapping[str, bytes]) -> str:
+def check_reports(files: Mapping[str, bytes], record: Record | SystemRecord, expected: Mapping[str, bytes]) -> str:
     differs = sorted(name for name, content in expected.items() if files.get(name) != content)
     other = other_installation(record)
     if differs and other:
-        raise RefusedError(f"{_named(differs)} to be compared where it was written: {other}", "cannot be checked")
-    _require(not differs, f"{_named(differs)} not what the record renders to")
-    return f"{_listed(sorted(expected))} are what the record renders to, byte for byte"
+        raise RefusedError(f"{named(differs)} to be compared where it was written: {other}", "cannot be checked")
+    require(not differs, f"{named(differs)} not what the record renders to")
+    return f"{listed_files(sorted(expected))} are what the record renders to, byte for byte"
 
 
 def _check_exports(files: Mapping[str, bytes], record: Record) -> str:
     same, others, unmade = beside.differing_exports(files, record)
     other = other_installation(record)
     if others and other:
-        raise RefusedError(f"{_named(others)} to be compared where it was written: {other}", "cannot be checked")
-    _require(not others, f"{_named(others)} not what calibrator.json gives; do not serve it, and export it again")
+        raise RefusedError(f"{named(others)} to be compared where it was written: {other}", "cannot be checked")
+    require(not others, f"{named(others)} not what calibrator.json gives; do not serve it, and export it again")
     if unmade:
         raise RefusedError(
-            f"{_named(unmade)} to be compared where the package onnx is installed: pip install 'fpr-gate[onnx]'",
+            f"{named(unmade)} to be compared where the package onnx is installed: pip install 'fpr-gate[onnx]'",
             "cannot be checked",
         )
-    return f"{_named(same)} what calibrator.json gives, byte for byte"
+    return f"{named(same)} what calibrator.json gives, byte for byte"
 
 
 def _check_checks(place: Path) -> str:
     foreign = beside.foreign_in_checks(place)
-    _require(not foreign, f"{_named(foreign)} foreign among the checks of a release")
+    require(not foreign, f"{named(foreign)} foreign among the checks of a release")
     return beside.describe_checks(place)
 
 
 # --- differences --------------------------------------------------------------------------------------------
 
 
-def _refuse_differences(where: str, recorded: Any, found: Any) -> None:
+def refuse_differences(where: str, recorded: Any, found: Any) -> None:
     first = next(differences(where, recorded, found), None)
     if first is not None:
         raise RefusedError(first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -97,6 +98,8 @@ class Calibrator:
     @cached_property
     def artifact(self) -> bytes:
         """The file of the paper: `joblib.load` and `predict`, none of our code."""
+        for _, step in self.pipeline.steps:  # a pipeline that this process has unpickled leaves other names behind
+            step.__dict__ = {sys.intern(name): value for name, value in vars(step).items()}
         buffer = io.BytesIO()
         joblib.dump(self.pipeline, buffer)
         return buffer.getvalue()

@@ -26,6 +26,7 @@ from gate.checks import (
     reuse,
     segments,
     served,
+    system,
 )
 from gate.checks.check import Case, Check, Evidence, Finding
 from gate.names import CheckName
@@ -50,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     served.CHECK,
 )
 
+EVERY = (*CHECKS, system.CHECK)  # that of a system is about all detectors, and in the record of none
 NOT_MEASURED = "not-measured"
 
 
@@ -70,7 +72,7 @@ def policy_model(checks: tuple[Check, ...]) -> type[Policy]:
             fields[check.key] = (check.settings, check.default)
         elif check.settings is not None:
             fields[check.key] = (check.settings | None, Field(default=None, description=check.unasked))
-    return policies.with_checks(fields, frozenset(name for check in checks for name in check.names))
+    return policies.with_checks(fields, frozenset(name for check in (*checks, system.CHECK) for name in check.names))
 
 
 Parts = parts_model(CHECKS)
@@ -109,12 +111,13 @@ def measure(case: Case, checks: tuple[Check, ...] = CHECKS) -> Section:
 @cache
 def reasons() -> dict[str, str]:
     """Every reason code in words."""
-    return {code: words for check in CHECKS for code, words in check.reasons.items()} | {NOT_MEASURED: "not measured"}
+    known = {code: words for check in EVERY for code, words in check.reasons.items()}
+    return known | {NOT_MEASURED: "not measured"}
 
 
 def owner(name: CheckName) -> Check | None:
     """The check that gives findings of this name."""
-    return next((check for check in CHECKS if name.family in check.names), None)
+    return next((check for check in EVERY if name.family in check.names), None)
 
 
 __all__ = [

@@ -18,7 +18,7 @@ NAME = CheckName("served")
 
 
 class ServedSettings(Frozen):
-    """Whether calibrated scores (`gate check --calibrated`) are those that the release gives for the raw ones beside."""
+    """Whether calibrated scores (`gate check --calibrated`) are those that the release gives for the raw ones."""
 
     required: Flag = Field(default=True, description="false: shown, but never blocks; float32 rounding never does")
 

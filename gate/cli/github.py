@@ -10,18 +10,27 @@ from gate.cli.streams import log, tell
 
 if TYPE_CHECKING:
     from gate.gating import Release
+    from gate.systems import SystemRelease
 
 
 def on_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def publish(judged: Release, exit_code: int, out: Path | None) -> None:
+def publish(judged: Release | SystemRelease, exit_code: int, out: Path | None) -> None:
     """The verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
+    from gate.record import Record
     from gate.report import github
     from gate.storage import manifest_of
 
     record = judged.record
+    if not isinstance(record, Record):
+        from gate.report import system_github
+
+        manifest = manifest_of(judged.files) if out else b""
+        errors = system_github.errors(record, _file_of_the_repository(record.policy.path))
+        _tell_github(system_github.summary(record), errors, system_github.outputs(record, exit_code, out, manifest))
+        return
     manifest = manifest_of(judged.files) if out else b""  # as it was written, not as it may have become since
     errors = github.errors(record, _file_of_the_repository(record.policy.path))
     _tell_github(github.summary(record), errors, github.outputs(record, exit_code, out, manifest))

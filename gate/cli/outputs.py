@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from gate.gating import ComparedReleases, Release
     from gate.history import History
     from gate.record import Record
+    from gate.record.system import SystemRecord
     from gate.scores import Scores
+    from gate.systems import ComparedSystems, SystemRelease
 
 
-def conclude(judged: Release, out: Path | None, force: bool, as_json: bool, replaces: str | None = None) -> int:
+def conclude(
+    judged: Release | SystemRelease, out: Path | None, force: bool, as_json: bool, replaces: str | None = None
+) -> int:
     """From a judged release to an exit code; every report is written before the code is given."""
     if out is not None:
         with working(f"writing {out}"):
@@ -78,14 +82,21 @@ def put(text: str, output: str, format_: str) -> None:
         write_file(Path(output), text.encode())
 
 
-def render(record: Record, format_: str, to_terminal: bool = False) -> str:
+def render(record: Record | SystemRecord, format_: str, to_terminal: bool = False) -> str:
+    from gate.record import Record
     from gate.report.formats import named
 
+    to_terminal = to_terminal and is_terminal()
+    if not isinstance(record, Record):
+        from gate.report import system
+
+        if format_ != "text":
+            return system.FORMATS[format_](record)
+        return system.render_text(record, width() if to_terminal else 80, to_terminal and color_wanted())
     if format_ != "text":
         return named(format_).render(record)
     from gate.report import terminal
 
-    to_terminal = to_terminal and is_terminal()
     return terminal.render(record, width=width() if to_terminal else 80, color=to_terminal and color_wanted())
 
 
@@ -108,6 +119,21 @@ def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> 
     return terminal.render_changes(
         changed, found.record, width() if to_terminal else 80, to_terminal and color_wanted()
     )
+
+
+def render_pairs(pairs: ComparedSystems, format_: str, to_terminal: bool) -> str:
+    """Detector by detector, and which came or went."""
+    import json
+
+    parts = {name: render_changes(found, format_, to_terminal) for name, found in pairs.both.items()}
+    if format_ == "json":
+        content = {"detectors": {name: json.loads(part) for name, part in parts.items()}}
+        return json.dumps({**content, "came": pairs.came, "went": pairs.went}, indent=2, ensure_ascii=False) + "\n"
+    heading = "## {}\n\n" if format_ == "md" else "{}:\n"
+    sections = [f"{heading.format(name)}{part}" for name, part in parts.items()]
+    for what, names in (("New", pairs.came), ("No longer there", pairs.went)):
+        sections += [f"{what}: {', '.join(names)}.\n"] if names else []
+    return "\n".join(sections)
 
 
 def render_history(history: History, format_: str, to_terminal: bool = False) -> str:

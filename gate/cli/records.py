@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import click
 
 from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import pinned_policy, read_scores, require_both
 from gate.cli.options import bounded, calibrated_column, columns_of_files, domain, files, format_for, given
-from gate.cli.outputs import put, render, render_changes, render_history
+from gate.cli.outputs import put, render, render_changes, render_history, render_pairs
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError, visible
 
 REPORTS = ("text", "md", "html", "junit", "json")
 COMPARISONS = ("text", "md", "json")
 HISTORIES = ("text", "md", "html", "json")
+
+if TYPE_CHECKING:
+    from gate.repetition import Verification
+    from gate.system_verification import SystemVerification
 
 
 @click.command()
@@ -35,10 +40,10 @@ def report(directory: str, format_: str | None, output: str) -> None:
       gate report releases/v2.4.0
       gate report releases/v2.4.0 -o release-notes.md
     """
-    from gate.record import read_record
+    from gate.record.system import read_any
 
     format_ = format_for(output, format_, REPORTS)
-    put(render(read_record(directory), format_, to_terminal=output == "-"), output, format_)
+    put(render(read_any(directory), format_, to_terminal=output == "-"), output, format_)
 
 
 @click.command()
@@ -80,12 +85,19 @@ def compare(
       gate compare releases/v2.3.0 releases/v2.4.0 --holdout new.parquet --baseline-holdout old.parquet --id-column id
     """
     from gate.gating import compare_stored
+    from gate.record.system import holds_several
 
     format_ = format_for(output, format_, COMPARISONS)
     require_both("--baseline-holdout", baseline_holdout_paths, "--holdout", holdout_paths)
     require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
     scored = {"holdout": holdout_paths, "malicious": malicious_paths}
     scored |= {"baseline-holdout": baseline_holdout_paths, "baseline-malicious": baseline_malicious_paths}
+    if holds_several(new):
+        from gate.systems import compare_systems
+
+        pairs = compare_systems(old, new, columns, scored, read_scores)
+        put(render_pairs(pairs, format_, to_terminal=output == "-"), output, format_)
+        return
     found = compare_stored(old, new, columns, scored, read_scores)
     put(render_changes(found, format_, to_terminal=output == "-"), output, format_)
 
@@ -145,6 +157,7 @@ def verify(
       gate verify releases/v2.4.0
       gate verify releases/v2.4.0 --policy policies/release.yaml --fit fit.parquet --holdout holdout.parquet
     """
+    from gate.record.system import holds_several
     from gate.repetition import Data
     from gate.repetition import verify as check
 
@@ -162,7 +175,12 @@ def verify(
     )
     require_both("--domain", domain, "--policy", policy)
     pinned = None if policy is None else pinned_policy(policy, columns, domain)
-    answer = check(directory, data, pinned=pinned, complete=complete)
+    if holds_several(directory):
+        from gate.system_verification import verify_system
+
+        answer: Verification | SystemVerification = verify_system(directory, data, pinned=pinned, complete=complete)
+    else:
+        answer = check(directory, data, pinned=pinned, complete=complete)
     show(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
     if answer.state == "cannot be checked":
         log("nothing was found wrong, but not all could be checked: see the lines that say so")
@@ -227,9 +245,9 @@ def explain(check: str, directory: str | None) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Choice(["policy", "record"]))
+@click.argument("file", type=click.Choice(["policy", "record", "system"]))
 def schema(file: str) -> None:
-    """Print the JSON Schema of a policy or of a record (verdict.json).
+    """Print the JSON Schema of a policy, of a record (verdict.json), or of that of several detectors.
 
     \b
     Example:
@@ -239,6 +257,7 @@ def schema(file: str) -> None:
 
     from gate.checks import policy_schema
     from gate.record import schema as record_schema
+    from gate.record.system import schema as system_schema
 
-    content = policy_schema() if file == "policy" else record_schema()
+    content = {"policy": policy_schema, "record": record_schema, "system": system_schema}[file]()
     show(json.dumps(content, indent=2) + "\n", "json")

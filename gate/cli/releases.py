@@ -22,6 +22,7 @@ from gate.cli.inputs import (
 from gate.cli.options import SEED, SHARE, bounded, calibrated_column, columns_of_files, domain, files, given, judging
 from gate.cli.outputs import conclude, preparing, put_flagged
 from gate.cli.streams import log, working
+from gate.cli.systems import NO_BASELINE, Asked, check_detectors, run_detectors
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
@@ -102,6 +103,16 @@ def run(
     document = find_policy(policy).with_columns(columns)
     document = document if domain is None else document.with_domain(*domain)
     document.require_columns()
+    if document.policy.detectors:
+        return run_detectors(
+            document,
+            policy,
+            {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths},
+            Asked(release, created, directory, ledger, flagged, dry_run, as_json, force),
+            None if split is None else (split, seed),
+            NO_BASELINE if first_release else baseline,
+            (baseline_holdout_paths, baseline_malicious_paths),
+        )
     named = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
     samples, own = choose_samples(named, split, document.policy.data)
     require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", samples["malicious"])
@@ -187,9 +198,15 @@ def check(
     created = now()
     from gate.checks import find_policy
     from gate.record import recorded_policy
+    from gate.record.system import holds_several
     from gate.storage import CHECKS_DIRECTORY, refuse_existing
     from gate.verification import read_judged
 
+    if holds_several(directory):
+        asked = Asked("", created, Path(out) if out else None, ledger, flagged, dry_run, as_json, force)
+        return check_detectors(
+            directory, policy, columns, {"holdout": holdout_paths, "malicious": malicious_paths}, asked
+        )
     stored = read_judged(directory)
     document = find_policy(policy) if policy else recorded_policy(stored)
     document = document.with_columns(columns)

@@ -179,6 +179,18 @@ def plan(
     document = find_policy(policy)
     if policy is None and document.path == str(OWN):
         log(f"policy {document.path} (found here)")
+    if document.policy.detectors:
+        from gate.planning.system import plan_system
+        from gate.report import system_plan
+
+        if chart is not None or rows_per_check is not None:
+            raise click.UsageError("--chart and --rows-per-check are of one detector; name one as --policy FILE#NAME")
+        several = plan_system(document.policy, fit_n, holdout_n, power)
+        if as_json:
+            show(system_plan.to_json(several, document.policy), "json")
+        else:
+            show(system_plan.render(several, document.policy, width=width()))
+        return
     planned = planning.plan(document.policy, fit_n, holdout_n, power)
     watched = None if rows_per_check is None else planning.watch(document.policy, rows_per_check, fit_n)
     if chart is not None and kind is not None:

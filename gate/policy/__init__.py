@@ -1,5 +1,6 @@
 """The policy: the YAML as frozen values; it never looks at data."""
 
+from gate.policy.detectors import Detector, SystemTarget
 from gate.policy.document import BUILT_IN, MAX_BYTES, OWN, Document, find, load, load_default, parse, schema
 from gate.policy.model import Calibration, Columns, Policy, Waiver, with_checks
 from gate.policy.targets import Range, Span, Target, Tolerance
@@ -13,6 +14,7 @@ __all__ = [
     "Calibration",
     "Columns",
     "Count",
+    "Detector",
     "Document",
     "Flag",
     "Frozen",
@@ -22,6 +24,7 @@ __all__ = [
     "Range",
     "Rate",
     "Span",
+    "SystemTarget",
     "Target",
     "Tolerance",
     "Waiver",

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from gate.contract import FLAG_ALL, LOWEST, PAPER_ANCHORS
 from gate.names import CheckName, in_percent, parse_name
+from gate.policy.detectors import bad_detectors
 from gate.policy.values import Location, exact_decimal
 
 MOST_RANGES = 10
@@ -30,15 +31,11 @@ def incoherences(policy: Mapping[str, Any], families: frozenset[str] = frozenset
         if score is not None and not lower < score < LOWEST.score:
             yield ("contract", i, "score"), "must rise strictly from above 0 to below 0.99"
         higher, lower = fpr or higher, score or lower
-    yield from _bad_lists(policy.get("targets"), ("targets",), fprs)
-    checks = policy.get("checks")
-    for key, settings in checks.items() if isinstance(checks, Mapping) else ():
-        if isinstance(settings, Mapping):
-            yield from _bad_lists(settings.get("targets"), ("checks", key, "targets"), fprs)
-            yield from _bad_ranges(("checks", key, "ranges"), settings.get("ranges"), fprs)
-            if settings.get("ranges"):
-                yield from _too_narrow(("checks", key, "max_relative_error"), settings.get("max_relative_error"))
-    yield from _bad_ranges(("ranges",), policy.get("ranges"), fprs)
+    detectors = policy.get("detectors")
+    yield from _bad_targets_of(policy, (), fprs)
+    for i, entry in enumerate(detectors if isinstance(detectors, list | tuple) else ()):
+        yield from _bad_targets_of(entry, ("detectors", i), fprs)
+    yield from bad_detectors(policy)
     data = policy.get("data")
     if policy.get("interval") == "sequential" and isinstance(data, Mapping) and data.get("group") is not None:
         yield ("interval",), NO_GROUPS
@@ -48,6 +45,22 @@ def incoherences(policy: Mapping[str, Any], families: frozenset[str] = frozenset
         name = parse_name(name) if isinstance(name, str) else name
         if families and isinstance(name, CheckName) and name.family not in families:
             yield ("waivers", i, "check"), f"must name a check that gate makes ({', '.join(sorted(families))})"
+
+
+def _bad_targets_of(policy: Any, at: Location, fprs: list[Decimal | None]) -> Iterator[tuple[Location, str]]:
+    """Every list of targets of a policy, or of what a detector has of its own."""
+    if not isinstance(policy, Mapping):
+        return
+    yield from _bad_lists(policy.get("targets"), (*at, "targets"), fprs)
+    checks = policy.get("checks")
+    for key, settings in checks.items() if isinstance(checks, Mapping) else ():
+        if isinstance(settings, Mapping):
+            place = (*at, "checks", key)
+            yield from _bad_lists(settings.get("targets"), (*place, "targets"), fprs)
+            yield from _bad_ranges((*place, "ranges"), settings.get("ranges"), fprs)
+            if settings.get("ranges"):
+                yield from _too_narrow((*place, "max_relative_error"), settings.get("max_relative_error"))
+    yield from _bad_ranges((*at, "ranges"), policy.get("ranges"), fprs)
 
 
 def _bad_lists(listed: Any, at: Location, anchors: list[Decimal | None]) -> Iterator[tuple[Location, str]]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,9 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 from gate.errors import GateError
 from gate.policy.coherence import NO_GROUPS, incoherences
+from gate.policy.detectors import alone
 from gate.policy.model import Columns, Policy
 from gate.policy.values import Location
-from gate.policy.yaml_tree import Tree, key_name, shown
+from gate.policy.yaml_tree import Tree, key_name, shown, write_yaml
 
 MAX_BYTES = 200_000
 BUILT_IN = "built-in"  # in the place of a policy's path
@@ -75,12 +77,33 @@ class Document:
             )
         return replace(changed, policy=changed.policy.model_copy(update={"data": self.policy.data}))
 
+    def detector(self, name: str) -> Document:
+        """The document of one of several detectors by itself, written out; its path is that of all and its name."""
+        single = self.policy.detector(name)
+        written = parse(write_yaml(alone(self._plain, name)), f"{self.path}#{name}", type(single))
+        return replace(written, policy=single)
+
+    @cached_property
+    def _plain(self) -> Any:
+        return Tree(self.text, self.path).value
+
+    @property
+    def detectors(self) -> dict[str, Document]:
+        """Each detector's own document, by name and in order."""
+        return {detector.name: self.detector(detector.name) for detector in self.policy.detectors}
+
     def require_columns(self) -> None:
         """Whether the checks asked for have the columns they need, from the policy or the command line."""
         if self.policy.interval == "sequential" and self.policy.data.group is not None:
             line = self.lines.get(("interval",), 1)
             raise GateError(
                 f"{self.path}:{line}: interval: {NO_GROUPS}, got sequential with data.group {self.policy.data.group!r}"
+            )
+        if self.policy.detectors and self.policy.data.count is not None:
+            line = self.lines.get(("data", "count"), self.lines.get(("detectors",), 1))
+            raise GateError(
+                f"{self.path}:{line}: data.count: must be null beside `detectors`: only single rows can be joined, got "
+                f"{self.policy.data.count!r}; write the rows out"
             )
         for check, settings in vars(self.policy.checks).items():
             column = getattr(settings, "column", None)
@@ -114,7 +137,14 @@ def find(name: str | None, model: type[Policy] = Policy) -> Document:
 
 
 def load(path: str | Path, model: type[Policy] = Policy) -> Document:
-    """Read a policy file, or raise with all that is wrong in it."""
+    """Read a policy file, or raise with all that is wrong in it; `FILE#NAME` is that of one of its detectors."""
+    whole, sign, name = str(path).rpartition("#")
+    if sign and not Path(path).exists() and Path(whole).exists():
+        document = load(whole, model)
+        known = [detector.name for detector in document.policy.detectors]
+        if name not in known:
+            raise GateError(f"{path}: must name a detector of {whole} ({', '.join(known) or 'which has none'})")
+        return document.detector(name)
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 from gate.contract import PAPER_ANCHORS, Anchor, Contract
 from gate.names import CheckName, parse_name
 from gate.policy.coherence import incoherences
+from gate.policy.detectors import FILES, MERGED, REPLACED, Detector, SystemTarget, alone
 from gate.policy.targets import Range, Target
 from gate.policy.values import (
     Count,
@@ -205,6 +206,8 @@ class Policy(Frozen):
     )
     data: Columns = Columns()
     checks: Frozen = Frozen()
+    detectors: tuple[Detector, ...] = Field(default=(), description="several detectors that are released together")
+    system: tuple[SystemTarget, ...] = Field(default=(), description="what the detectors may flag together")
     reuse: Reuse | None = Field(default=None, description="null: re-used held-out rows are only pointed out")
     waivers: tuple[Waiver, ...] = Field(default=(), description="findings that are known and accepted until a date")
 
@@ -229,6 +232,13 @@ class Policy(Frozen):
         total = 1 - Fraction(self.confidence)
         return total / (use * (use + 1)) if self.reuse else total
 
+    def detector(self, name: str) -> Self:
+        """The policy of one of several detectors by itself: a run by it gives the same verdict."""
+        content = self.model_dump(exclude_unset=True, by_alias=True)
+        files = {key: getattr(self.data, key) for key in FILES if getattr(self.data, key)}  # of which no dump tells
+        content["data"] = {**content.get("data", {}), **files}
+        return type(self).model_validate(alone(content, name))
+
     @cached_property
     def anchors(self) -> Contract:
         return Contract(tuple(Anchor(point.fpr, point.score) for point in self.contract))
@@ -243,6 +253,17 @@ def with_checks(fields: Mapping[str, tuple[Any, Any]], families: frozenset[str])
     known: dict[str, Any] = dict(fields)
     said = "What else is checked beside the targets."
     checks: Any = create_model("Checks", __base__=Frozen, __doc__=said, **known)
-    model: type[Policy] = create_model("Policy", __base__=Policy, __doc__=Policy.__doc__, checks=(checks, checks()))
+    kinds: dict[str, Any] = {name: field.annotation for name, field in Policy.model_fields.items()}
+    kinds["checks"] = checks
+    own: dict[str, Any] = {
+        key: (kinds[key] | None, Field(default=None, description=f"where it differs from the policy's `{key}`"))
+        for key in (*REPLACED, *MERGED)
+        if key in kinds
+    }
+    detector: Any = create_model("Detector", __base__=Detector, __doc__=Detector.__doc__, **own)
+    listed: Any = (tuple[detector, ...], Policy.model_fields["detectors"])
+    model: type[Policy] = create_model(
+        "Policy", __base__=Policy, __doc__=Policy.__doc__, checks=(checks, checks()), detectors=listed
+    )
     model.families = families
     return model

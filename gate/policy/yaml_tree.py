@@ -112,6 +112,32 @@ class Tree:
         return value
 
 
+class _Writer(yaml.SafeDumper):
+    """Numbers as they were written, and no aliases, which a policy may not have."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def number(self, value: Decimal) -> yaml.ScalarNode:
+        text = f"{value:f}"
+        if len(text) > MAX_NUMBER_LENGTH:
+            return self.text(str(value))
+        return self.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in text else 'int'}", text)
+
+    def text(self, value: str) -> yaml.ScalarNode:
+        quoted = "'" if NUMBER.fullmatch(value) else None  # what YAML 1.1 takes for text, `Tree` may take for a number
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style=quoted)
+
+
+_Writer.add_representer(Decimal, _Writer.number)
+_Writer.add_representer(str, _Writer.text)
+
+
+def write_yaml(value: Any) -> str:
+    """Plain values as `Tree` has them, as YAML that it reads back as the same."""
+    return str(yaml.dump(value, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100))
+
+
 def key_name(location: Location) -> str:
     """`targets[1].fpr`, as a person would point at it; a key that is no plain word is quoted."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{_word(step)}" for step in location]

@@ -41,7 +41,7 @@ def read_record(directory: str | Path) -> Record:
 def read_with_digest(directory: str | Path) -> tuple[Record, str]:
     """The same with the digest of its bytes, by which a check names its release."""
     path = Path(directory) / "verdict.json"
-    raw = _read_bytes(path, "the record of a release")
+    raw = read_bytes(path, "the record of a release")
     return parse_record(raw, path), hashlib.sha256(raw).hexdigest()
 
 
@@ -50,14 +50,14 @@ def read_release(directory: str | Path) -> StoredRelease:
     place = Path(directory)
     manifest = place / "manifest.json"
     try:
-        digests = dict(json.loads(_read_bytes(manifest, "the manifest of a release"))["sha256"])
+        digests = dict(json.loads(read_bytes(manifest, "the manifest of a release"))["sha256"])
     except (ValueError, TypeError, KeyError, RecursionError):
         raise GateError(f"{manifest}: must be a manifest that `gate run` wrote; restore the release") from None
     found = {}
     for name in ("verdict.json", "calibrator.json"):
         if name not in digests and name == "calibrator.json":  # a check has none
             continue
-        found[name] = _read_bytes(place / name, "a file of a release")
+        found[name] = read_bytes(place / name, "a file of a release")
         if hashlib.sha256(found[name]).hexdigest() != digests.get(name):
             raise GateError(f"{place / name}: must be as manifest.json says, got other bytes; restore the release")
     record = parse_record(found["verdict.json"], place / "verdict.json")
@@ -71,6 +71,8 @@ def parse_record(raw: bytes, path: str | Path) -> Record:
         json.dumps(content, ensure_ascii=False).encode()  # JSON can name half a character, which no report could show
     except (ValueError, RecursionError) as error:
         raise GateError(f"{path}: must be JSON, got an error: {error}; write it again with `gate run`") from None
+    if isinstance(content, dict) and "detectors" in content:
+        raise GateError(f"{path}: must be of one detector, got several; name one of those below {Path(path).parent}")
     known = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(known, int) and known > SCHEMA_VERSION:
         raise GateError(f"{path}: schema_version must be at most {SCHEMA_VERSION}, got {known}; upgrade gate")
@@ -128,7 +130,7 @@ def recorded_policy(stored: StoredRelease) -> Document:
     return parse_policy(record.policy.content, record.policy.path).with_columns(record.data.model_dump())
 
 
-def _read_bytes(path: Path, what: str) -> bytes:
+def read_bytes(path: Path, what: str) -> bytes:
     try:
         raw = read_regular(path, MAX_BYTES)
     except OSError as error:

@@ -57,7 +57,7 @@ class PolicyText(Section):
     content: str
 
 
-def _known_columns(value: Any) -> Any:
+def known_columns(value: Any) -> Any:
     return (
         {key: name for key, name in value.items() if key in Columns.model_fields}
         if isinstance(value, Mapping)
@@ -89,7 +89,7 @@ class Record(Section):
     reason: str
     confidence: Rate
     policy: PolicyText
-    data: Annotated[Columns, BeforeValidator(_known_columns)]
+    data: Annotated[Columns, BeforeValidator(known_columns)]
     fit: SampleFacts
     holdout: SampleFacts
     malicious: SampleFacts | None = None
@@ -150,6 +150,10 @@ def json_text(content: dict[str, Any]) -> str:
 
 def stamp(created: datetime) -> str:
     return created.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
 def compose(

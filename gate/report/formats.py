@@ -41,6 +41,15 @@ def rendered(record: Record, formats: tuple[Format, ...] = FORMATS) -> dict[str,
     return {format_.file: format_.render(record).encode() for format_ in formats if format_.file is not None}
 
 
+def warm_up() -> None:
+    """Import all that a release directory takes, once for several that are drawn side by side."""
+    for format_ in FORMATS:
+        if format_.file is not None:
+            format_.render  # noqa: B018, which imports it
+    figures = import_module("gate.report.figures")
+    figures.to_svg(figures.MappingDisplay([0.0, 1.0], [0.0, 1.0], [0.5], [0.5], ["1 %"]), "first")  # loads its fonts
+
+
 def named(name: str) -> Format:
     return next(format_ for format_ in FORMATS if format_.name == name)
 

@@ -86,7 +86,8 @@ def columns(history: History) -> list[Column]:
         latest = readings[-1][1].fpr
         row = _row(latest)
         first = next((name for name, reading in readings if reading.origin), "")
-        found.append(Column(check, row.target, row.score, row.tolerance, latest.required, clean(first)))
+        target = row.target if check.detector is None else f"{clean(check.detector)} {row.target}"
+        found.append(Column(check, target, row.score, row.tolerance, latest.required, clean(first)))
     return found
 
 

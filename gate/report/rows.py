@@ -31,7 +31,7 @@ from gate.report.numbers import (
 
 MOST_NOT_ASKED = 20
 
-_VERDICTS = {
+VERDICTS = {
     ("run", "pass"): "PASS: {release} may ship",
     ("run", "fail"): "FAIL: {release} must not ship",
     ("run", "inconclusive"): "INCONCLUSIVE: the data cannot tell whether {release} may ship",
@@ -44,7 +44,7 @@ _VERDICTS = {
 def headline(record: Record) -> str:
     """The verdict in words, with the name of the release."""
     served = " as served" if record.calibrated else ""
-    return _VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + served
+    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + served
 
 
 # --- one sentence in plain language -------------------------------------------------------------------------

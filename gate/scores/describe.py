@@ -29,6 +29,7 @@ def describe(scores: Scores) -> SampleFacts:
         largest_group=int(scores.by_group(np.empty(0)).sizes.max()) if scores.has_groups else None,
         oldest=oldest,
         newest=newest,
+        unscored=scores.unscored,
     )
 
 

@@ -91,6 +91,7 @@ def list_wanted(columns: Columns) -> list[str]:
     """The columns that the policy names, the scores first."""
     named = [columns.score, columns.calibrated, columns.label, columns.group, columns.id, columns.segment]
     named += [columns.timestamp, columns.count]
+    named += getattr(columns, "also", ())  # those of other detectors
     return list(dict.fromkeys(name for name in named if name is not None))
 
 

@@ -116,13 +116,13 @@ def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, flo
     if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
         return read([os.fspath(path) for path in data], columns, domain, kind)
     place = File(name, "")
-    table = _columns_of(data, list_wanted(columns), place)
+    table = columns_of_object(data, list_wanted(columns), place)
     part = take(place, table, columns, domain, kind, alone=True)
     scores = join_parts([part], (source_of(name, [part], kind),), kind)
     return replace(scores, pieces=(piece_of(place, part),))
 
 
-def _columns_of(data: Any, names: list[str], place: File) -> Table:
+def columns_of_object(data: Any, names: list[str], place: File) -> Table:
     """The named columns of an object in memory; an array alone is the scores."""
     try:
         if hasattr(data, "__arrow_c_stream__"):

@@ -69,6 +69,8 @@ class Scores:
     stored: Ordered | None = None  # the scores in files, where they are too many for the memory
     counts: NDArray[np.int64] | None = None  # the rows that each value stands for, where the policy names a column
     raw: Floats | None = None  # the raw score of each row, where `values` are the calibrated ones served beside them
+    units: NDArray[np.int64] | None = None  # the number of each row among those that several detectors have scored
+    unscored: int = 0  # rows of this kind without a score, where several detectors score them
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -218,6 +220,7 @@ class Scores:
             segments=None if self.segments is None else self.segments[rows],
             timestamps=None if self.timestamps is None else self.timestamps[rows],
             raw=None if self.raw is None else self.raw[rows],
+            units=None if self.units is None else self.units[rows],
             repeats=None if self.repeats is None else (np.cumsum(rows) - 1)[self.repeats[rows[self.repeats]]],
         )
 
@@ -225,7 +228,9 @@ class Scores:
     def summary(self) -> str:
         """What was read, in one line."""
         rows, again = sum(source.rows for source in self.sources), 0 if self.repeats is None else len(self.repeats)
-        others = f", {rows - again - len(self):,} of other labels" if rows - again > len(self) else ""
+        apart = rows - again - self.unscored - len(self)
+        others = f", {apart:,} of other labels" if apart else ""
+        others += f", {self.unscored:,} without a score" if self.unscored else ""
         others += f", {again:,} with the id of another, which count once" if again else ""
         spread = f" ({plural(len(self.pieces), 'file')} with rows)" if len(self.pieces) > len(self.sources) else ""
         labels = f"; {describe_labels(self.labels)}" if self.labels else ""

@@ -30,7 +30,7 @@ from gate.scores.columns import (
     to_float64,
 )
 from gate.scores.files import find, find_copy, refuse_repeated
-from gate.scores.formats import File, Table, read_file
+from gate.scores.formats import File, Table, list_wanted, read_file
 from gate.scores.labels import Kind, count_labels, find_labels, take_rows
 from gate.scores.sample import Piece, Scores
 from gate.scores.wording import show
@@ -79,13 +79,24 @@ class Taken:
     unread: frozenset[str]
     counts: NDArray[np.int64] | None = None  # the rows that each score stands for
     raw: list[Floats] | None = None  # the raw scores, where `chunks` are the calibrated ones served beside them
+    mask: NDArray[np.bool_] | None = None  # which rows, where not all
+    unscored: Any = ()  # the rows of the kind that have no score, where such are let through
 
     @property
     def taken(self) -> int:
         return sum(map(len, self.chunks)) if self.counts is None else int(self.counts.sum())
 
 
-def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float], kind: Kind, alone: bool) -> Taken:
+def take(
+    file: File,
+    whole: Table,
+    columns: Columns,
+    domain: tuple[float, float],
+    kind: Kind,
+    alone: bool,
+    gaps: bool = False,
+) -> Taken:
+    """The rows of one kind; with `gaps`, rows without a score are left out and counted instead of refused."""
     table = whole.columns
     taken = labels = counts = None
     rows = len(table[columns.score])
@@ -94,22 +105,41 @@ def take(file: File, whole: Table, columns: Columns, domain: tuple[float, float]
         rows = int(counts.sum())
     if columns.label is not None:
         taken, labels = take_rows(kind, table[columns.label], columns, file, alone, counts)
-    chunks, raw = to_float64(table[columns.score], columns.score, file, taken), None
+    taken, unscored = leave_out_gaps(table[columns.score], taken) if gaps else (taken, ())
+    chunks, raw = take_scores(file, whole, columns, domain, taken), None
+    if columns.calibrated not in (None, columns.score):
+        raw, chunks = chunks, read_served(table[columns.calibrated], columns.calibrated, file, taken)
+    ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
+    coded = (columns.group, columns.segment)
+    groups, segments = (name and read_codes(table[name], name, file, taken) for name in coded)
+    times = None
+    if columns.timestamp is not None:
+        times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
+    named = {*whole.names, *file.keys} - {*list_wanted(columns)}
+    unread = find_labels(named) if columns.label is None else frozenset()
+    part = Taken(rows, chunks, groups, ids, segments, times, labels, unread, raw=raw, mask=taken, unscored=unscored)
+    return part if counts is None else _counted(part, counts if taken is None else counts[taken], file)
+
+
+def take_scores(
+    file: File, whole: Table, columns: Columns, domain: tuple[float, float], taken: NDArray[np.bool_] | None
+) -> list[Floats]:
+    """The scores of the rows that are taken, each a number of the domain."""
+    chunks = to_float64(whole.columns[columns.score], columns.score, file, taken)
     if columns.calibrated == columns.score:
         refuse_outside(chunks, columns.score, (0.0, 1.0), file, taken, CALIBRATED)
     else:
         refuse_outside(chunks, columns.score, domain, file, taken)
-    if columns.calibrated not in (None, columns.score):
-        raw, chunks = chunks, read_served(table[columns.calibrated], columns.calibrated, file, taken)
-    ids = columns.id and read_names(table[columns.id], columns.id, file, taken)
-    named = (columns.group, columns.segment)
-    groups, segments = (name and read_codes(table[name], name, file, taken) for name in named)
-    times = None
-    if columns.timestamp is not None:
-        times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
-    unread = find_labels({*whole.names, *file.keys} - {*table}) if columns.label is None else frozenset()
-    part = Taken(rows, chunks, groups, ids, segments, times, labels, unread, raw=raw)
-    return part if counts is None else _counted(part, counts if taken is None else counts[taken], file)
+    return chunks
+
+
+def leave_out_gaps(column: Any, taken: NDArray[np.bool_] | None) -> tuple[NDArray[np.bool_] | None, Any]:
+    """The rows that have a score, and those that have none."""
+    if isinstance(column, np.ndarray) or not column.null_count:
+        return taken, ()
+    missing = np.asarray(column.is_null().to_numpy(), dtype=bool)
+    missing = missing if taken is None else missing & taken
+    return (~missing if taken is None else taken & ~missing), np.flatnonzero(missing)
 
 
 def _counted(part: Taken, counts: NDArray[np.int64], file: File) -> Taken:
@@ -132,11 +162,12 @@ def piece_of(file: File, part: Taken) -> Piece:
 
 
 def source_of(path: str, parts: Sequence[Taken | Piece], kind: Kind) -> Source:
-    rows, taken = sum(part.rows for part in parts), sum(part.taken for part in parts)
+    rows = sum(part.rows for part in parts)
+    taken = sum(part.taken + len(getattr(part, "unscored", ())) for part in parts)
     return Source(path=path, rows=rows, benign=taken if kind == "benign" else rows - taken)
 
 
-def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> Scores:
+def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind, units: Any = None) -> Scores:
     values = join([chunk for part in parts for chunk in part.chunks])
     n = sum(part.taken for part in parts)
     if n < 2:
@@ -158,6 +189,8 @@ def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind) -> S
         unread=tuple(sorted(frozenset().union(*(part.unread for part in parts)))[:UNREAD]),
         counts=None if parts[0].counts is None else np.concatenate([part.counts for part in parts]),
         raw=None if parts[0].raw is None else join([chunk for part in parts for chunk in part.raw or []]),
+        units=units,
+        unscored=sum(len(part.unscored) for part in parts),
     )
     if whole.ids is None:
         return whole

@@ -33,7 +33,7 @@ def keys(at: str, model: dict[str, Any], known: dict[str, Any]) -> Iterator[tupl
         if inner and isinstance(whole.get("default"), dict | list):
             default = "see below" if isinstance(whole["default"], dict) else default
         yield place, default, whole.get("description", "").rstrip(".")
-        if inner:
+        if inner and "where it differs from the policy's" not in whole.get("description", ""):
             yield from keys(f"{place}.", inner, known)
 
 

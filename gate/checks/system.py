@@ -1,0 +1,383 @@
+"""The system: what all detectors of a release flag together, which is what a customer feels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import computed_field
+
+from gate.checks.check import Check, Finding, inside
+from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
+from gate.errors import plural
+from gate.planning import Advice, Budget, advise_at_rate
+from gate.policy import Policy, SystemTarget
+from gate.statistics.binomial import Band, CriticalCounts
+from gate.statistics.sequential import SequentialBand
+from gate.statistics.tally import Tally, tally
+from gate.stored import Count, ExactRate, Grade, Outcome, Section
+
+if TYPE_CHECKING:
+    from gate.scores.several import Joined
+
+MOST_UNSCORED = Fraction(1, 1000)  # of the rows: beyond it the system is not judged
+ROWS_AT_ONCE = 1 << 16  # of the table of pairs
+
+Ints = NDArray[np.int64]
+
+
+# --- the evidence -------------------------------------------------------------------------------------------
+
+
+class Member(Section):
+    """One detector among all: its raw threshold, the rows that it flags, that it alone flags, that it did not score."""
+
+    name: str
+    threshold: float | None
+    flagged: Count
+    alone: Count
+    unscored: Count
+
+
+class Together(Section):
+    """The rows that any detector flags from one calibrated score on, which is the threshold of the tally.
+
+    unscored    rows that at least one detector has not scored
+    undecided   those of them that no other one flags: the detector might have
+    both        for each detector but the first, the rows that it and each one before it flag
+    """
+
+    score: ExactRate
+    tally: Tally
+    unscored: Count
+    undecided: Count
+    detectors: tuple[Member, ...]
+    both: tuple[tuple[Count, ...], ...]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def largest(self) -> float:
+        """The rate of the detector that flags most: all of them together flag at least so much."""
+        return max(member.flagged for member in self.detectors) / self.tally.rows
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sum(self) -> float:
+        """The rates of all detectors, added: together they flag at most so much."""
+        return math.fsum(member.flagged for member in self.detectors) / self.tally.rows
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def independent(self) -> float:
+        """What they would flag together if each flagged rows whatever the others do."""
+        return 1.0 - math.prod(1.0 - member.flagged / self.tally.rows for member in self.detectors)
+
+
+class System(Section):
+    """What all detectors flag together.
+
+    apart       rows that are benign for some detectors and not for all: they are not counted
+    malicious   the same of the rows that are malicious for any detector, where there are such rows
+    use         the use of the held-out rows that this is, where a ledger counts; `malicious_use` of the malicious ones
+    """
+
+    groups: Count | None = None
+    apart: Count = 0
+    benign: tuple[Together, ...]
+    malicious: tuple[Together, ...] = ()
+    use: Count | None = None
+    malicious_use: Count | None = None
+
+    def at(self, score: Decimal) -> Together | None:
+        return next((one for one in self.benign if one.score == score), None)
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The rows of one kind that each detector flags, as numbers in `joined`; for each score a threshold and rows."""
+
+    joined: Joined
+    thresholds: Mapping[str, Sequence[float | None]]
+    rows: Mapping[str, Sequence[Ints]]
+
+
+def asked_scores(policy: Policy) -> tuple[Decimal, ...]:
+    """The scores at which the policy judges the system; where it judges none, those of its targets are shown."""
+    scores = {point.fpr: point.score for point in policy.contract}
+    return tuple(target.score for target in policy.system) or tuple(scores[target.fpr] for target in policy.targets)
+
+
+def measure(
+    policy: Policy,
+    benign: Flags,
+    malicious: Flags | None = None,
+    use: int | None = None,
+    malicious_use: int | None = None,
+) -> System:
+    """Count the rows that any detector flags, at each score."""
+    scores, groups = asked_scores(policy), benign.joined.groups
+    return System(
+        groups=None if groups is None else len(np.unique(groups[benign.joined.counted])),
+        apart=benign.joined.apart,
+        benign=tuple(count(benign, score, i, policy.alpha(use or 1)) for i, score in enumerate(scores)),
+        malicious=()
+        if malicious is None
+        else tuple(count(malicious, score, i, policy.alpha(malicious_use or 1)) for i, score in enumerate(scores)),
+        use=use,
+        malicious_use=malicious_use,
+    )
+
+
+def count(flags: Flags, score: Decimal, place: int, alpha: Fraction) -> Together:
+    """The rows that any detector flags at one score, each row once."""
+    joined, names = flags.joined, [*flags.rows]
+    counted = joined.counted
+    own = [units[counted[units]] for units in (flags.rows[name][place] for name in names)]
+    times = np.zeros(len(counted), dtype=np.int32)
+    for units in own:
+        times[units] += 1
+    hits = np.flatnonzero(times)
+    lacking = np.zeros(len(counted), dtype=bool)
+    unscored = [units[counted[units]] for units in (joined.unscored[name] for name in names)]
+    for units in unscored:
+        lacking[units] = True
+    members = [
+        Member(
+            name=name,
+            threshold=flags.thresholds[name][place],
+            flagged=len(units),
+            alone=int((times[units] == 1).sum()),
+            unscored=len(missed),
+        )
+        for name, units, missed in zip(names, own, unscored, strict=True)
+    ]
+    by_group = None
+    if joined.groups is not None:
+        sizes = np.bincount(joined.groups[counted], minlength=joined.group_count)
+        flagged = np.bincount(joined.groups[hits], minlength=joined.group_count)
+        by_group = sizes[sizes > 0].astype(np.float64), flagged[sizes > 0].astype(np.float64)
+    return Together(
+        score=score,
+        tally=tally(float(score), len(hits), int(counted.sum()), by_group, float(alpha)),
+        unscored=int(lacking.sum()),
+        undecided=int((lacking & (times == 0)).sum()),
+        detectors=tuple(members),
+        both=_pairs(own, hits, len(counted)),
+    )
+
+
+def _pairs(own: list[Ints], hits: Ints, n: int) -> tuple[tuple[int, ...], ...]:
+    """The rows that each two detectors both flag, some rows at a time."""
+    places = np.full(n, -1, dtype=np.int64)
+    places[hits] = np.arange(len(hits))
+    pairs = np.zeros((len(own), len(own)))
+    ranks = [np.sort(places[units]) for units in own]
+    for start in range(0, len(hits), ROWS_AT_ONCE):
+        table = np.zeros((min(ROWS_AT_ONCE, len(hits) - start), len(own)))
+        for column, rank in enumerate(ranks):
+            first, last = np.searchsorted(rank, [start, start + ROWS_AT_ONCE])
+            table[rank[first:last] - start, column] = 1.0
+        pairs += table.T @ table
+    return tuple(tuple(int(both) for both in pairs[i, :i]) for i in range(1, len(own)))
+
+
+# --- the judgement ------------------------------------------------------------------------------------------
+
+
+def judge(policy: Policy, found: System | None) -> Iterator[Finding]:
+    """The three grades of a target, where only excess counts."""
+    budget = Budget()
+    for target in policy.system:
+        together = None if found is None else found.at(target.score)
+        if found is None or together is None:
+            yield _not_counted(target)
+            continue
+        band = _band(policy, target, policy.alpha(found.use or 1))
+        counted, critical = together.tally, together.tally.critical(band)
+        outcome, reason, grade = _decide(policy.rule, target, together, critical)
+        too_few = counted.independent_rows < target.min_n
+        accepts = None if too_few else critical.passing(policy.rule, counted.rows)
+        advice = None
+        if outcome == "inconclusive" and reason != "unscored":
+            k, n, worth = counted.flagged, counted.rows, counted.independent_rows / counted.rows
+            advice = advise_at_rate(policy.rule, band, k, n, budget, min_n=target.min_n, worth=worth)
+        yield Finding(
+            check=target.check,
+            outcome=outcome,
+            grade=grade,
+            required=target.required,
+            reason=reason,
+            message=_message(together, target, critical, too_few),
+            remedy=_remedy(together, reason, advice),
+            rate=judged_rate(None, target.score, counted, band, min_n=target.min_n, accepts=accepts),
+        )
+
+
+def _band(policy: Policy, target: SystemTarget, alpha: Fraction) -> Band:
+    """The rates that the policy accepts: only excess counts."""
+    most = Fraction(target.max_fpr)
+    if policy.interval == "sequential":
+        return SequentialBand(Fraction(0), most, alpha, most / 2)
+    return Band(Fraction(0), most, alpha)
+
+
+def _decide(
+    rule: str, target: SystemTarget, together: Together, critical: CriticalCounts
+) -> tuple[Outcome, str, Grade]:
+    """A pass must hold even if every row were flagged that a detector has not scored; a proven excess is one anyway."""
+    found = together.tally
+    grade = grade_count(found.flagged, critical)
+    if grade == "refuted":
+        return "fail", "too-many", grade
+    worst = found.flagged + together.undecided
+    if grade == "proven" and not inside(critical.proven, worst):
+        grade = "open"
+    if together.unscored > MOST_UNSCORED * found.rows:
+        return "inconclusive", "unscored", grade
+    if found.independent_rows < target.min_n:
+        return "inconclusive", "min-n", grade
+    accepts = critical.passing(rule, found.rows)
+    if inside(accepts, worst):
+        return "pass", "proven" if grade == "proven" else rule, grade
+    if inside(accepts, found.flagged):
+        return "inconclusive", "unscored", grade
+    return "inconclusive", "open" if rule == "proven" else "outside", grade
+
+
+def _not_counted(target: SystemTarget) -> Finding:
+    needs = "the same rows scored by every detector: one file with a column for each, or files joined by data.id"
+    return Finding(
+        check=target.check,
+        outcome="inconclusive",
+        required=target.required,
+        reason="not-measured",
+        message=f"the policy asks for this, and nothing that was given shows it: it takes {needs}",
+        remedy=f"give {needs}",
+    )
+
+
+# --- sentences ----------------------------------------------------------------------------------------------
+
+
+def _message(together: Together, target: SystemTarget, critical: CriticalCounts, too_few: bool) -> str:
+    found = together.tally
+    said = [f"{describe_count(found)}, flagged by any of {plural(len(together.detectors), 'detector')}"]
+    if together.unscored:
+        share = 100 * together.unscored / found.rows
+        lacking = sorted(together.detectors, key=lambda member: -member.unscored)[:3]
+        named = ", ".join(f"{member.name} {member.unscored:,}" for member in lacking if member.unscored)
+        said.append(f"{plural(together.unscored, 'row')} ({share:.2g} %) not scored by every detector ({named})")
+    most = f"the limit of {float(target.max_fpr) * 100:.10g} %"
+    proven = f"{critical.proven[1]:,} or fewer prove {most}" if critical.proven else f"no count proves {most}"
+    if too_few:
+        independent = "independent " if found.is_clustered else ""
+        proven = f"no count passes on fewer than {target.min_n:,} {independent}rows"
+    many = critical.refuted_at_or_above
+    said.append(f"{proven}, {'no count refutes' if many is None else f'{many:,} or more refute'} it")
+    return "; ".join(said)
+
+
+def _remedy(together: Together, reason: str, advice: Advice | None) -> str | None:
+    found = together.tally
+    if reason == "unscored":
+        return "score every row with every detector, or leave out the rows that timed out and say so"
+    if reason == "too-many":
+        worst = max(together.detectors, key=lambda member: member.alone)
+        return (
+            f"raise the score from which detectors act, or act on fewer of them: {worst.name} alone flags "
+            f"{plural(worst.alone, 'row')} that no other one does"
+        )
+    if reason not in ("open", "outside", "min-n"):
+        return None
+    if advice is not None and advice.more is not None:
+        more = f"hold out {advice.more - found.rows:,} more benign rows ({advice.more:,} in all)"
+        return f"{more}: at the rate observed, a release {PROMISE}"
+    if advice is not None and not advice.computed:
+        return f"hold out more benign rows: {NOT_COMPUTED}"
+    return "let the detectors act from a higher score, or raise max_fpr: the rate observed is too near the limit"
+
+
+# --- what no rows could show --------------------------------------------------------------------------------
+
+
+def contradictions(policy: Policy, found: System, names: Sequence[str]) -> Iterator[str]:
+    """Counts of the system that no rows have."""
+    scores = asked_scores(policy)
+    if [one.score for one in found.benign] != [*scores]:
+        yield "system.benign must be counted at the scores that the policy asks for"
+    if found.malicious and [one.score for one in found.malicious] != [*scores]:
+        yield "system.malicious must be counted at the scores that the policy asks for"
+    for kind in ("benign", "malicious"):
+        listed: tuple[Together, ...] = getattr(found, kind)
+        for one in listed:
+            if one.tally.rows != listed[0].tally.rows:
+                yield f"system.{kind} must be counted on the same rows at every score"
+            if (one.tally.effective is not None) != (found.groups is not None):
+                yield f"system.{kind} must say what its rows are worth where they come in groups, only there"
+            yield from (f"system.{kind} at {one.score} {what}" for what in _impossible(one, names))
+
+
+def _impossible(one: Together, names: Sequence[str]) -> Iterator[str]:
+    members, k, n = one.detectors, one.tally.flagged, one.tally.rows
+    if [member.name for member in members] != [*names]:
+        yield "must name the detectors of the policy"
+        return
+    if one.tally.threshold != float(one.score):
+        yield "must be counted at its own score"
+    counts = [member.flagged for member in members]
+    lone = sum(member.alone for member in members)
+    # A row that one alone flags counts once in the sum, every other flagged row at least twice.
+    if not max(counts) <= k <= sum(counts) or not lone + 2 * (k - lone) <= sum(counts) or lone > k:
+        yield "must lie between the largest detector's count and their sum"
+    if any(member.alone > member.flagged or member.flagged + member.unscored > n for member in members):
+        yield "must flag no more rows than a detector has scored"
+    if not one.undecided <= one.unscored <= min(n, sum(member.unscored for member in members)):
+        yield "must leave no more rows undecided than were not scored"
+    if max((member.unscored for member in members), default=0) > one.unscored:
+        yield "must count every row that a detector has not scored"
+    if [len(row) for row in one.both] != [*range(1, len(members))]:
+        yield "must count every pair of detectors"
+    elif any(both > min(counts[i + 1], counts[j]) for i, row in enumerate(one.both) for j, both in enumerate(row)):
+        yield "must flag no more rows by two detectors than by one"
+
+
+def _of_no_detector(*_: object) -> None:
+    """One detector by itself has no part of it."""
+
+
+def _nothing_by_itself(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
+CHECK = Check(
+    key="system",
+    asks="whether all detectors together flag few enough benign rows",
+    decides=(
+        "It counts the rows, benign for every detector, that any of them flags from a calibrated score on, and holds "
+        "exact bounds of their share against max_fpr. Rows that a detector has not scored are counted: a pass must "
+        "hold even if each of them were flagged, and beyond 0.1 % of the rows the system is not judged."
+    ),
+    causes="detectors that flag different benign rows, so that their rates add up; one detector that flags too much; "
+    "too few held-out rows; time-outs",
+    evidence=System,
+    measure=_of_no_detector,
+    judge=_nothing_by_itself,
+    asked=_nothing_by_itself,
+    home=(("system",),),
+    reasons={
+        "proven": "proven",
+        "observed": "observed inside, not proven",
+        "not-refuted": "not refuted",
+        "too-many": "too many false positives",
+        "min-n": "too few rows",
+        "open": "neither proven nor refuted",
+        "outside": "observed outside, not proven",
+        "unscored": "rows that a detector has not scored",
+    },
+)

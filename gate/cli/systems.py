@@ -1,0 +1,186 @@
+"""`gate run` and `gate check` of several detectors: their files, read once for all, and one verdict on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gate.cli.inputs import as_directory, read_scores, require_ledger
+from gate.cli.outputs import conclude
+from gate.cli.streams import log, working
+from gate.errors import GateError, plural
+
+if TYPE_CHECKING:
+    from gate.policy import Document, Policy
+    from gate.scores.several import Panel
+
+NO_BASELINE = "none"
+SAMPLES = ("fit", "holdout", "malicious")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command that judges is asked to do with its verdict."""
+
+    release: str
+    created: datetime
+    directory: Path | None
+    ledger: str | None
+    flagged: str | None
+    dry_run: bool
+    as_json: bool
+    force: bool
+
+    @property
+    def out(self) -> Path | None:
+        return None if self.dry_run else self.directory
+
+
+def run_detectors(
+    document: Document,
+    named: str | None,
+    given: Mapping[str, tuple[str, ...]],
+    asked: Asked,
+    split: tuple[float, int] | None,
+    baseline: str | None,
+    scored: tuple[tuple[str, ...], tuple[str, ...]],
+) -> int:
+    """Fit, evaluate and judge every detector of a policy, and all of them together."""
+    from gate.storage import refuse_existing
+
+    refuse_unfit(asked)
+    policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
+    paths = _paths(policies, document, given, split is not None)
+    replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
+    _announce(document, paths)
+    with _reading(paths, policies) as read:
+        require_ledger(document, asked.ledger)
+        from gate.gating import Job, judging_day
+        from gate.systems import Rows, gate_system, read_past, split_panels
+
+        past = read_past(baseline, document.detectors, scored, read_scores)
+        if split is None:
+            rows = Rows(read("fit"), read("holdout"), read("malicious"))
+        else:
+            fit, holdout, how = split_panels(read("benign"), *split)
+            rows = Rows(fit, holdout, read("malicious"), how)
+    with working(f"fitting and judging {plural(len(policies), 'detector')}"):
+        job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
+        judged = gate_system(job, rows, past)
+    return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
+
+
+def check_detectors(
+    directory: str,
+    named: str | None,
+    columns: Mapping[str, str | tuple[str, ...] | None],
+    given: Mapping[str, tuple[str, ...]],
+    asked: Asked,
+) -> int:
+    """Judge every detector of an earlier release on new benign scores."""
+    from gate.checks import find_policy
+    from gate.record.system import recorded_policy_of
+    from gate.storage import refuse_existing
+    from gate.systems import Past, Rows, gate_system, read_stored_system
+
+    refuse_unfit(asked)
+    record, stored = read_stored_system(directory)
+    document = (find_policy(named) if named else recorded_policy_of(record)).with_columns(columns)
+    document.require_columns()
+    policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
+    if [*policies] != [*stored]:
+        raise GateError(
+            f"{document.path}: detectors: must be those of {directory} ({', '.join(stored)}), got "
+            f"{', '.join(policies) or 'none'}; check it with the policy it was released under"
+        )
+    place = asked.directory or Path("checks", f"{as_directory(record.release)}-{asked.created:%Y%m%dT%H%M%SZ}")
+    out = None if asked.dry_run else place
+    replaces = None if out is None else refuse_existing(out, asked.force)
+    paths = {sample: dict.fromkeys(policies, given[sample]) for sample in ("holdout", "malicious")}
+    _announce(document, paths)
+    with _reading(paths, policies) as read:
+        require_ledger(document, asked.ledger)
+        from gate.gating import Job, judging_day
+
+        rows = Rows((), read("holdout"), read("malicious"))
+    with working(f"judging {plural(len(policies), 'detector')}"):
+        job = Job(document, record.release, asked.created, judging_day(asked.created), asked.ledger)
+        judged = gate_system(job, rows, Past(stored=stored))
+    return conclude(judged, out, asked.force, asked.as_json, replaces)
+
+
+def refuse_unfit(asked: Asked) -> None:
+    if asked.flagged is not None:
+        raise click.UsageError("--flagged lists the false positives of one detector; name one as --policy FILE#NAME")
+
+
+def _paths(
+    policies: Mapping[str, Policy], document: Document, given: Mapping[str, tuple[str, ...]], divided: bool
+) -> dict[str, dict[str, tuple[str, ...]]]:
+    """The files of each sample of each detector: its own, else those of the command line, else those of the policy."""
+    own = {detector.name: detector for detector in document.policy.detectors}
+    paths: dict[str, dict[str, tuple[str, ...]]] = {}
+    if divided:
+        if given["fit"] or given["holdout"] or not given["benign"]:
+            raise click.UsageError("give either --fit and --holdout, or --benign and --split")
+        paths["benign"] = dict.fromkeys(policies, given["benign"])
+    elif given["benign"]:
+        raise click.UsageError("--benign needs --split")
+    for sample in SAMPLES if not divided else ("malicious",):
+        shared = given[sample] or getattr(document.policy.data, sample) or ()
+        paths[sample] = {name: getattr(own[name], sample) or shared for name in policies}
+        lacking = [name for name, files in paths[sample].items() if not files]
+        if lacking and sample != "malicious":
+            purpose = "fit" if sample == "fit" else "judge"
+            raise GateError(
+                f"{document.path}: detectors: must each have files to {purpose} on, got none for "
+                f" {', '.join(lacking[:5])}; give --{sample} FILE, or {sample}: FILE in the detector's entry"
+            )
+    return paths
+
+
+@contextmanager
+def _reading(paths: Mapping[str, Mapping[str, tuple[str, ...]]], policies: Mapping[str, Policy]) -> Iterator[_Ask]:
+    """All samples side by side while this process imports the stages; each is said when it is asked for."""
+    from gate.scores.several import reading_panels
+
+    with ExitStack() as children:
+        answers = {
+            sample: children.enter_context(reading_panels(sample, files, policies)) for sample, files in paths.items()
+        }
+
+        def ask(sample: str) -> list[Panel]:
+            if sample not in answers:
+                return []
+            with working(f"reading {sample} rows"):
+                panels = answers[sample]()
+            for panel in panels:
+                first = next(iter(panel.samples.values()))
+                short = [f"{name} {scores.unscored:,}" for name, scores in panel.samples.items() if scores.unscored]
+                gaps = f"; not scored: {', '.join(short[:5])}{' ...' if len(short) > 5 else ''}" if short else ""
+                log(f"{sample}: {plural(len(panel.samples), 'detector')}, {first.summary}{gaps}")
+            return panels
+
+        yield ask
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Ask = Callable[[str], list[Panel]]
+
+
+def _announce(document: Document, paths: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:
+    files = []
+    for sample, by_detector in paths.items():
+        some = dict.fromkeys(path for named in by_detector.values() for path in named)
+        if some:
+            listed = [*some][:5] + ([f"and {len(some) - 5} more"] if len(some) > 5 else [])
+            files.append(f"{sample} {', '.join(listed)}")
+    log(f"policy {document.path}; {plural(len(document.policy.detectors), 'detector')}; {'; '.join(files)}")

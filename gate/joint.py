@@ -1,0 +1,133 @@
+"""The joint verdict on several detectors: each keeps its own, and all required ones and the system must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Literal
+
+from gate.checks import system
+from gate.checks.check import Finding
+from gate.checks.system import System
+from gate.errors import plural
+from gate.policy import Policy
+from gate.record import Record
+from gate.stored import Outcome
+from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, judged_by_day
+from gate.words import listed
+
+_SYSTEM = {
+    "too-many": "together the detectors flag too many benign rows",
+    "min-n": "too few held-out benign rows for what they flag together",
+    "unscored": "too many rows are not scored by every detector",
+    "open": "the held-out benign rows neither prove nor disprove what they flag together",
+    "outside": "the held-out benign rows neither prove nor disprove what they flag together",
+    "not-measured": "what they flag together could not be measured",
+}
+
+
+def judge_together(policy: Policy, records: Mapping[str, Record], found: System | None, day: date) -> Verdict:
+    """All required findings of all required detectors, and those on the system, must pass: no correction is needed.
+
+    To pass a bad release, the bad detector itself must be passed (Berger 1982), whatever the others show.
+    """
+    required = {detector.name: detector.required for detector in policy.detectors}
+    own = [_named(name, finding, required[name]) for name, record in records.items() for finding in record.findings]
+    covered = {waiver.check for waiver in policy.waivers if day <= waiver.expires}
+    joint = [
+        finding.model_copy(update={"waived": finding.check in covered and finding.outcome != "pass"})
+        for finding in system.judge(policy, found)
+    ]
+    findings = (*own, *joint)
+    blocking = {finding.outcome for finding in findings if finding.blocks}
+    blocking |= {*blocking_detectors(policy, records).values()}
+    # What nobody required may still be all there is: then nothing was shown.
+    judged = any(required.values()) or bool(joint)
+    outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not judged else "pass"
+    unseen = outcome == "pass" and any(record.malicious is None for record in records.values())
+    return Verdict(
+        outcome=outcome,
+        reason=_reason(policy, outcome, records, joint) + (f"; {NOT_JUDGED}" if unseen else ""),
+        findings=findings,
+        waivers=tuple(_waiver_uses(policy, records, joint, day)),
+        warnings=tuple(f"{name}: {said}" for name, record in records.items() for said in record.warnings),
+    )
+
+
+def depends_on_day(policy: Policy) -> bool:
+    """Whether the verdict on all depends on the day."""
+    return bool(policy.waivers) or any(judged_by_day(policy.detector(detector.name)) for detector in policy.detectors)
+
+
+def blocking_detectors(policy: Policy, records: Mapping[str, Record]) -> dict[str, Outcome]:
+    """The required detectors that do not pass, those that fail first."""
+    required = [detector.name for detector in policy.detectors if detector.required]
+    kept = {name: records[name].outcome for name in required if records[name].outcome != "pass"}
+    return dict(sorted(kept.items(), key=lambda entry: entry[1] != "fail"))
+
+
+def _named(name: str, finding: Finding, required: bool) -> Finding:
+    check = replace(finding.check, detector=name)
+    return finding.model_copy(update={"check": check, "required": finding.required and required})
+
+
+def _waiver_uses(policy: Policy, records: Mapping[str, Record], joint: list[Finding], day: date) -> Iterator[WaiverUse]:
+    """In the policy's order: those of a detector as its own record has them."""
+    own = {name: iter(record.waivers) for name, record in records.items()}
+    for waiver in policy.waivers:
+        if waiver.check.detector in own:
+            use = next(own[waiver.check.detector], None)
+            if use is not None:
+                yield use.model_copy(update={"check": waiver.check})
+            continue
+        covers = any(finding.check == waiver.check and finding.waived for finding in joint)
+        status: Literal["active", "expired", "unused"] = "active" if covers else "unused"
+        said = {key: getattr(waiver, key) for key in ("check", "reason", "owner", "expires")}
+        yield WaiverUse(**said, status="expired" if waiver.expires < day else status)
+
+
+# --- the reason ---------------------------------------------------------------------------------------------
+
+
+def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joint: list[Finding]) -> str:
+    """Which detectors block the release, then what is said of all together."""
+    if outcome == "pass":
+        return _reason_of_pass(policy, records, joint)
+    names = [name for name, own in blocking_detectors(policy, records).items() if own == outcome]
+    parts = []
+    if len(names) == 1:
+        parts.append(f"{names[0]}: {records[names[0]].reason}")
+    elif names:
+        verb = "fail" if outcome == "fail" else "cannot be judged"
+        parts.append(f"{len(names)} of {plural(len(records), 'detector')} {verb}: {listed(names)}")
+    said: dict[str, list[str]] = {}
+    for finding in joint:
+        if finding.blocks and finding.outcome == outcome:
+            said.setdefault(_SYSTEM.get(finding.reason, finding.reason), []).append(_at(finding.check.rate))
+    parts += [f"{sentence} at a score of {listed(scores)}" for sentence, scores in said.items()]
+    return "; ".join(parts) or "no detector is required"
+
+
+def _reason_of_pass(policy: Policy, records: Mapping[str, Record], joint: list[Finding]) -> str:
+    required = [detector.name for detector in policy.detectors if detector.required]
+    aside = [name for name in records if name not in required and records[name].outcome != "pass"]
+    said = f"{plural(len(required), 'required detector')} {'passes' if len(required) == 1 else 'pass'}"
+    if joint:
+        counted = [finding for finding in joint if finding.required and not finding.waived]
+        proven = sum(finding.grade == "proven" for finding in counted)
+        limits = plural(len(counted), "limit")
+        if counted and proven == len(counted):
+            said += f"; {limits} on what they flag together proven"
+        elif counted:
+            said += f"; {limits} on what they flag together passed, {proven} of them proven"
+    waived = sum(finding.waived for finding in joint) + sum(
+        finding.waived for record in records.values() for finding in record.findings
+    )
+    said += f"; {plural(waived, 'finding')} waived" if waived else ""
+    return said + (f"; {listed(aside)}, not required, did not pass" if aside else "")
+
+
+def _at(score: Decimal | None) -> str:
+    return "" if score is None else f"{score.normalize():f}"

@@ -1,0 +1,225 @@
+"""The record of a release of several detectors: the verdict on all, with the digest of each detector's own record."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ValidationError
+
+from gate.checks import parse_policy
+from gate.checks.check import Finding
+from gate.checks.system import System
+from gate.errors import GateError
+from gate.names import DETECTOR
+from gate.policy import Columns
+from gate.record.read import parse_record, read_bytes
+from gate.record.schema import (
+    SCHEMA_VERSION,
+    PolicyText,
+    Record,
+    Tool,
+    json_text,
+    known_columns,
+    libraries,
+    read_time,
+    stamp,
+)
+from gate.stored import Count, Outcome, Section
+from gate.verdict import WaiverUse
+
+if TYPE_CHECKING:
+    from gate.policy import Document
+    from gate.verdict import Verdict
+
+DETECTORS = "detectors"  # the directory with one release for each
+
+
+class DetectorFacts(Section):
+    """One detector of the release: what its own record says, and the digest of that.
+
+    required    false where it is judged and shown, but never blocks
+    unscored    held-out benign rows that it has not scored
+    """
+
+    name: str
+    required: bool
+    outcome: Outcome
+    reason: str
+    score: str
+    fit_n: Count
+    holdout_n: Count
+    malicious_n: Count | None = None
+    unscored: Count = 0
+    calibrator_sha256: str
+    verdict_sha256: str
+
+
+class SystemRecord(Section):
+    """Everything a report on all detectors needs, without the data.
+
+    kind        `run` of a release that was fitted and judged, or `check` of one fitted earlier
+    findings    every detector's, with its name, then those on the system
+    system      what all detectors flag together; null where their rows cannot be joined
+    """
+
+    schema_version: Literal[1]
+    kind: Literal["run", "check"]
+    tool: Tool
+    release: str
+    created: str
+    judged_on: date | None = None
+    outcome: Outcome
+    reason: str
+    policy: PolicyText
+    data: Annotated[Columns, BeforeValidator(known_columns)]
+    detectors: tuple[DetectorFacts, ...]
+    findings: tuple[Finding, ...]
+    waivers: tuple[WaiverUse, ...] = ()
+    warnings: tuple[str, ...] = ()
+    system: System | None = None
+
+    def to_json(self) -> str:
+        return json_text(self.model_dump(mode="json"))
+
+    @property
+    def day(self) -> date:
+        return self.judged_on or read_time(self.created).date()
+
+    def of(self, name: str) -> list[Finding]:
+        """One detector's findings."""
+        return [finding for finding in self.findings if finding.check.detector == name]
+
+    @property
+    def joint(self) -> list[Finding]:
+        """The findings on the system."""
+        return [finding for finding in self.findings if finding.check.detector is None]
+
+
+def facts_of(name: str, required: bool, record: Record, verdict_sha256: str) -> DetectorFacts:
+    """What the record of all says of one detector."""
+    return DetectorFacts(
+        name=name,
+        required=required,
+        outcome=record.outcome,
+        reason=record.reason,
+        score=record.data.score,
+        fit_n=record.fit.n,
+        holdout_n=record.holdout.n,
+        malicious_n=None if record.malicious is None else record.malicious.n,
+        unscored=record.holdout.unscored,
+        calibrator_sha256=record.calibrator.sha256,
+        verdict_sha256=verdict_sha256,
+    )
+
+
+def compose_system(
+    *,
+    kind: Literal["run", "check"],
+    release: str,
+    created: datetime,
+    judged_on: date | None,
+    version: str,
+    document: Document,
+    detectors: tuple[DetectorFacts, ...],
+    verdict: Verdict,
+    system: System | None,
+) -> SystemRecord:
+    """Put together what was decided of all detectors and where it came from."""
+    policy = document.policy
+    return SystemRecord(
+        schema_version=SCHEMA_VERSION,
+        kind=kind,
+        tool=Tool(name="fpr-gate", version=version, libraries=libraries()),
+        release=release,
+        created=stamp(created),
+        judged_on=judged_on,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        policy=PolicyText(
+            name=policy.name,
+            rule=policy.rule,
+            confidence=float(policy.confidence),
+            path=document.path,
+            sha256=document.sha256,
+            content=document.text,
+        ),
+        data=policy.data,
+        detectors=detectors,
+        findings=verdict.findings,
+        waivers=verdict.waivers,
+        warnings=verdict.warnings,
+        system=system,
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def is_system(raw: bytes) -> bool:
+    """Whether the bytes of a `verdict.json` are of several detectors."""
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, Mapping) and DETECTORS in content
+
+
+def holds_several(directory: str | Path) -> bool:
+    """Whether a release directory is of several detectors."""
+    try:
+        return is_system(read_bytes(Path(directory) / "verdict.json", "the record of a release"))
+    except GateError:
+        return False
+
+
+def read_any(directory: str | Path) -> Record | SystemRecord:
+    """The record of a release, of one detector or of several."""
+    path = Path(directory) / "verdict.json"
+    raw = read_bytes(path, "the record of a release")
+    return parse_system(raw, path) if is_system(raw) else parse_record(raw, path)
+
+
+def parse_system(raw: bytes, path: str | Path) -> SystemRecord:
+    """The record in the bytes of a `verdict.json`; `path` only names it in messages."""
+    try:
+        content: Any = json.loads(raw)
+        json.dumps(content, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise GateError(f"{path}: must be JSON, got an error: {error}; write it again with `gate run`") from None
+    known = content.get("schema_version") if isinstance(content, dict) else None
+    if isinstance(known, int) and known > SCHEMA_VERSION:
+        raise GateError(f"{path}: schema_version must be at most {SCHEMA_VERSION}, got {known}; upgrade gate")
+    try:
+        record = SystemRecord.model_validate(content)
+        record.day  # noqa: B018, which refuses a time that is none
+    except ValidationError as error:
+        detail = error.errors()[0]
+        key = ".".join(str(step) for step in detail["loc"]) or "record"
+        message = f"{path}: {key}: must follow `gate schema record`, got an error: {detail['msg']}"
+        raise GateError(f"{message}; write it again with `gate run`") from None
+    except ValueError:
+        must = "must be a time such as 2026-03-01T12:00:00Z"
+        raise GateError(f"{path}: created: {must}, got {str(content['created'])[:40]!r}; restore the release") from None
+    return record
+
+
+def require_name(name: str, place: str | Path) -> None:
+    """A record may hold any text: only the name of a detector may become a path."""
+    if not re.fullmatch(DETECTOR, name) or name in (".", ".."):
+        raise GateError(f"{place}: must name its detectors as a policy can, got {name[:80]!r}; restore the release")
+
+
+def recorded_policy_of(record: SystemRecord) -> Document:
+    """The policy that the detectors were judged by, with the columns that were read."""
+    return parse_policy(record.policy.content, record.policy.path).with_columns(record.data.model_dump())
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the `verdict.json` of several detectors."""
+    content = SystemRecord.model_json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **content}

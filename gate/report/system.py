@@ -1,0 +1,423 @@
+"""The reports on several detectors: first what blocks the release, then every detector at every target."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from xml.etree import ElementTree
+
+from gate.checks import reasons
+from gate.checks.check import Finding
+from gate.checks.system import System, Together
+from gate.errors import plural
+from gate.names import in_percent
+from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
+from gate.report.numbers import bare_percent, bounds, clean, exact, grouped, share
+from gate.report.page import Limit, fitting
+from gate.report.pairs import draw_pairs
+from gate.report.rows import VERDICTS, in_order, weight
+
+MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
+TABLED = ("fpr", "ranges", "tpr")  # families with a column of their own
+PAIRS = 10  # listed; more detectors than that are drawn instead of written out
+TOLD = 12  # of what blocks
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One detector at one target."""
+
+    column: str
+    outcome: str
+    observed: str = ""
+    interval: str = ""
+    tolerance: str = ""
+    counted: str = ""
+    because: str = ""
+    weight: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One detector: its verdict, its cells in the order of the columns, and what else of it did not pass."""
+
+    name: str
+    outcome: str
+    weight: str
+    reason: str
+    blocks: bool
+    cells: tuple[Cell, ...]
+    others: str
+    unscored: int
+
+    @property
+    def link(self) -> str:
+        return f"{DETECTORS}/{self.name}/report.html"
+
+
+@dataclass(frozen=True)
+class Added:
+    """What one detector adds to the rows that all flag."""
+
+    name: str
+    flagged: str
+    alone: str
+    unscored: str
+    detected: str = ""
+    detected_alone: str = ""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """What all detectors flag together at one score."""
+
+    score: str
+    outcome: str
+    because: str
+    message: str
+    remedy: str
+    blocks: bool
+    limit: str
+    counted: str
+    observed: str
+    interval: str
+    largest: str
+    independent: str
+    sum: str
+    unscored: str
+    detected: str
+    added: tuple[Added, ...]
+    pairs: tuple[tuple[str, str, str], ...]
+    matrix: tuple[tuple[str, ...], ...]
+    svg: str
+
+
+def sentence(record: SystemRecord) -> str:
+    """The reason as a sentence; the name of a detector keeps its own case."""
+    named = any(record.reason.startswith(f"{facts.name}:") for facts in record.detectors)
+    return record.reason if named else record.reason[:1].upper() + record.reason[1:]
+
+
+def headline(record: SystemRecord) -> str:
+    """The verdict in words, with the name of the release."""
+    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release))
+
+
+# --- the matrix ---------------------------------------------------------------------------------------------
+
+
+def columns(record: SystemRecord) -> list[tuple[str, str]]:
+    """The targets of all detectors: the key of a column and what it is called."""
+    found = {
+        (finding.check.family, finding.check.rate, finding.check.to): finding.check
+        for finding in record.findings
+        if finding.check.detector is not None and finding.check.family in TABLED
+    }
+    order = sorted(found, key=lambda key: (TABLED.index(key[0]), -(key[1] or 0), -(key[2] or 0)))
+    return [(_column(found[key].kind, *key[1:]), _heading(*key)) for key in order]
+
+
+def _column(kind: str, rate: Decimal | None, to: Decimal | None) -> str:
+    return f"{kind} {rate} {to}"
+
+
+def _heading(family: str, rate: Decimal | None, to: Decimal | None) -> str:
+    at = "" if rate is None else in_percent(rate) + ("" if to is None else f" to {in_percent(to)}")
+    return f"detected at {at}" if family == "tpr" else at
+
+
+def lines(record: SystemRecord) -> list[Line]:
+    """Every detector, those that block the release first, and of these those that fail."""
+    headed = columns(record)
+    found = [_line(record, facts, headed) for facts in record.detectors]
+    return sorted(found, key=lambda line: (not line.blocks, line.outcome != "fail", line.outcome == "pass"))
+
+
+def _line(record: SystemRecord, facts: DetectorFacts, headed: list[tuple[str, str]]) -> Line:
+    findings = record.of(facts.name)
+    cells = {
+        _column(finding.check.kind, finding.check.rate, finding.check.to): _cell(finding)
+        for finding in findings
+        if finding.check.family in TABLED
+    }
+    others = [f for f in findings if f.check.family not in TABLED and f.outcome != "pass"]
+    named = [f"{str(f.check).partition(':')[2]} ({f.outcome})" for f in in_order(others)]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    return Line(
+        name=clean(facts.name),
+        outcome=facts.outcome,
+        weight="required" if facts.required else "advisory",
+        reason=clean(facts.reason),
+        blocks=facts.required and facts.outcome != "pass",
+        cells=tuple(cells.get(key, Cell(heading, "")) for key, heading in headed),
+        others=clean(", ".join(named[:3]) + more),
+        unscored=facts.unscored,
+    )
+
+
+def _cell(finding: Finding) -> Cell:
+    heading = _heading(finding.check.family, finding.check.rate, finding.check.to)
+    because, rate = reasons().get(finding.reason, clean(finding.reason)), finding.rate
+    if rate is None:
+        return Cell(heading, finding.outcome, because=because, weight=weight(finding))
+    tally = rate.tally
+    return Cell(
+        column=heading,
+        outcome=finding.outcome,
+        observed=share(tally.flagged, tally.rows, rate.tolerance),
+        interval=bounds(rate.interval, rate.tolerance),
+        tolerance=bounds(rate.tolerance, None),
+        counted=f"{grouped(tally.flagged)} / {grouped(tally.rows)}",
+        because=because,
+        weight=weight(finding),
+    )
+
+
+# --- what they flag together --------------------------------------------------------------------------------
+
+
+def joint(record: SystemRecord) -> list[Joint]:
+    """Every score at which the detectors were counted together."""
+    system = record.system
+    if system is None:
+        return []
+    findings = {finding.check.rate: finding for finding in record.joint}
+    return [_joint(system, one, findings.get(one.score)) for one in system.benign]
+
+
+def _joint(system: System, one: Together, finding: Finding | None) -> Joint:
+    tally, edges = one.tally, None if finding is None or finding.rate is None else finding.rate.tolerance
+    malicious = next((other for other in system.malicious if other.score == one.score), None)
+    names = [clean(member.name) for member in one.detectors]
+    few = len(names) <= PAIRS
+    listed = [(both, names[j], names[i + 1]) for i, row in enumerate(one.both) for j, both in enumerate(row) if both]
+    largest = sorted(listed, key=lambda pair: -pair[0])[:PAIRS]
+    return Joint(
+        score=f"{one.score.normalize():f}",
+        outcome="" if finding is None else finding.outcome,
+        because="not judged" if finding is None else _because(finding),
+        message="" if finding is None else clean(finding.message),
+        remedy="" if finding is None else clean(finding.remedy or ""),
+        blocks=finding is not None and finding.blocks,
+        limit="none" if edges is None else bare_percent(edges[1]),
+        counted=f"{grouped(tally.flagged)} / {grouped(tally.rows)}",
+        observed=share(tally.flagged, tally.rows, edges),
+        interval="" if finding is None or finding.rate is None else bounds(finding.rate.interval, edges),
+        largest=_rounded(one.largest),
+        independent=_rounded(one.independent),
+        sum=_rounded(one.sum),
+        unscored=f"{grouped(one.unscored)}" if one.unscored else "",
+        detected="" if malicious is None else share(malicious.tally.flagged, malicious.tally.rows),
+        added=tuple(_added(one, malicious)),
+        pairs=tuple((first, second, grouped(both)) for both, first, second in largest),
+        matrix=_matrix(one, names) if few else (),
+        svg="" if few else draw_pairs(names, one),
+    )
+
+
+def _because(finding: Finding) -> str:
+    said = reasons().get(finding.reason, clean(finding.reason))
+    return said if weight(finding) == "required" else f"{said}, {weight(finding)}"
+
+
+def _added(one: Together, malicious: Together | None) -> list[Added]:
+    """The detectors, that which alone flags most first."""
+    caught = {} if malicious is None else {member.name: member for member in malicious.detectors}
+    found = []
+    for member in sorted(one.detectors, key=lambda member: -member.alone):
+        also = caught.get(member.name)
+        found.append(
+            Added(
+                name=clean(member.name),
+                flagged=grouped(member.flagged),
+                alone=grouped(member.alone),
+                unscored=grouped(member.unscored),
+                detected="" if also is None else grouped(also.flagged),
+                detected_alone="" if also is None else grouped(also.alone),
+            )
+        )
+    return found
+
+
+def _matrix(one: Together, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Rows flagged by both of each two detectors, and by each itself on the diagonal."""
+    cells = [[""] * len(names) for _ in names]
+    for i, member in enumerate(one.detectors):
+        cells[i][i] = grouped(member.flagged)
+        for j in range(i):
+            cells[i][j] = cells[j][i] = grouped(one.both[i - 1][j])
+    return tuple((name, *row) for name, row in zip(names, cells, strict=True))
+
+
+def _rounded(rate: float) -> str:
+    return bare_percent(float(f"{exact(rate):.3g}"))
+
+
+# --- the formats --------------------------------------------------------------------------------------------
+
+
+def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
+    """What the templates fill in; names ending in `_more` say how many entries were left out."""
+    listed, together = lines(record), joint(record)
+    blocking = [line for line in listed if line.blocks]
+    blocked = [one for one in together if one.blocks]
+    warnings = [clean(warning) for warning in record.warnings]
+    detected = any(facts.malicious_n is not None for facts in record.detectors)
+    return {
+        "record": record,
+        "headline": headline(record),
+        "reason": sentence(record),
+        "columns": [heading for _, heading in columns(record)],
+        "lines": listed,
+        "blocking": blocking[:TOLD],
+        "blocking_more": max(0, len(blocking) - TOLD),
+        "blocked": blocked,
+        "together": together[: max(1, limit.entries // 10)],
+        "together_more": max(0, len(together) - max(1, limit.entries // 10)),
+        "detected": detected,
+        "waivers": record.waivers[: limit.entries],
+        "warnings": warnings[: limit.entries],
+        "warnings_more": max(0, len(warnings) - limit.entries),
+        "counted": plural(len(listed), "detector"),
+        "entries": limit.entries,
+    }
+
+
+def render_html(record: SystemRecord) -> str:
+    from gate.report.templates import template
+
+    def page(limit: Limit) -> str:
+        return template("system.html", clean, clean, limit.characters).render(parts(record, limit))
+
+    return fitting(page, MAX_HTML_BYTES)
+
+
+def render_markdown(record: SystemRecord) -> str:
+    from gate.report.markdown import escape, verbatim
+    from gate.report.templates import template
+
+    def page(limit: Limit) -> str:
+        return template("system.md", escape, verbatim, limit.characters).render(parts(record, limit))
+
+    return fitting(page, MAX_MARKDOWN_BYTES)
+
+
+def render_junit(record: SystemRecord) -> str:
+    """A suite for each detector and one for the system: fail is a failure, inconclusive an error."""
+    suites = ElementTree.Element("testsuites", name=f"gate {clean(record.release)}")
+    groups = [(facts.name, record.of(facts.name)) for facts in record.detectors] + [("system", record.joint)]
+    kinds = {"fail": "failure", "inconclusive": "error"}
+    for name, findings in groups:
+        if not findings:
+            continue
+        suite = ElementTree.SubElement(suites, "testsuite", name=clean(name), timestamp=clean(record.created))
+        totals = dict.fromkeys(kinds.values(), 0)
+        for finding in in_order(findings):
+            case = ElementTree.SubElement(suite, "testcase", classname=clean(name), name=clean(str(finding.check)))
+            text = clean(". What would help: ".join(filter(None, [finding.message, finding.remedy])))
+            kind = kinds.get(finding.outcome)
+            if kind and finding.blocks:
+                totals[kind] += 1
+                ElementTree.SubElement(case, kind, message=text, type=clean(finding.reason))
+            else:
+                note = ElementTree.SubElement(case, "system-out")
+                note.text = f"{finding.outcome} ({weight(finding)}): {text}"
+        suite.set("tests", str(len(findings)))
+        suite.set("failures", str(totals["failure"]))
+        suite.set("errors", str(totals["error"]))
+    for key, total in (("tests", "tests"), ("failures", "failures"), ("errors", "errors")):
+        suites.set(key, str(sum(int(suite.get(total, "0")) for suite in suites)))
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def render_predicate(record: SystemRecord) -> str:
+    """The verdict on all as an in-toto test result; see `gate.report.predicate`."""
+    passed = [str(finding.check) for finding in record.findings if finding.outcome == "pass"]
+    failed = [str(finding.check) for finding in record.findings if finding.blocks]
+    warned = [str(finding.check) for finding in record.findings if finding.outcome != "pass" and not finding.blocks]
+    digests = {"policy": record.policy.sha256}
+    for facts in record.detectors:
+        digests |= {f"{facts.name} calibrator": facts.calibrator_sha256, f"{facts.name} verdict": facts.verdict_sha256}
+    predicate = {
+        "result": "FAILED" if failed or record.outcome != "pass" else "WARNED" if warned else "PASSED",
+        "configuration": [{"name": name, "digest": {"sha256": digest}} for name, digest in digests.items()],
+        "passedTests": passed,
+        "warnedTests": warned,
+        "failedTests": failed,
+    }
+    return json.dumps(predicate, indent=2) + "\n"
+
+
+def render_short(record: SystemRecord) -> str:
+    """One line."""
+    return f"{headline(record)}. {clean(sentence(record))}.\n"
+
+
+def render_json(record: SystemRecord) -> str:
+    return record.to_json()
+
+
+FORMATS = {
+    "short": render_short,
+    "md": render_markdown,
+    "html": render_html,
+    "junit": render_junit,
+    "predicate": render_predicate,
+    "json": render_json,
+}
+
+
+def rendered_system(record: SystemRecord) -> dict[str, bytes]:
+    """The files at the top of a release of several detectors, which follow from its record alone."""
+    texts = {
+        "verdict.json": record.to_json(),
+        "report.html": render_html(record),
+        "report.md": render_markdown(record),
+        "junit.xml": render_junit(record),
+        "predicate.json": render_predicate(record),
+    }
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def render_text(record: SystemRecord, width: int = 80, color: bool = False) -> str:
+    """For the terminal: a line for each detector, a mark for each target."""
+    from rich.text import Text
+
+    from gate.report.terminal import STYLES, console_on, inert, text_of
+
+    buffer = io.StringIO()
+    console = console_on(buffer, width, color)
+    console.print(Text(headline(record), style=STYLES[record.outcome]))
+    console.print(Text(inert(f"{sentence(record)}.")))
+    console.print()
+    headed = [heading for _, heading in columns(record)]
+    listed = lines(record)
+    longest = min(max((len(line.name) for line in listed), default=0), max(12, width - 40))
+    for line in listed:
+        name = line.name if len(line.name) <= longest else line.name[: longest - 1] + "…"
+        row = Text.assemble(f"{name:<{longest}}  ", (f"{line.outcome:<12}", STYLES[line.outcome]))
+        marks = [f"{cell.column} {cell.observed or cell.outcome}" for cell in line.cells if cell.outcome]
+        aside = [] if line.weight == "required" else ["advisory"]
+        row.append(inert("  " + ", ".join(aside + marks[: len(headed)])))
+        console.print(row)
+    for one in joint(record):
+        console.print()
+        limit = f", limit {one.limit}" if one.limit != "none" else ""
+        console.print(Text.assemble(f"together at {one.score}: {one.counted} = {one.observed}{limit}  ", _mark(one)))
+        between = f"largest {one.largest}, if independent {one.independent}, sum {one.sum}"
+        detected = f"; {one.detected} of malicious rows detected" if one.detected else ""
+        console.print(Text(f"  {between}{detected}", style="dim"))
+        if one.remedy and one.outcome != "pass":
+            console.print(Text(inert(f"  {one.remedy}")))
+    return text_of(buffer)
+
+
+def _mark(one: Joint) -> tuple[str, str]:
+    from gate.report.terminal import STYLES
+
+    return f"{one.outcome} ({one.because})" if one.outcome else one.because, STYLES.get(one.outcome, "")

@@ -1,0 +1,79 @@
+"""The plan of several detectors in words: each distinct one, then what they may flag together."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from gate.errors import plural
+from gate.planning.system import AtRate, SystemPlan
+from gate.policy import Policy
+from gate.report import plan as plans
+from gate.report.numbers import bare_percent, grouped
+from gate.report.terminal import console_on, inert, text_of
+from gate.words import listed
+
+
+def render(planned: SystemPlan, policy: Policy, width: int = 80) -> str:
+    buffer = io.StringIO()
+    console = console_on(buffer, width, color=False)
+    alike: dict[int, list[str]] = {}
+    for name, own in planned.detectors.items():
+        alike.setdefault(id(own), []).append(name)
+    for names in alike.values():
+        alone = policy.detector(names[0])
+        console.print(Text(inert(f"{plural(len(names), 'detector')}: {listed(names)}"), style="bold"))
+        console.print(Text(plans.render(planned.detectors[names[0]], alone, width)))
+    if len(planned.detectors) > 1:
+        said = f"All required detectors pass at most {planned.all_pass:.1%} of the time, if they are independent"
+        console.print(Text(f"{said} and sound."))
+    if planned.system:
+        console.print()
+        console.print(Text("What they flag together, if each keeps its promise just so: the chance to pass"))
+        console_on(buffer, plans.WIDEST, color=False).print(_table(planned))
+    return text_of(buffer)
+
+
+def _table(planned: SystemPlan) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("score", "limit", "rows", "if independent", "rows needed", "at the sum", "rows needed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in planned.system:
+        cells = [cell for at in (one.independent, one.at_the_sum) for cell in _cells(at)]
+        limit = bare_percent(float(one.target.max_fpr))
+        table.add_row(f"{one.target.score.normalize():f}", limit, grouped(one.rows), *cells)
+    return table
+
+
+def _cells(at: AtRate) -> tuple[str, str]:
+    passes = f"{bare_percent(float(f'{at.rate:.3g}'))}: {at.chances.passes:.1%}"
+    return passes, "none would do" if at.needed is None else grouped(at.needed)
+
+
+def to_json(planned: SystemPlan, policy: Policy) -> str:
+    """For scripts: each detector's plan as for one, and the system's."""
+    content: dict[str, Any] = {
+        "detectors": {
+            name: json.loads(plans.to_json(own, policy.detector(name))) for name, own in planned.detectors.items()
+        },
+        "all_pass": planned.all_pass,
+        "system": [
+            {
+                "score": float(one.target.score),
+                "max_fpr": float(one.target.max_fpr),
+                "rows": one.rows,
+                "independent": _plain(one.independent),
+                "sum": _plain(one.at_the_sum),
+            }
+            for one in planned.system
+        ],
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _plain(at: AtRate) -> dict[str, Any]:
+    return {"rate": at.rate, "passes": at.chances.passes, "fails": at.chances.fails, "rows_needed": at.needed}

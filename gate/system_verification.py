@@ -1,0 +1,384 @@
+"""Verification of several detectors: each as if it were alone, then whether the verdict on all follows from them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gate.calibration.calibrator import from_json
+from gate.checks import system as systems_check
+from gate.checks.baseline import Comparison
+from gate.checks.fpr import Targets
+from gate.checks.reuse import Uses
+from gate.differences import differences
+from gate.errors import GateError, plural
+from gate.gating import NO_BASELINE, Job
+from gate.joint import depends_on_day, judge_together
+from gate.policy import Document
+from gate.record import Record, json_text
+from gate.record.system import DETECTORS, SystemRecord, facts_of, parse_system, require_name
+from gate.repetition import OF_LIBRARIES, SENTENCES, Data, NotChecked, expired, needed_for, not_bound, without
+from gate.report.system import rendered_system
+from gate.scores.several import Panel, reading_panels
+from gate.systems import Past, Rows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
+from gate.verification import (
+    Answer,
+    Inspection,
+    RefusedError,
+    State,
+    answer,
+    check_manifest,
+    check_reports,
+    document_of,
+    inspect_files,
+    load,
+    named,
+    other_installation,
+    plain,
+    refuse_differences,
+    require,
+    state_of,
+)
+
+MOST_DETECTORS = 1000
+NOTHING_GIVEN = Data()
+# Of the record of all: times, names that people chose, where things lay.
+UNBOUND = ("created", "judged_on", "release", "policy.path", "tool.libraries.*")
+
+
+@dataclass(frozen=True)
+class SystemVerification:
+    """All that was found of one directory of several detectors; `whole` where what was not checked is no pass."""
+
+    answers: tuple[Answer, ...]
+    record: SystemRecord | None = None
+    not_checked: tuple[NotChecked, ...] = ()
+    expired: tuple[str, ...] = ()
+    whole: bool = False
+
+    @property
+    def state(self) -> State:
+        found = state_of(self.answers)
+        return "cannot be checked" if found == "holds" and self.whole and self.not_checked else found
+
+    @property
+    def lines(self) -> list[str]:
+        """For people: what does not hold of any detector, then what was checked of all."""
+        lines = [one.line for one in self.answers]
+        lines += [f"not checked: {entry.what}; give {entry.option}" for entry in self.not_checked]
+        if self.record is not None:
+            lines.append(f"not bound: {', '.join(UNBOUND)}: no data can show these")
+        return lines + [f"expired: {sentence}" for sentence in self.expired]
+
+    def to_json(self) -> str:
+        record = self.record
+        content = {
+            "schema_version": 1,
+            "kind": None if record is None else {"run": "release", "check": "check"}[record.kind],
+            "release": None if record is None else record.release,
+            "outcome": None if record is None else record.outcome,
+            "detectors": [] if record is None else [facts.name for facts in record.detectors],
+            "state": self.state,
+            "checks": [asdict(one) for one in self.answers],
+            "not_checked": [asdict(entry) for entry in self.not_checked],
+            "not_bound": [*UNBOUND] if record is not None else [],
+            "expired": [*self.expired],
+        }
+        return json_text(content)
+
+
+def verify_system(
+    directory: str | Path,
+    data: Data = NOTHING_GIVEN,
+    *,
+    pinned: Document | None = None,
+    complete: bool = False,
+    today: date | None = None,
+) -> SystemVerification:
+    """Whether a release of several detectors is what its own counts, the policy and the data give."""
+    answers, record, document, records = _inspect(Path(directory), pinned)
+    whole = complete or bool(data.given)
+    if record is None or document is None or len(records) < len(record.detectors):
+        return SystemVerification(tuple(answers), record, whole=whole)
+    needed = {name: what for own in records.values() for name, what in needed_for(own).items()}
+    try:
+        _refuse_unneeded(needed, data)
+        if data.given and needed.keys() <= data.given | _own_samples(document):
+            answers.append(answer("data", lambda: _check_data(record, document, records, data)))
+    except GateError:
+        if state_of(tuple(answers)) != "does not hold":
+            raise
+    day = today or datetime.now(UTC).date()
+    return SystemVerification(
+        tuple(answers),
+        record,
+        tuple(_not_checked(needed, data, pinned, document)),
+        tuple(
+            f"{name}: {sentence}"
+            for name, own in records.items()
+            for sentence in expired(own, document.policy.detector(name), day)
+        ),
+        whole,
+    )
+
+
+# --- what takes no data -------------------------------------------------------------------------------------
+
+
+def _inspect(
+    directory: Path, pinned: Document | None
+) -> tuple[list[Answer], SystemRecord | None, Document | None, dict[str, Record]]:
+    files, unusual = _load(directory)
+    answers = [answer("manifest", lambda: check_manifest(files, unusual))]
+    try:
+        record = parse_system(files.get("verdict.json", b""), directory / "verdict.json")
+    except GateError as error:
+        if answers[0].state != "does not hold":
+            raise
+        return [*answers, Answer("record", "does not hold", str(error))], None, None, {}
+    answers.append(answer("kind", lambda: _check_kind(files, record)))
+    try:
+        document = document_of(record, pinned)
+    except RefusedError as objection:
+        return [*answers, Answer("policy", objection.state, str(objection))], record, None, {}
+    which = f"is that of {pinned.path}" if pinned else "is the text"
+    said = f"{document.policy.name!r} {which} with the recorded digest {document.sha256[:12]}"
+    answers.append(Answer("policy", "holds", said))
+    records: dict[str, Record] = {}
+    for name, own in document.detectors.items():
+        found = _inspect_one(files, directory, name, own)
+        answers += _said(name, found)
+        if found.record is not None:
+            records[name] = found.record
+    if len(records) == len(document.policy.detectors):
+        answers.append(answer("system", lambda: _check_system(files, record, document, records)))
+        answers.append(answer("verdict", lambda: _check_verdict(files, record, document, records)))
+    answers.append(answer("reports", lambda: _check_reports(files, record)))
+    return answers, record, document, records
+
+
+def _load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
+    """Every plain file of the directory and of each detector's, read once; links are not followed."""
+    files, unusual = load(directory)
+    place = directory / DETECTORS
+    if DETECTORS not in unusual or place.is_symlink():
+        return files, unusual
+    unusual.remove(DETECTORS)
+    try:
+        names = sorted(os.listdir(place))
+    except OSError as error:
+        raise GateError(f"{place}: must hold a directory for each detector, got {error.strerror}") from None
+    for name in names[:MOST_DETECTORS]:
+        inside = place / name
+        try:
+            if inside.is_symlink() or not inside.is_dir():
+                raise OSError(errno.ENOTDIR, "no directory")
+            some, odd = load(inside)
+        except (OSError, GateError):
+            unusual.append(f"{DETECTORS}/{name}")
+            continue
+        files |= {f"{DETECTORS}/{name}/{file}": content for file, content in some.items()}
+        unusual += [f"{DETECTORS}/{name}/{file}" for file in odd]
+    return files, unusual + [f"{DETECTORS}/{name}" for name in names[MOST_DETECTORS:]]
+
+
+def _inspect_one(files: Mapping[str, bytes], directory: Path, name: str, own: Document) -> Inspection:
+    """One detector's directory, as if it were alone, by the policy that the policy of all gives it."""
+    start = f"{DETECTORS}/{name}/"
+    some = {path.removeprefix(start): content for path, content in files.items() if path.startswith(start)}
+    try:
+        return inspect_files(some, [], directory / DETECTORS / name, own)
+    except GateError as error:
+        return Inspection((Answer("record", "does not hold", str(error)),))
+
+
+def _said(name: str, found: Inspection) -> list[Answer]:
+    """What does not hold of a detector, line by line; one line where all does."""
+    odd = [one for one in found.answers if one.state != "holds"]
+    if odd or found.record is None:
+        return [replace(one, name=f"{name}: {one.name}") for one in odd]
+    return [
+        Answer(name, "holds", f"{found.record.outcome}; {plural(len(found.answers), 'check')} of its own directory")
+    ]
+
+
+def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
+    """Which files there may be at the top, and which directories."""
+    for facts in record.detectors:
+        try:
+            require_name(facts.name, "detectors")
+        except GateError as error:
+            raise RefusedError(str(error)) from None
+    names = {facts.name for facts in record.detectors}
+    own = {path.split("/")[1] for path in files if path.startswith(f"{DETECTORS}/")}
+    stray = sorted(own - names)
+    require(not stray, f"{named([f'{DETECTORS}/{name}' for name in stray])} of no detector that the record names")
+    lacking = sorted(names - own)
+    require(not lacking, f"{named([f'{DETECTORS}/{name}' for name in lacking])} missing")
+    known = {"manifest.json", "verdict.json", "report.html", "report.md", "junit.xml", "predicate.json"}
+    unknown = sorted(path for path in files if "/" not in path and path not in known)
+    require(not unknown, f"{named(unknown)} foreign in a release of several detectors")
+    what = "a check of" if record.kind == "check" else "the release"
+    return f"{what} {record.release!r}, with {plural(len(names), 'detector')}"
+
+
+def _check_system(
+    files: Mapping[str, bytes], record: SystemRecord, document: Document, records: Mapping[str, Record]
+) -> str:
+    """The counts of all together: possible, at the calibrators' thresholds, and those of each where rows are alike."""
+    found = record.system
+    if found is None:
+        return "nothing was counted of all detectors together"
+    for objection in systems_check.contradictions(document.policy, found, [*records]):
+        raise RefusedError(objection)
+    scores = systems_check.asked_scores(document.policy)
+    for name, own in records.items():
+        cuts = _thresholds(files, name, own, scores)
+        for i, one in enumerate(found.benign):
+            member = next(each for each in one.detectors if each.name == name)
+            if cuts is not None:
+                refuse_differences(f"system at {one.score}: {name}: threshold", member.threshold, cuts[i])
+            _compare_alone(one, member, own)
+    number = max((use.holdout.number for own in records.values() if (use := own.of(Uses))), default=None)
+    refuse_differences("system.use", found.use, number)
+    rows = plural(found.benign[0].tally.rows, "benign row")
+    return f"{rows} counted at {plural(len(scores), 'score')}, at the thresholds of every detector"
+
+
+def _thresholds(files: Mapping[str, bytes], name: str, own: Record, scores: Any) -> tuple[float | None, ...] | None:
+    if own.kind == "check":  # whose calibrator lies in the release that it checks
+        known = {anchor.score: anchor.threshold for anchor in own.calibrator.anchors}
+        return tuple(known[score] for score in scores) if all(score in known for score in scores) else None
+    return thresholds_at(from_json(files[f"{DETECTORS}/{name}/calibrator.json"].decode()), scores)
+
+
+def _compare_alone(one: systems_check.Together, member: systems_check.Member, own: Record) -> None:
+    """Where the system is counted on just the rows that the detector was, it flags as many of them."""
+    rows, targets = one.tally.rows, own.of(Targets)
+    anchors = {anchor.score: anchor.fpr for anchor in own.calibrator.anchors}
+    if targets is None or one.score not in anchors or rows - member.unscored != own.holdout.n:
+        return
+    tally = targets.at(anchors[one.score])
+    if tally is not None:
+        refuse_differences(f"system at {one.score}: {member.name}: flagged", member.flagged, tally.flagged)
+
+
+def _check_verdict(
+    files: Mapping[str, bytes], record: SystemRecord, document: Document, records: Mapping[str, Record]
+) -> str:
+    """The verdict on all, from the detectors' own records and the counts together."""
+    policy = document.policy
+    required = {detector.name: detector.required for detector in policy.detectors}
+    facts = []
+    for name, own in records.items():
+        digest = hashlib.sha256(files[f"{DETECTORS}/{name}/verdict.json"]).hexdigest()
+        facts.append(facts_of(name, required[name], own, digest).model_dump())
+        for key in ("kind", "release", "created"):
+            refuse_differences(f"{name}: {key}", getattr(own, key), getattr(record, key))
+    refuse_differences("detectors", [one.model_dump() for one in record.detectors], facts)
+    require(
+        depends_on_day(policy) == (record.judged_on is not None),
+        "judged_on must be recorded where the policy has waivers or a freshness, only there",
+    )
+    verdict = judge_together(policy, records, record.system, record.day)
+    fields = ("outcome", "reason", "findings", "waivers", "warnings")
+    recorded = record.model_dump(include={*fields})
+    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
+    if record.tool.version != version("fpr-gate"):
+        for content in (recorded, again):
+            content["findings"] = [{**one, "message": None, "remedy": None} for one in content["findings"]]
+            content |= {"reason": None, "warnings": None}
+    refuse_differences("verdict.json", recorded, again)
+    return f"{record.outcome} follows from the detectors' own verdicts and the counts of all together"
+
+
+def _check_reports(files: Mapping[str, bytes], record: SystemRecord) -> str:
+    return check_reports(files, record, rendered_system(record))
+
+
+# --- the data -----------------------------------------------------------------------------------------------
+
+
+def _own_samples(document: Document) -> set[str]:
+    """The samples of which every detector has files of its own in the policy."""
+    entries = document.policy.detectors
+    return {key for key in ("fit", "holdout", "malicious") if all(getattr(entry, key) for entry in entries)}
+
+
+def _refuse_unneeded(needed: Mapping[str, str], data: Data) -> None:
+    unneeded = sorted(data.given - needed.keys())
+    if unneeded:
+        name = f"--{unneeded[0].replace('_', '-')}"
+        raise GateError(f"{name}: must be left out, for the record says that it was judged without; is it another one?")
+
+
+def _not_checked(
+    needed: Mapping[str, str], data: Data, pinned: Document | None, document: Document
+) -> Iterator[NotChecked]:
+    if pinned is None:
+        yield NotChecked("whether this policy, with these columns, is the one that you want", "--policy FILE")
+    lacking = {name: what for name, what in needed.items() if name not in data.given}
+    if lacking and data.given and needed.keys() <= data.given | _own_samples(document):
+        return
+    for name, what in lacking.items():
+        value = "DIR" if name == "baseline" else "FILE"
+        yield NotChecked(what, f"--{name.replace('_', '-')} {value}")
+
+
+def _check_data(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> str:
+    """The whole release again from its data, compared in every value that anything binds."""
+    again = _repeat(record, document, records, data)
+    other = other_installation(record)
+    same_words = record.tool.version == version("fpr-gate")
+    for name, own in records.items():
+        excepted = [*not_bound(own), *(OF_LIBRARIES if other else ()), *(() if same_words else SENTENCES)]
+        pair = (own.model_dump(mode="json"), again.releases[name].record.model_dump(mode="json"))
+        first = next(differences(name, *(without(content, excepted) for content in pair)), None)
+        if first is not None:
+            raise RefusedError(first)
+    excepted = [*UNBOUND, "detectors.*.verdict_sha256", *(() if same_words else SENTENCES)]
+    excepted += ["detectors.*.calibrator_sha256"] if other else []
+    pair = (record.model_dump(mode="json"), again.record.model_dump(mode="json"))
+    first = next(differences("verdict.json", *(without(content, excepted) for content in pair)), None)
+    if first is not None:
+        raise RefusedError(first)
+    if not same_words:
+        raise RefusedError(
+            f"the numbers are the same again, but the sentences may be others: {other}", "cannot be checked"
+        )
+    return "all records, made again from the data, are the same in every value that anything binds"
+
+
+def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> Any:
+    created = datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    job = Job(document, record.release, created, record.day, data.ledger, counted=True)
+    past = Past()
+    if record.kind == "check":
+        _, stored = read_stored_system(str(data.baseline))
+        past = Past(stored=stored)
+    elif any(own.of(Comparison) is not None for own in records.values()):
+        scored = (data.baseline_holdout, data.baseline_malicious)
+        past = read_past(data.baseline or NO_BASELINE, document.detectors, scored)
+    samples = {sample: _panels(sample, document, data) for sample in ("fit", "holdout", "benign", "malicious")}
+    split = next((own.split for own in records.values() if own.split is not None), None)
+    rows = Rows(samples["fit"], samples["holdout"], samples["malicious"])
+    if split is not None:
+        fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
+        rows = Rows(fit, holdout, samples["malicious"], how)
+    return gate_system(job, rows, past)
+
+
+def _panels(sample: str, document: Document, data: Data) -> list[Panel]:
+    """A sample of every detector: its own files as the policy names them, else those that are given."""
+    given = getattr(data, sample)
+    policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
+    own = {entry.name: getattr(entry, sample, None) for entry in document.policy.detectors}
+    with reading_panels(sample, {name: own[name] or given for name in policies}, policies) as read:
+        return read()
