@@ -74,9 +74,9 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
-    """Of a release that is checked again; else, without malicious rows, the headline says that it was not judged."""
+    """Nothing of a run without malicious rows: there the headline says that detection was not judged."""
     settings = policy.settings(DirectionSettings)
-    if evidence.kind == "check" and settings is not None:
+    if settings is not None and (evidence.kind == "check" or evidence.malicious is not None):
         yield Asked(NAME, settings.required, "malicious rows", ("checks", "direction"), by_check=False)
 
 

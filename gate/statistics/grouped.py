@@ -106,8 +106,8 @@ def _beta_nodes(a: float, b: float) -> tuple[Floats, Floats]:
     i = np.arange(1.0, NODES)
     total = a + b - 2
     diagonal = np.append((a - b) / (a + b), (a - b) * total / ((2 * i + total) * (2 * i + total + 2)))
+    first, i = 4 * a * b / ((a + b) ** 2 * (a + b + 1)), i[1:]  # where the formula of the others may divide 0 by 0
     squares = 4 * i * (i + a - 1) * (i + b - 1) * (i + total) / ((2 * i + total) ** 2 * ((2 * i + total) ** 2 - 1))
-    squares[0] = 4 * a * b / ((a + b) ** 2 * (a + b + 1))
-    beside = np.sqrt(np.maximum(squares, 0.0))
+    beside = np.sqrt(np.maximum(np.append(first, squares), 0.0))
     roots, vectors = eigh_tridiagonal(diagonal, beside)
     return np.clip((1 + roots) / 2, 0.0, 1.0), vectors[0] ** 2

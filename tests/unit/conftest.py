@@ -10,9 +10,17 @@ from typing import NoReturn
 
 import pytest
 
+from gate.report import drawing
+
+
+@pytest.fixture(scope="session")
+def fonts() -> None:
+    """Where matplotlib has no list of the fonts yet, it asks another program for them as it is imported."""
+    drawing.matplotlib()
+
 
 @pytest.fixture(scope="module", autouse=True)
-def no_process() -> Iterator[None]:
+def no_process(fonts: None) -> Iterator[None]:
     """Refuse every process; a file is read in this one, without the child that `tests/system/test_bytes.py` tests."""
 
     def refuse(*_args: object, **_more: object) -> NoReturn:

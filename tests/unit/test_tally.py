@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gate.checks.rates import grade_count
 from gate.statistics.binomial import Band, clopper_pearson
-from gate.statistics.clusters import effective_rows
+from gate.statistics.clusters import _beta_nodes, effective_rows
 from gate.statistics.tally import Tally, tally
 
 alphas = st.sampled_from([0.5, 0.1, 0.05, 0.01, 1e-6])
@@ -61,6 +61,17 @@ def test_groups_are_worth_what_their_counts_say(groups: list[tuple[int, float]],
     assert found.effective == tuple(effective_rows(rows, flagged, alpha))
     assert all(0 < worth <= n for worth in found.worth)
     assert tally(0.5, k, n, None, alpha) == Tally(threshold=0.5, flagged=k, rows=n)
+
+
+@given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4))
+@example(0.25, 0.75)  # two rows of a group correlate by one half, where a formula for all nodes divides 0 by 0
+@example(0.5, 0.5)
+@settings(deadline=None)
+def test_the_rates_of_groups_are_integrated_exactly(a: float, b: float) -> None:
+    """The nodes have the moments of Beta(a, b)."""
+    rates, weights = _beta_nodes(a, b)
+    moments = [1.0, a / (a + b), a * (a + 1) / ((a + b) * (a + b + 1))]
+    assert [float(weights @ rates**power) for power in range(3)] == pytest.approx(moments, rel=1e-9, abs=1e-12)
 
 
 def test_rows_of_one_group_that_agree_are_worth_about_one() -> None:

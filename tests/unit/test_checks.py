@@ -1,0 +1,360 @@
+"""Evidence is all that a judgement needs: read back from a record it gives the findings of the run; and one file and
+one line are all that a check needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pydantic import Field
+from records import JUDGED, RECORDS
+
+from gate import policy as policies
+from gate.calibration.fit import fit_sorted
+from gate.checks import CHECKS, NOT_MEASURED, curve, measure, parse_policy, policy_model
+from gate.checks import fpr as targets
+from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.errors import GateError
+from gate.gating import Job, Release, check_release, facts_of, gate_release, gather
+from gate.names import CheckName
+from gate.planning import Budget
+from gate.policy import Count as PolicyCount
+from gate.policy import Flag, Frozen, Policy
+from gate.record import Record, StoredRelease, as_reference, parse_record
+from gate.scores import Scores, columns_for, describe, from_object, kind_of
+from gate.stored import Count, Section
+from gate.verdict import Verdict, judge
+from gate.verification import _contradictions
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def same(verdict: Verdict, record: Record) -> bool:
+    parts = ("outcome", "reason", "findings", "waivers", "not_asked", "warnings")
+    return all(getattr(verdict, part) == getattr(record, part) for part in parts)
+
+
+# --- judging again ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [case for case in RECORDS if case not in ("segments", "hostile")])
+def test_the_evidence_of_a_golden_record_gives_its_findings(case: str) -> None:
+    record = RECORDS[case]
+    again = parse_record(record.to_json().encode(), "verdict.json")
+    policy = parse_policy(again.policy.content, again.policy.path).policy
+    assert same(judge(policy, again.evidence, CHECKS if again.kind == "check" else JUDGED), record)
+
+
+class Drawn:
+    """Small samples and a policy of any shape: ties, ids, segments, times, malicious rows, a baseline, a check."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.draw = np.random.default_rng([17, seed]), random.Random(seed)
+        draw = self.draw
+        self.digits = draw.choice([None, None, 1, 2, 3])
+        self.ids, self.segments, self.times, self.malicious = (draw.random() < 0.4 for _ in range(4))
+        self.groups = draw.random() < 0.15  # which take long to weigh
+        self.document = parse_policy(self.policy(), "drawn.yaml")
+
+    def policy(self) -> str:
+        draw = self.draw
+        rates = draw.sample(["10%", "1%", "0.1%"], draw.randint(1, 3))
+        lines = ["version: 1", "name: drawn", f"rule: {draw.choice(['proven', 'observed', 'not-refuted'])}"]
+        lines += [f"confidence: {draw.choice(['0.5', '0.95', '0.99'])}", "calibration: {knots: 50}", "targets:"]
+        for rate in rates:
+            error = draw.choice(["0.25", "0.9", "{above: 0.5, below: 1}"])
+            required = draw.choice(["true", "false"])
+            rows = draw.choice([1, 100, 1000])
+            lines.append(f"  - {{fpr: {rate}, min_n: {rows}, max_relative_error: {error}, required: {required}}}")
+        columns = {"id": self.ids, "segment": self.segments, "timestamp": self.times, "group": self.groups}
+        lines.append(f"data: {json.dumps({name: name if named else None for name, named in columns.items()})}")
+        lines += ["checks:", f"  overlap: {{required: {draw.choice(['true', 'false'])}}}"]
+        lines += [f"  exchangeability: {{alpha: 0.05, required: {draw.choice(['true', 'false'])}}}"]
+        if draw.random() < 0.7:
+            lines += [
+                f"  detection: {{targets: [{{fpr: 1%, min_tpr: 0.5}}], max_drop: {draw.choice(['0.1', 'null'])}}}"
+            ]
+        if self.segments and draw.random() < 0.7:
+            lines += ["  segments: {targets: [10%], min_n: 10, max_relative_error: 1, expect: [a, z], required: true}"]
+        if self.times and draw.random() < 0.7:
+            lines += [f"  freshness: {{max_age_days: {draw.choice([10, 1000])}}}"]
+        if draw.random() < 0.4:
+            waived = draw.choice([f"fpr@{rates[0]}", "overlap", "segment/segment=z", "exchangeability"])
+            expires = draw.choice(["2026-01-01", "2026-12-31"])
+            lines += [f"waivers: [{{check: '{waived}', reason: r, owner: o, expires: {expires}}}]"]
+        return "\n".join(lines)
+
+    def sample(self, name: str) -> Scores:
+        """Rows with every column that the policy may name; a few ids stand there twice."""
+        kind = kind_of(name)
+        n = int(10 ** self.rng.uniform(1.3, 3))
+        values = self.rng.beta(*((4, 2) if kind == "malicious" else (0.5, 8)), n)
+        values = values if self.digits is None else np.round(values, self.digits)
+        rows = self.rng.permutation(np.r_[np.arange(n), np.arange(n // 50)])
+        table = {
+            "score": values[rows],
+            "id": [f"{name}{row}" for row in rows],
+            "segment": ["b" if row % 3 == 0 else "a" for row in rows],
+            "timestamp": ["2026-02-20"] * len(rows),
+            "group": [f"{name}{row % max(2, n // 4)}" for row in rows],
+        }
+        columns, domain = columns_for(name, self.document.policy), self.document.policy.calibration.domain
+        return from_object(pa.table(table), name, columns, domain, kind)
+
+    def job(self, name: str) -> Job:
+        return Job(self.document, name, NOON, NOON.date())
+
+    def releases(self) -> Iterator[Release]:
+        """One release, one held against it, and a check of the first."""
+        attacks = self.sample("malicious") if self.malicious else None
+        first = gate_release(self.job("v1"), self.sample("fit"), self.sample("holdout"), malicious=attacks)
+        yield first
+        stored = StoredRelease("v1", first.record, "a" * 64, first.calibrator.to_json().encode())
+        reference = as_reference(stored)
+        yield gate_release(
+            self.job("v2"), self.sample("fit"), self.sample("holdout"), malicious=attacks, reference=reference
+        )
+        later = self.sample("holdout")
+        yield check_release(self.job("v1"), stored, later, malicious=attacks if self.draw.random() < 0.5 else None)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_evidence_of_drawn_releases_gives_their_findings(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred records, releases and checks: read back from JSON, judged again, without a contradiction."""
+    monkeypatch.setattr(targets, "Budget", lambda: Budget(60))
+    monkeypatch.setattr(curve, "STEPS", 10)
+    judged, outcomes = 0, set()
+    for seed in range(17 * block, 17 * (block + 1)):
+        for release in Drawn(seed).releases():
+            again = parse_record(release.record.to_json().encode(), "verdict.json")
+            assert again == release.record
+            policy = parse_policy(again.policy.content, again.policy.path).policy
+            assert same(judge(policy, again.evidence), release.record), seed
+            assert [*_contradictions(again, policy)] == [], seed
+            judged, outcomes = judged + 1, outcomes | {again.outcome}
+    assert judged >= 50
+    assert len(outcomes) > 1
+
+
+# --- what nobody measured -----------------------------------------------------------------------------------
+
+EVERYTHING = """\
+version: 1
+name: everything
+targets: [{fpr: 10%, min_n: 10, max_relative_error: 0.9}]
+data: {segment: segment, timestamp: timestamp}
+checks:
+  overlap: {required: true}
+  duplicates: {required: true}
+  exchangeability: {required: true}
+  granularity: {required: true}
+  floor: {required: true}
+  direction: {required: true}
+  freshness: {max_age_days: 1000}
+  detection: {targets: [{fpr: 1%, min_tpr: 0.01}], max_drop: 0.9}
+  segments: {targets: [10%], min_n: 1, max_relative_error: 5, required: true}
+reuse: {max_uses: 3}
+"""
+ASKED = {
+    "fpr": ["fpr@10%"],
+    "overlap": ["overlap"],
+    "duplicates": ["duplicates"],
+    "exchangeability": ["exchangeability"],
+    "granularity": ["granularity@10%"],
+    "floor": ["floor"],
+    "freshness": ["freshness"],
+    "reuse": ["reuse"],
+    "detection": ["tpr@1%"],
+    "direction": ["direction"],
+    "baseline": ["tpr-drop@1%"],
+    "drop": ["tpr-drop@1%"],
+    "segments": ["segments"],
+}
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Evidence]:
+    """A release of which every check has measured something."""
+    drawn = Drawn(1)
+    drawn.ids = drawn.groups = False
+    drawn.segments = drawn.times = drawn.malicious = True
+    drawn.digits = None
+    drawn.document = parse_policy(EVERYTHING, "everything.yaml")
+    place = tmp_path_factory.mktemp("everything")
+    reference, found = None, None
+    for name in ("v1", "v2"):
+        job = dataclasses.replace(drawn.job(name), ledger=str(place / "ledger"))
+        samples = (drawn.sample("fit"), drawn.sample("holdout"))
+        attacks = drawn.sample("malicious")
+        found = gate_release(job, *samples, malicious=attacks, reference=reference, first_release=reference is None)
+        stored = StoredRelease("v1", found.record, "a" * 64, found.calibrator.to_json().encode())
+        reference = dataclasses.replace(as_reference(stored), outcome="pass")
+    assert found is not None
+    return drawn.document.policy, found.record.evidence
+
+
+def test_every_check_has_measured_and_found_something(everything: tuple[Policy, Evidence]) -> None:
+    policy, evidence = everything
+    assert {*ASKED} == {check.key for check in CHECKS}
+    assert all(getattr(evidence.parts, check.key) is not None for check in CHECKS)
+    for check in CHECKS:
+        assert [*check.judge(policy, evidence)], check.key
+    assert not [f for f in judge(policy, evidence).findings if f.reason == NOT_MEASURED]
+
+
+@pytest.mark.parametrize("key", ASKED)
+def test_what_is_asked_and_not_measured_is_inconclusive(key: str, everything: tuple[Policy, Evidence]) -> None:
+    """Whichever part is missing, its findings are there, say so and block."""
+    policy, evidence = everything
+    lacking = dataclasses.replace(evidence, parts=evidence.parts.model_copy(update={key: None}))
+    found = {str(finding.check): finding for finding in judge(policy, lacking).findings}
+    for name in ASKED[key]:
+        assert (found[name].outcome, found[name].reason, found[name].required) == ("inconclusive", NOT_MEASURED, True)
+        assert found[name].remedy
+    whole = {str(f.check) for f in judge(policy, evidence).findings if f.required and f.check.segment is None}
+    assert whole <= found.keys() | {"baseline"}
+
+
+def test_of_nothing_measured_everything_is_inconclusive(everything: tuple[Policy, Evidence]) -> None:
+    policy, evidence = everything
+    empty = dataclasses.replace(evidence, parts=type(evidence.parts)())
+    verdict = judge(policy, empty)
+    assert {finding.outcome for finding in verdict.findings} == {"inconclusive"}
+    assert {str(finding.check) for finding in verdict.findings} == {name for names in ASKED.values() for name in names}
+    assert verdict.outcome == "inconclusive"
+
+
+# --- one check more -----------------------------------------------------------------------------------------
+
+
+class HaystackSettings(Frozen):
+    """How many held-out rows there must be."""
+
+    least: PolicyCount = Field(description="the fewest held-out rows")
+    required: Flag = Field(default=True, description="false: shown, but never blocks a release")
+
+
+class Haystack(Section):
+    """How many held-out rows there are."""
+
+    rows: Count
+
+
+def judge_haystack(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
+    settings, found = policy.settings(HaystackSettings), evidence.of(Haystack)
+    if settings is not None and found is not None:
+        small = found.rows < settings.least
+        yield Finding(
+            check=CheckName("haystack"),
+            outcome="fail" if small else "pass",
+            required=settings.required,
+            reason="small" if small else "large",
+            message=f"{found.rows:,} rows where {settings.least:,} are wanted",
+            remedy="hold out more rows" if small else None,
+        )
+
+
+def ask_haystack(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    if (settings := policy.settings(HaystackSettings)) is not None:
+        yield Asked(CheckName("haystack"), settings.required, "held-out rows", ("checks", "haystack"))
+
+
+def contradict_haystack(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    found = evidence.of(Haystack)
+    if found is not None and found.rows != evidence.holdout.n:
+        yield "haystack.rows is not the number of held-out rows"
+
+
+TOY = Check(
+    key="haystack",
+    asks="whether there are rows enough to look through",
+    decides="It counts the held-out rows.",
+    causes="a small sample",
+    evidence=Haystack,
+    measure=lambda case: Haystack(rows=len(case.holdout)),
+    judge=judge_haystack,
+    asked=ask_haystack,
+    contradictions=contradict_haystack,
+    reasons={"small": "too small", "large": "large enough"},
+    settings=HaystackSettings,
+    unasked="null: any size will do",
+)
+WITH_TOY = (*CHECKS, TOY)
+
+TOY_POLICY = """\
+version: 1
+name: toy
+targets: [{fpr: 10%, min_n: 10, max_relative_error: 0.9, required: false}]
+checks: {haystack: {least: 1e6}}
+"""
+TOY_WAIVER = "waivers: [{check: haystack, reason: r, owner: o, expires: 2026-12-31}]\n"
+
+
+def parse_toy(text: str) -> Policy:
+    return policies.parse(text, "toy.yaml", policy_model(WITH_TOY)).policy
+
+
+def toy_evidence(policy: Policy) -> Evidence:
+    rng = np.random.default_rng(3)
+    fit, holdout = (Scores(rng.beta(0.5, 8, 500)) for _ in range(2))
+    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    case = Case(policy, calibrator, holdout, fit)
+    whole = gather(case, describe(fit), facts_of(calibrator), date(2026, 3, 1))
+    return dataclasses.replace(whole, parts=measure(case, WITH_TOY))
+
+
+def test_a_toy_check_is_in_the_schema_of_a_policy() -> None:
+    schema: Any = policies.schema(policy_model(WITH_TOY))
+    checks = schema["$defs"]["Checks"]["properties"]
+    assert [*checks][-1] == "haystack"
+    assert checks["haystack"]["description"] == TOY.unasked
+    assert schema["$defs"]["HaystackSettings"]["properties"]["least"]["description"] == "the fewest held-out rows"
+    assert "haystack" not in json.dumps(policies.schema(policy_model(CHECKS)))
+
+
+def test_a_toy_check_is_measured_recorded_and_judged() -> None:
+    policy = parse_toy(TOY_POLICY)
+    evidence = toy_evidence(policy)
+    again = type(evidence.parts).model_validate_json(evidence.parts.model_dump_json())
+    assert again == evidence.parts
+    assert json.loads(evidence.parts.model_dump_json())["haystack"] == {"rows": 500}
+    verdict = judge(policy, dataclasses.replace(evidence, parts=again), WITH_TOY)
+    [finding] = [finding for finding in verdict.findings if finding.check == CheckName("haystack")]
+    assert (finding.outcome, finding.blocks, finding.reason) == ("fail", True, "small")
+    assert verdict.outcome == "fail"
+    assert judge(parse_toy(TOY_POLICY.replace("1e6", "500")), evidence, WITH_TOY).outcome == "pass"
+
+
+def test_a_toy_check_that_nobody_measured_is_inconclusive() -> None:
+    policy = parse_toy(TOY_POLICY)
+    evidence = toy_evidence(policy)
+    lacking = dataclasses.replace(evidence, parts=evidence.parts.model_copy(update={"haystack": None}))
+    verdict = judge(policy, lacking, WITH_TOY)
+    [finding] = [finding for finding in verdict.findings if finding.check == CheckName("haystack")]
+    assert (finding.outcome, finding.reason, verdict.outcome) == ("inconclusive", NOT_MEASURED, "inconclusive")
+    assert verdict.reason == "haystack could not be measured"
+
+
+def test_a_toy_check_can_be_waived_where_it_is_known() -> None:
+    policy = parse_toy(TOY_POLICY + TOY_WAIVER)
+    verdict = judge(policy, toy_evidence(policy), WITH_TOY)
+    assert [(str(use.check), use.status) for use in verdict.waivers] == [("haystack", "active")]
+    assert verdict.outcome == "pass"
+    unknown = TOY_POLICY.replace("checks: {haystack: {least: 1e6}}\n", "") + TOY_WAIVER
+    with pytest.raises(GateError, match=r"waivers.*must name a check that gate makes"):
+        parse_policy(unknown, "toy.yaml")
+
+
+def test_a_toy_check_finds_its_contradictions() -> None:
+    policy = parse_toy(TOY_POLICY)
+    evidence = toy_evidence(policy)
+    assert [*TOY.contradictions(policy, evidence)] == []
+    forged = dataclasses.replace(evidence, parts=evidence.parts.model_copy(update={"haystack": Haystack(rows=10**6)}))
+    assert [*TOY.contradictions(policy, forged)] == ["haystack.rows is not the number of held-out rows"]
