@@ -120,7 +120,7 @@ def to_json(plan: Plan, policy: Policy) -> str:
 def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
     chances = planned.sound
     return {
-        "check": planned.target.check,
+        "check": str(planned.target.check),
         "target_fpr": float(planned.target.fpr),
         "min_n": planned.target.min_n,
         "fit_n": planned.fit_n,
