@@ -22,13 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from gate.evidence import measure
 from scipy.stats import binomtest
 from sklearn.isotonic import IsotonicRegression
 
 from gate.calibration.fit import fit, fit_sorted
-from gate.policy import Calibration, Columns, load_default
-from gate.scores import Scores, read, write_parquet
+from gate.checks import default_policy
+from gate.checks.check import Case
+from gate.gating import facts_of, gather
+from gate.policy import Calibration, Columns
+from gate.scores import Scores, describe, read, write_parquet
 from gate.verdict import judge
 
 REPEATS = 5
@@ -80,12 +82,13 @@ def measure_whole(rows: int) -> Ratio:
     """Everything between reading and writing, against the script that one would write by hand."""
     rng = np.random.default_rng(2)
     fit_scores, holdout = rng.beta(0.5, 8, rows), rng.beta(0.5, 8, rows)
-    policy = load_default().policy
+    policy = default_policy().policy
 
     def ours() -> None:
         fitted, held_out = Scores(fit_scores), Scores(holdout)
         calibrator = fit_sorted(fitted.ordered, policy.calibration, policy.anchors)
-        judge(policy, measure(policy, calibrator, fitted, held_out), date(2026, 1, 1))
+        case = Case(policy, calibrator, held_out, fitted)
+        judge(policy, gather(case, describe(fitted), facts_of(calibrator), date(2026, 1, 1)))
 
     def by_hand() -> None:
         ordered = np.sort(fit_scores)
@@ -181,7 +184,7 @@ def measure_runs(rows: int) -> list[Ratio]:
         checks = (
             "data: {segment: segment}\nchecks: {segments: {targets: [1%, 0.1%], min_n: 5000, max_relative_error: 1}}\n"
         )
-        Path(policy).write_text(load_default().text.partition("data:")[0] + checks)
+        Path(policy).write_text(default_policy().text.partition("data:")[0] + checks)
         run = ["-m", "gate", "run", "--release", "r", "--fit", paths[0], "--holdout", paths[1], "--force"]
         raw, plain, segmented = best(
             run_python("-c", IMPORTS + RAW, *paths),
