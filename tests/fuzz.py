@@ -47,7 +47,7 @@ from calls import Result, call
 from gate import gating, ledger
 from gate import policy as policies
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.checks import default_policy, fpr, load_policy, parse_policy
+from gate.checks import curve, default_policy, fpr, load_policy, parse_policy
 from gate.errors import GateError
 from gate.record import parse_record
 from gate.report import figures, junit, markdown, terminal
@@ -563,6 +563,7 @@ def prepare() -> None:
     import duckdb  # noqa: F401
     import polars  # noqa: F401
 
+    curve.STEPS = 10  # points of a figure, each of which asks what groups are worth
     fpr.plan_warnings = lambda *_, **__: ()  # the planner's advice follows from counts, and takes longer than all else
     policies.parse = cache(policies.parse)
     remember_predictions()

@@ -18,6 +18,7 @@ import re
 import struct
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -50,9 +51,17 @@ class Rows:
 
     @property
     def sha256(self) -> str:
-        """As gate's record writes it: over the scores in rising order, with one zero."""
-        ordered = np.sort(np.array(self.scores, dtype="<f8")) + 0.0
-        return hashlib.sha256(ordered.tobytes()).hexdigest()
+        """As gate's record writes it, of samples that are one range: over the rows, and over what is in the range.
+
+        That is how many scores differ, these in rising order with one zero, and the place and the rows of tied ones.
+        """
+        assert len(self.scores) <= 2**18
+        rows = Counter(score + 0.0 for score in self.scores)
+        ordered = sorted(rows)
+        tied = [place for place, score in enumerate(ordered) if rows[score] > 1]
+        numbers = [*tied, *(rows[ordered[place]] for place in tied)]
+        inner = struct.pack(f"<q{len(ordered)}d{len(numbers)}q", len(ordered), *ordered, *numbers)
+        return hashlib.sha256(struct.pack("<q", len(self.scores)) + hashlib.sha256(inner).digest()).hexdigest()
 
     def parts(self, name: str) -> str:
         """Which scores belong together by another column, whatever its names for them are."""

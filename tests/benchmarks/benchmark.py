@@ -25,7 +25,7 @@ import pyarrow.parquet
 import scale
 
 from gate.calibration.fit import fit
-from gate.policy import Calibration, Columns, load_default
+from gate.policy import Calibration, Columns
 from gate.scores import read, write_parquet
 
 REPEATS = 5
@@ -153,7 +153,7 @@ def measure_runs(rows: int) -> list[Ratio]:
         checks = (
             "data: {segment: segment}\nchecks: {segments: {targets: [1%, 0.1%], min_n: 5000, max_relative_error: 1}}\n"
         )
-        Path(policy).write_text(load_default().text.partition("data:")[0] + checks)
+        Path(policy).write_text(default_policy().text.partition("data:")[0] + checks)
         run = ["-m", "gate", "run", "--release", "r", "--fit", paths[0], "--holdout", paths[1], "--force"]
         raw, plain, segmented = best(
             run_python("-c", IMPORTS + RAW, *paths),

@@ -173,11 +173,11 @@ def prove(flagged: int, benign: int, rate: float) -> tuple[tuple[float, float], 
 
 def measure(record: dict[str, Any], fit: Floats) -> dict[str, Line]:
     """The rows of Table 3 from a record, in the paper's own terms: (target - observed) / observed."""
-    findings = {finding["target_fpr"]: finding for finding in record["findings"] if finding["check"].startswith("fpr@")}
+    counted = {anchor["fpr"]: anchor["tally"] for anchor in record["checks"]["fpr"]["anchors"]}
     lines = {}
     for percent, rate in RATES.items():
-        finding = findings[rate]
-        flagged, benign, raw = finding["false_positives"], finding["benign"], finding["threshold"]
+        found = counted[rate]
+        flagged, benign, raw = found["flagged"], found["rows"], found["threshold"]
         training = 0.0 if raw is None else float(np.mean(fit >= raw))
         lines[percent] = Line(
             "none" if raw is None else f"{raw:.4g}",
@@ -228,14 +228,15 @@ def evaluate(rows: Rows) -> str:
         for percent in RATES
         for whose, line in (("paper", PRINTED[percent]), (rows.name, measured[percent]))
     ]
-    detected = next(anchor for anchor in record["malicious"]["anchors"] if anchor["fpr"] == RATES["0.1%"])
+    anchors = {anchor["fpr"]: anchor["tally"] for anchor in record["checks"]["detection"]["anchors"]}
+    detected = anchors[RATES["0.1%"]]
     tied = int(np.count_nonzero(samples.fit == samples.fit.max()))
     sizes = [f"{len(scores):,}" for scores in (samples.fit, samples.held_out, samples.malicious)]
     return (
         f"{table(header, lines)}\n\n"
         f"{rows.name}: {sizes[0]} benign rows to fit, {sizes[1]} held out, {sizes[2]} attacks among those (paper: "
         f"59,706, 139,315 and 241). gate run by policies/paper.yaml: {record['outcome']}: {record['reason']}. Detected "
-        f"at 0.1 %: {detected['true_positives']:,} of {detected['malicious']:,} (paper: 83 %). Fit rows that share the "
+        f"at 0.1 %: {detected['flagged']:,} of {detected['rows']:,} (paper: 83 %). Fit rows that share the "
         f"highest score: {tied:,} (paper: 24)."
     )
 

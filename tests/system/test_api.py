@@ -58,7 +58,7 @@ import duckdb, gate, numpy as np, polars as pl, pyarrow.parquet as pq, threading
 pl.DataFrame({"x": np.arange(10**6)[::-1]}).sort("x")
 print(duckdb.sql("select count(*) from 'fit.parquet'").fetchall()[0][0])
 threading.Thread(target=pq.read_table, args=("fit.parquet",)).start()
-print(gate.run("fit.parquet", "holdout.parquet", release="r").outcome)
+print(gate.run("fit.parquet", "holdout.parquet", release="r", policy="policy.yaml").outcome)
 """
 
 
@@ -66,6 +66,7 @@ def test_reading_waits_for_no_thread_of_the_callers(tmp_path: Path) -> None:
     """Files are read in a fork, in which the threads that polars, DuckDB or Arrow have started are gone."""
     for name, values in (("fit", FIT), ("holdout", HOLDOUT)):
         pa.parquet.write_table(table(values), tmp_path / f"{name}.parquet")
+    (tmp_path / "policy.yaml").write_text(POLICY)
     command = [sys.executable, "-W", "ignore", "-c", THREADED]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.stdout.split() == ["60000", "pass"], result.stderr

@@ -20,6 +20,7 @@ from pathlib import Path
 import commands
 import jsonschema
 import numpy as np
+import plain
 import pytest
 import yaml
 from commands import GATE
@@ -161,8 +162,7 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
     none = dict.fromkeys(("segment", "group", "id", "timestamp"))
     assert record["data"] == {"score": "risk", "label": "kind", "benign": ["ok"], **none}
     assert record["holdout"]["sources"] == [{"path": "pass.csv", "rows": 40_000, "benign": 20_000}]
-    ordered = np.sort(np.load(here / "pass.npy")).astype("<f8")
-    assert record["holdout"]["sha256"] == hashlib.sha256(ordered.tobytes()).hexdigest()
+    assert record["holdout"]["sha256"] == plain.Rows(20_000, np.load(here / "pass.npy").tolist()).sha256
 
 
 # --- exit code 2: no judgement ------------------------------------------------------------------------------
@@ -253,9 +253,9 @@ gate.cli.main()
 @pytest.mark.parametrize(
     ("stage", "function", "error", "code"),
     [
-        ("evidence", "measure", "ZeroDivisionError('a\\n::error::b')", 70),
-        ("verdict", "judge", "SystemExit(0)", 2),
-        ("verdict", "judge", "KeyboardInterrupt", 130),
+        ("gating", "measure", "ZeroDivisionError('a\\n::error::b')", 70),
+        ("gating", "judge", "SystemExit(0)", 2),
+        ("gating", "judge", "KeyboardInterrupt", 130),
     ],
 )
 def test_a_crash_is_no_verdict(here: Path, stage: str, function: str, error: str, code: int) -> None:

@@ -60,17 +60,18 @@ def test_repeats_count_once_in_every_number_of_the_record(tmp_path: Path, repeat
     assert "which count once" in result.stderr if repeated else True
     counted = [f for f in records[1]["findings"] if f["check"] != "duplicates"]
     assert counted == [f for f in records[0]["findings"] if f["check"] != "duplicates"]
-    for part in ("curve", "overlap", "exchangeability"):
-        assert records[0][part] == records[1][part]
+    assert records[0]["curve"] == records[1]["curve"]
+    for part in ("overlap", "exchangeability"):
+        assert records[0]["checks"][part] == records[1]["checks"][part]
     for part in ("fit", "holdout", "malicious"):
         assert records[0][part]["n"] == records[1][part]["n"]
-        assert records[1]["duplicates"][part]["repeated"] == repeated
+        assert records[1]["checks"]["duplicates"][part]["repeated"] == repeated
     finding = next(f for f in records[1]["findings"] if f["check"] == "duplicates")
     assert (finding["outcome"], finding["required"]) == ("fail" if code else "pass", True)
     data = Data(**{name: (str(tmp_path / f"{name}.parquet"),) for name in ("fit", "holdout", "malicious")})
     release = next((tmp_path / "releases").iterdir())
-    checks = verify(release, data).checks
-    assert state_of(checks) == "holds", checks
+    found = verify(release, data)
+    assert state_of(found.answers) == "holds", found.lines
 
 
 def test_a_check_counts_ids_and_asks_nothing_else(tmp_path: Path) -> None:
@@ -83,7 +84,8 @@ def test_a_check_counts_ids_and_asks_nothing_else(tmp_path: Path) -> None:
     result = commands.gate(*checked, "--policy", "p.yaml", "--malicious", "malicious.parquet", cwd=tmp_path)
     assert result.returncode == 1, result.stderr
     record = json.loads(result.stdout)
-    assert record["duplicates"]["scores"] is None
+    assert record["checks"]["overlap"] is None
+    assert record["checks"]["duplicates"]["fit"] is None
     assert record["reason"] == "too many rows repeat the id of another"
     plain = tmp_path / "plain.yaml"
     plain.write_text(POLICY.replace("id: row, ", "").partition("checks:")[0])

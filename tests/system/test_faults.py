@@ -83,9 +83,9 @@ def test_a_signal_that_the_caller_ignores_stops_nothing(here: Path) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    code = "import os, signal\nfrom gate import api\nreal = api.gate_release\n"
+    code = "import os, signal\nfrom gate import gating\nreal = gating.gate_release\n"
     code += "def stop(*args, **kwargs):\n    os.kill(0, 0)\n    [os.kill(os.getpid(), n) for n in (2, 15)]\n"
-    code += "    return real(*args, **kwargs)\napi.gate_release = stop\nfrom gate.cli import main\nmain()"
+    code += "    return real(*args, **kwargs)\ngating.gate_release = stop\nfrom gate.cli import main\nmain()"
     result = gate(*RUN, "--holdout", "one.npy", cwd=here, preexec=ignore, command=[sys.executable, "-c", code])
     assert result.returncode == 0, result.stderr
     assert (here / "releases" / "v1" / "verdict.json").exists()
@@ -94,15 +94,15 @@ def test_a_signal_that_the_caller_ignores_stops_nothing(here: Path) -> None:
 # A run that waits, when all is judged and nothing written, until the file `go` is there.
 WAITING = """\
 import pathlib, time
-from gate import api
-real = api.Release.write
+from gate import gating
+real = gating.Release.write
 def write(self, *args, **kwargs):
     self.files
     pathlib.Path(f"ready-{self.record.holdout.sources[0].path}").touch()
     while not pathlib.Path("go").exists():
         time.sleep(0.001)
     real(self, *args, **kwargs)
-api.Release.write = write
+gating.Release.write = write
 from gate.cli import main
 main()
 """
@@ -227,8 +227,8 @@ def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: i
 )
 def test_what_libraries_do_without_memory_is_one_line(here: Path, death: str) -> None:
     """Exit code 1 would read as a verdict; OpenBLAS gives it, after lines of its own on stderr."""
-    code = f"import os\nimport gate.api\ndef die(*args, **kwargs):\n    os.write(2, b'noise\\n')\n    {death}\n"
-    code += "gate.api.fit_sorted = die\nfrom gate.cli import main\nmain()"
+    code = f"import os\nimport gate.gating\ndef die(*args, **kwargs):\n    os.write(2, b'noise\\n')\n    {death}\n"
+    code += "gate.gating.fit_sorted = die\nfrom gate.cli import main\nmain()"
     command = [sys.executable, "-c", code]
     result = gate(*RUN, "--holdout", "one.npy", cwd=here, preexec=limited(4000), command=command)
     assert result.returncode == 2, result.stderr
@@ -240,8 +240,8 @@ def test_what_libraries_do_without_memory_is_one_line(here: Path, death: str) ->
 
 @pytest.mark.parametrize("number", STOPS)
 def test_a_limited_run_is_stopped_like_any_other(here: Path, number: signal.Signals) -> None:
-    code = "import pathlib, time\nimport gate.api\ndef wait(*args, **kwargs):\n    pathlib.Path('ready').touch()\n"
-    code += "    time.sleep(100)\ngate.api.fit_sorted = wait\nfrom gate.cli import main\nmain()"
+    code = "import pathlib, time\nimport gate.gating\ndef wait(*args, **kwargs):\n    pathlib.Path('ready').touch()\n"
+    code += "    time.sleep(100)\ngate.gating.fit_sorted = wait\nfrom gate.cli import main\nmain()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *RUN, "--holdout", "one.npy"],
         cwd=here,
@@ -266,8 +266,8 @@ def test_help_needs_no_memory_to_speak_of(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("function", ["fit_sorted", "rendered"])
 def test_memory_that_runs_out_later_is_no_crash(here: Path, function: str) -> None:
-    code = "import gate.api\ndef fail(*args, **kwargs):\n    raise MemoryError\n"
-    code += f"gate.api.{function} = fail\nfrom gate.cli import main\nmain()"
+    code = "import gate.gating\ndef fail(*args, **kwargs):\n    raise MemoryError\n"
+    code += f"gate.gating.{function} = fail\nfrom gate.cli import main\nmain()"
     result = gate(*RUN, "--holdout", "one.npy", cwd=here, command=[sys.executable, "-c", code])
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith("gate: memory: must hold all scores at once")

@@ -1,4 +1,4 @@
-"""A few thousand mutated inputs of every kind; `python tests/fuzz.py` tries a hundred thousand."""
+"""Some hundred mutated inputs of every kind; `python tests/fuzz.py` tries a hundred thousand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from commands import gate
 def test_mutated_inputs_break_no_promise(tmp_path: Path) -> None:
     """In a process of its own, whose children's memory and addresses are limited."""
     result = subprocess.run(
-        [sys.executable, fuzz.__file__, "--inputs", "1500", "--seed", "7"],
+        [sys.executable, fuzz.__file__, "--inputs", "800", "--seed", "7"],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
@@ -31,7 +31,7 @@ def test_mutated_inputs_break_no_promise(tmp_path: Path) -> None:
         timeout=600,
     )
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
-    assert "1,500 inputs, seed 7: no promise broken" in result.stdout
+    assert "800 inputs, seed 7: no promise broken" in result.stdout
     taken = re.findall(r"^(\w[\w ]*?) +\d[\d,]* +(\d[\d,]*) ", result.stdout, re.MULTILINE)
     assert [kind for kind, count in taken if count == "0" and kind != "release"] == [], "no input of a kind was taken"
     reached = re.findall(r"^(gate/scores/\w+\.py): \d+ of \d+ lines reached \((\d+)%\)$", result.stdout, re.MULTILINE)
@@ -41,6 +41,8 @@ def test_mutated_inputs_break_no_promise(tmp_path: Path) -> None:
 
 # What is reached of a module where most of it is not for files: remote ones, objects in memory, the comparison by id.
 LEAST = {"gate/scores/files.py": 30, "gate/scores/split.py": 40, "gate/scores/sample.py": 50}
+# Samples larger than the memory, and on a cluster: `tests/system/test_larger.py`.
+LEAST |= {f"gate/scores/{name}.py": 0 for name in ("engines", "place", "runs", "shards", "stored")}
 
 
 @pytest.mark.parametrize("case", hostile.CRAFTED)

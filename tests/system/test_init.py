@@ -10,7 +10,7 @@ from repository import COMMIT, GIT, installed
 from small import contents, gate, log_lines
 
 from gate import planning
-from gate import policy as policies
+from gate.checks import load_policy
 from gate.report import plan as plans
 from gate.starter import init
 
@@ -66,7 +66,7 @@ def test_it_writes_both_files_and_prints_the_plan(tmp_path: Path) -> None:
     result = gate("init", "--holdout-n", "140000", "--action", "acme/gate@v1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert sorted(contents(tmp_path)) == FILES
-    document = policies.load(tmp_path / init.POLICY)
+    document = load_policy(tmp_path / init.POLICY)
     assert result.stdout == plans.render(planning.plan(document.policy, None, 140_000), document.policy)
     assert log_lines(result) == [
         "wrote policies/release.yaml and .github/workflows/release-gate.yml",

@@ -125,16 +125,17 @@ def test_the_table_says_what_gate_says(seed: int, n: int, tied: bool, tmp_path_f
     samples = paper.split(scored)
     record = paper.run_gate("made", samples, tmp_path_factory.mktemp("release"))
     lines = paper.measure(record, samples.fit)
-    findings = {f["target_fpr"]: f for f in record["findings"] if f["check"].startswith("fpr@")}
+    findings = {f["rate"]["target"]: f for f in record["findings"] if f["check"].startswith("fpr@")}
     for percent, line in lines.items():
         finding = findings[RATES[percent]]
         interval, grade = paper.prove(line.flagged, line.benign, RATES[percent])
         assert grade == finding["grade"]
-        assert interval == pytest.approx(finding["interval"], rel=1e-6)
+        assert interval == pytest.approx(finding["rate"]["interval"], rel=1e-6)
         assert line.benign == len(samples.held_out)
-        if finding["threshold"] is not None:
-            assert line.flagged == np.count_nonzero(samples.held_out >= finding["threshold"])
-            expected = 100 * np.mean(samples.fit >= finding["threshold"])
+        threshold = finding["rate"]["tally"]["threshold"]
+        if threshold is not None:
+            assert line.flagged == np.count_nonzero(samples.held_out >= threshold)
+            expected = 100 * np.mean(samples.fit >= threshold)
             assert float(line.training.removesuffix(" %")) == pytest.approx(expected, abs=1e-4)
 
 

@@ -12,9 +12,10 @@ import commands
 import pytest
 
 from gate import planning
+from gate.checks import load_policy, parse_policy
 from gate.planning import plan
 from gate.planning.law import Law
-from gate.policy import Policy, load, parse
+from gate.policy import Policy
 
 
 def policy_text(rule: str, *targets: tuple[object, object, object], min_n: int = 1, position: str = "filliben") -> str:
@@ -30,7 +31,7 @@ def policy_text(rule: str, *targets: tuple[object, object, object], min_n: int =
 
 
 def make(rule: str, *targets: tuple[object, object, object], min_n: int = 1, position: str = "filliben") -> Policy:
-    return parse(policy_text(rule, *targets, min_n=min_n, position=position), "test.yaml").policy
+    return parse_policy(policy_text(rule, *targets, min_n=min_n, position=position), "test.yaml").policy
 
 
 def law(rule: str, fpr: object, above: object, below: object, position: str = "filliben") -> Law:
@@ -62,15 +63,15 @@ def test_the_table_shows_sizes_chances_and_warnings(place: Path) -> None:
     assert ["1", "%", "-50", "%", "to", "+50", "%", "9,700", "9,700", "1,600"] in rows
     assert ["0.1", "%", "-25", "%", "to", "+25", "%", "368,864", "368,864", "64,000"] in rows
     words = " ".join(result.stdout.split())
-    assert "dead: fpr@0.001: no release can pass with 5,000 rows to fit and 5,000 held out; 368,864" in words
-    assert "weak: fpr@0.01: a sound release passes only" in words
+    assert "dead: fpr@0.1%: no release can pass with 5,000 rows to fit and 5,000 held out; 368,864" in words
+    assert "weak: fpr@1%: a sound release passes only" in words
 
 
 def test_json_agrees_with_the_planner(place: Path) -> None:
     result = gate("plan", "--policy", "policy.yaml", "--fit-n", "60000", "--holdout-n", "140000", "--json", cwd=place)
     document = json.loads(result.stdout)
-    planned = plan(load(place / "policy.yaml").policy, 60_000, 140_000)
-    assert [target["check"] for target in document["targets"]] == ["fpr@0.01", "fpr@0.001"]
+    planned = plan(load_policy(place / "policy.yaml").policy, 60_000, 140_000)
+    assert [target["check"] for target in document["targets"]] == ["fpr@1%", "fpr@0.1%"]
     for found, target in zip(document["targets"], planned.targets, strict=True):
         assert (found["fit_n"], found["holdout_n"], found["min_n"]) == (60_000, 140_000, 5000)
         assert found["holdout_needed"] == target.holdout_needed
@@ -134,8 +135,8 @@ def test_bad_values_are_usage_errors(args: list[str], tmp_path: Path) -> None:
 def test_the_default_policy_is_planned_without_any_option(tmp_path: Path) -> None:
     result = gate("plan", "--json", cwd=tmp_path)
     found = {target["check"]: target for target in json.loads(result.stdout)["targets"]}
-    assert {check: target["standing"] for check, target in found.items() if check != "fpr@0.0001"} == {
-        "fpr@0.1": "good",
-        "fpr@0.01": "good",
-        "fpr@0.001": "good",
+    assert {check: target["standing"] for check, target in found.items() if check != "fpr@0.01%"} == {
+        "fpr@10%": "good",
+        "fpr@1%": "good",
+        "fpr@0.1%": "good",
     }

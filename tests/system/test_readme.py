@@ -48,10 +48,10 @@ def test_console_blocks_are_what_the_commands_print(tmp_path: Path, request: pyt
 
 
 def test_the_policy_in_the_readme_is_a_policy() -> None:
-    from gate.policy import parse
+    from gate.checks import parse_policy
 
     blocks = re.findall(r"```yaml\n(version.*?)```", README.read_text(), re.DOTALL)
-    assert [parse(block, "README.md").policy.name for block in blocks] == ["production"]
+    assert [parse_policy(block, "README.md").policy.name for block in blocks] == ["production"]
 
 
 def test_the_readme_names_paths_that_exist() -> None:
