@@ -372,7 +372,7 @@ def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Reco
     if split is not None:
         fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
         rows = Rows(fit, holdout, samples["malicious"], how)
-    return gate_system(job, rows, past)
+    return gate_system(job, [lambda: rows], past)
 
 
 def _panels(sample: str, document: Document, data: Data) -> list[Panel]:
