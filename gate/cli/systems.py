@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gate.cli.inputs import as_directory, read_scores, require_ledger
+from gate.cli.inputs import read_scores, require_ledger
 from gate.cli.outputs import conclude
 from gate.cli.streams import log, working
 from gate.errors import GateError, plural
@@ -88,7 +88,7 @@ def check_detectors(
     """Judge every detector of an earlier release on new benign scores."""
     from gate.checks import find_policy
     from gate.record.system import recorded_policy_of
-    from gate.storage import refuse_existing
+    from gate.storage import CHECKS_DIRECTORY, refuse_existing
     from gate.systems import Past, gate_system, read_stored_system
 
     refuse_unfit(asked)
@@ -101,7 +101,7 @@ def check_detectors(
             f"{document.path}: detectors: must be those of {directory} ({', '.join(stored)}), got "
             f"{', '.join(policies) or 'none'}; check it with the policy it was released under"
         )
-    place = asked.directory or Path("checks", f"{as_directory(record.release)}-{asked.created:%Y%m%dT%H%M%SZ}")
+    place = asked.directory or Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
     out = None if asked.dry_run else place
     replaces = None if out is None else refuse_existing(out, asked.force)
     paths = {sample: dict.fromkeys(policies, given[sample]) for sample in ("holdout", "malicious")}
