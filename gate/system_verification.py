@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gate import beside
 from gate.calibration.calibrator import from_json
 from gate.checks import system as systems_check
 from gate.checks.baseline import Comparison
@@ -27,6 +28,7 @@ from gate.record.system import DETECTORS, SystemRecord, facts_of, parse_system, 
 from gate.repetition import OF_LIBRARIES, SENTENCES, Data, NotChecked, expired, needed_for, not_bound, without
 from gate.report.system import rendered_system
 from gate.scores.several import Panel, reading_panels
+from gate.storage import CHECKS_DIRECTORY
 from gate.systems import Past, Rows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
 from gate.verification import (
     Answer,
@@ -136,7 +138,8 @@ def _inspect(
     directory: Path, pinned: Document | None
 ) -> tuple[list[Answer], SystemRecord | None, Document | None, dict[str, Record]]:
     files, unusual = _load(directory)
-    answers = [answer("manifest", lambda: check_manifest(files, unusual))]
+    sealed = {path: content for path, content in files.items() if not _is_export(path)}
+    answers = [answer("manifest", lambda: check_manifest(sealed, unusual, beside.holds_checks(directory)))]
     try:
         record = parse_system(files.get("verdict.json", b""), directory / "verdict.json")
     except GateError as error:
@@ -184,9 +187,15 @@ def _load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
         except (OSError, GateError):
             unusual.append(f"{DETECTORS}/{name}")
             continue
+        odd = [file for file in odd if not (file == CHECKS_DIRECTORY and beside.holds_checks(inside))]
         files |= {f"{DETECTORS}/{name}/{file}": content for file, content in some.items()}
         unusual += [f"{DETECTORS}/{name}/{file}" for file in odd]
     return files, unusual + [f"{DETECTORS}/{name}" for name in names[MOST_DETECTORS:]]
+
+
+def _is_export(path: str) -> bool:
+    """What `gate export` has put beside a detector's calibrator since: its own directory is asked about it."""
+    return path.startswith(f"{DETECTORS}/") and path.rpartition("/")[2] in beside.EXPORTS
 
 
 def _inspect_one(files: Mapping[str, bytes], directory: Path, name: str, own: Document) -> Inspection:
@@ -194,7 +203,8 @@ def _inspect_one(files: Mapping[str, bytes], directory: Path, name: str, own: Do
     start = f"{DETECTORS}/{name}/"
     some = {path.removeprefix(start): content for path, content in files.items() if path.startswith(start)}
     try:
-        return inspect_files(some, [], directory / DETECTORS / name, own)
+        place = directory / DETECTORS / name
+        return inspect_files(some, [], place, own, beside.holds_checks(place))
     except GateError as error:
         return Inspection((Answer("record", "does not hold", str(error)),))
 
@@ -372,7 +382,7 @@ def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Reco
     if split is not None:
         fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
         rows = Rows(fit, holdout, samples["malicious"], how)
-    return gate_system(job, rows, past)
+    return gate_system(job, [lambda: rows], past)
 
 
 def _panels(sample: str, document: Document, data: Data) -> list[Panel]:

@@ -47,7 +47,7 @@ from gate.report.system import rendered_system
 from gate.scores import Scores, kind_of, split
 from gate.scores.child import isolate
 from gate.scores.place import here
-from gate.scores.several import Joined, Panel, join_panels, panel_of, reading_panel, views_of
+from gate.scores.several import Joined, Panel, gather_panels, join_panels, panel_of, reading_panel, views_of
 from gate.scores.shards import cores
 from gate.sources import Split
 from gate.storage import manifest_of, write
@@ -76,6 +76,15 @@ class Rows:
         """The rows of the largest sample."""
         panels = [*self.fit, *self.holdout, *self.malicious]
         return max((len(sample) for panel in panels for sample in panel.samples.values()), default=0)
+
+    @property
+    def names(self) -> set[str]:
+        """The detectors that have rows to be judged on."""
+        return {name for panel in self.holdout for name in panel.samples}
+
+    def joined_by(self, others: Rows) -> Rows:
+        """What is kept of all batches so far: how their rows go together, without the scores."""
+        return Rows((), gather_panels(self.holdout, others.holdout), gather_panels(self.malicious, others.malicious))
 
     def of(self, name: str) -> tuple[Scores | None, Scores, Scores | None]:
         """One detector's samples."""
@@ -146,20 +155,35 @@ def _files_of(release: Release) -> dict[str, bytes]:
     return release.files
 
 
-def gate_system(job: Job, rows: Rows, past: Past = NOTHING_BEFORE) -> SystemRelease:
-    """Fit and judge every detector by itself, side by side, then all of them together."""
-    documents = job.document.detectors
-    uses = _count_uses(job, documents, rows, past)
-    policy = job.document.policy
-    work = {
-        name: partial(_judge_one, replace(job, document=own, uses=uses.get(name)), name, rows, past, policy)
-        for name, own in documents.items()
-    }
-    found = side_by_side(work, rows)
+def gate_system(job: Job, batches: Sequence[Callable[[], Rows]], past: Past = NOTHING_BEFORE) -> SystemRelease:
+    """Fit and judge every detector by itself, side by side, then all of them together.
+
+    A batch gives the rows of some of the detectors, which are gone when the next one is read: of what they flag, and
+    how rows go together, only the numbers of rows are kept.
+    """
+    documents, policy = job.document.detectors, job.document.policy
+    question = _question(job, documents, batches, past)
+    done: dict[str, Judged] = {}
+    uses: dict[str, Uses] = {}
+    kept = Rows((), ())
+    for batch in batches:
+        rows = batch()
+        uses |= _count_uses(job, question, rows)
+        work = {
+            name: partial(_judge_one, replace(job, document=own, uses=uses.get(name)), name, rows, past, policy)
+            for name, own in documents.items()
+            if name in rows.names
+        }
+        done |= side_by_side(work, rows)
+        kept = kept.joined_by(rows)
+        del rows, work
+    lacking = [name for name in documents if name not in done]
+    if lacking:
+        raise GateError(f"{', '.join(lacking[:5])}: must have held-out rows, got none; give them with --holdout")
+    found = {name: done[name] for name in documents}
     releases = {name: judged.release for name, judged in found.items()}
     records = {name: release.record for name, release in releases.items()}
-    system = _measure(policy, rows, found, uses)
-    return SystemRelease(_record(job, records, system), releases)
+    return SystemRelease(_record(job, records, _measure(policy, kept, found, uses)), releases)
 
 
 def _record(job: Job, records: Mapping[str, Record], system: System | None) -> SystemRecord:
@@ -227,7 +251,7 @@ def run_system(
     panels = {sample: _panels_of(data, sample, policies) for sample, data in given.items()}
     rows = Rows(panels["fit"], panels["holdout"], panels["malicious"])
     job = Job(document, release, created, judging_day(created), ledger)
-    return gate_system(job, rows, read_past(baseline, documents))
+    return gate_system(job, [lambda: rows], read_past(baseline, documents))
 
 
 def _panels_of(data: Any, sample: str, policies: Mapping[str, Policy]) -> list[Panel]:
@@ -355,19 +379,31 @@ def _flags(joined: Joined, found: Mapping[str, Judged], units: Mapping[str, Sequ
 # --- the ledger ---------------------------------------------------------------------------------------------
 
 
-def _count_uses(job: Job, documents: Mapping[str, Document], rows: Rows, past: Past) -> dict[str, Uses]:
-    """One judgement of a release is one use of its rows, however many detectors it has.
+def _question(
+    job: Job, documents: Mapping[str, Document], batches: Sequence[Callable[[], Rows]], past: Past
+) -> str | None:
+    """What all detectors ask of the rows: it names every calibrator and every sample; None where no ledger is kept.
 
-    So all of them ask one question, which names every calibrator and every sample; nothing where no ledger is kept.
+    One judgement of a release is one use of its rows, however many detectors it has.
     """
     ledgers.require(job.document, job.ledger)
     if job.ledger is None:
-        return {}
-    asked = side_by_side({name: partial(_ask, own, name, rows, past) for name, own in documents.items()}, rows)
+        return None
+    asked: dict[str, list[Any]] = {}
+    for batch in batches:
+        rows = batch()
+        here_now = {name: own for name, own in documents.items() if name in rows.names}
+        asked |= side_by_side({name: partial(_ask, own, name, rows, past) for name, own in here_now.items()}, rows)
     whole = json.dumps([job.document.sha256, job.document.policy.data.model_dump(), asked], sort_keys=True)
-    question = f"{ledgers.TOGETHER}{hashlib.sha256(whole.encode()).hexdigest()}"
+    return f"{ledgers.TOGETHER}{hashlib.sha256(whole.encode()).hexdigest()}"
+
+
+def _count_uses(job: Job, question: str | None, rows: Rows) -> dict[str, Uses]:
+    """Count the judgement in the ledger, or tell which one it was."""
+    if question is None or job.ledger is None:
+        return {}
     found = {}
-    for name in documents:
+    for name in sorted(rows.names):
         _, holdout, malicious = rows.of(name)
         spent: list[Use | None] = []
         for sample in (holdout, malicious):

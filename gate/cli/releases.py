@@ -203,6 +203,8 @@ def check(
     from gate.verification import read_judged
 
     if holds_several(directory):
+        if is_calibrated:
+            raise click.UsageError("--calibrated judges one detector; name it as RELEASE_DIR/detectors/NAME")
         asked = Asked("", created, Path(out) if out else None, ledger, flagged, dry_run, as_json, force)
         return check_detectors(
             directory, policy, columns, {"holdout": holdout_paths, "malicious": malicious_paths}, asked

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gate.cli.inputs import as_directory, read_scores, require_ledger
+from gate.cli.inputs import read_scores, require_ledger
 from gate.cli.outputs import conclude
 from gate.cli.streams import log, working
 from gate.errors import GateError, plural
@@ -19,6 +20,10 @@ from gate.errors import GateError, plural
 if TYPE_CHECKING:
     from gate.policy import Document, Policy
     from gate.scores.several import Panel
+    from gate.systems import Rows
+
+    _Paths = Mapping[str, Mapping[str, tuple[str, ...]]]
+    _Ask = Callable[[str], list[Panel]]
 
 NO_BASELINE = "none"
 SAMPLES = ("fit", "holdout", "malicious")
@@ -59,20 +64,17 @@ def run_detectors(
     paths = _paths(policies, document, given, split is not None)
     replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
     _announce(document, paths)
-    with _reading(paths, policies) as read:
+    batches = _batches(paths, policies)
+    with _reading(_of(paths, batches[0]), policies) as read:
         require_ledger(document, asked.ledger)
         from gate.gating import Job, judging_day
-        from gate.systems import Rows, gate_system, read_past, split_panels
+        from gate.systems import gate_system, read_past
 
         past = read_past(baseline, document.detectors, scored, read_scores)
-        if split is None:
-            rows = Rows(read("fit"), read("holdout"), read("malicious"))
-        else:
-            fit, holdout, how = split_panels(read("benign"), *split)
-            rows = Rows(fit, holdout, read("malicious"), how)
+        held = [_rows(read, split)]
+    job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"fitting and judging {plural(len(policies), 'detector')}"):
-        job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
-        judged = gate_system(job, rows, past)
+        judged = gate_system(job, _sources(held, batches, paths, policies, split), past)
     return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 
@@ -86,8 +88,8 @@ def check_detectors(
     """Judge every detector of an earlier release on new benign scores."""
     from gate.checks import find_policy
     from gate.record.system import recorded_policy_of
-    from gate.storage import refuse_existing
-    from gate.systems import Past, Rows, gate_system, read_stored_system
+    from gate.storage import CHECKS_DIRECTORY, refuse_existing
+    from gate.systems import Past, gate_system, read_stored_system
 
     refuse_unfit(asked)
     record, stored = read_stored_system(directory)
@@ -99,20 +101,64 @@ def check_detectors(
             f"{document.path}: detectors: must be those of {directory} ({', '.join(stored)}), got "
             f"{', '.join(policies) or 'none'}; check it with the policy it was released under"
         )
-    place = asked.directory or Path("checks", f"{as_directory(record.release)}-{asked.created:%Y%m%dT%H%M%SZ}")
+    place = asked.directory or Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
     out = None if asked.dry_run else place
     replaces = None if out is None else refuse_existing(out, asked.force)
     paths = {sample: dict.fromkeys(policies, given[sample]) for sample in ("holdout", "malicious")}
     _announce(document, paths)
-    with _reading(paths, policies) as read:
+    batches = _batches(paths, policies)
+    with _reading(_of(paths, batches[0]), policies) as read:
         require_ledger(document, asked.ledger)
         from gate.gating import Job, judging_day
 
-        rows = Rows((), read("holdout"), read("malicious"))
+        held = [_rows(read, None)]
+    job = Job(document, record.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"judging {plural(len(policies), 'detector')}"):
-        job = Job(document, record.release, asked.created, judging_day(asked.created), asked.ledger)
-        judged = gate_system(job, rows, Past(stored=stored))
+        judged = gate_system(job, _sources(held, batches, paths, policies, None), Past(stored=stored))
     return conclude(judged, out, asked.force, asked.as_json, replaces)
+
+
+def _batches(paths: _Paths, policies: Mapping[str, Policy]) -> list[list[str]]:
+    from gate.scores.place import here
+    from gate.scores.several import batches_of
+
+    return batches_of(paths, [*policies], here())
+
+
+def _of(paths: _Paths, names: list[str]) -> _Paths:
+    return {sample: {name: files[name] for name in names} for sample, files in paths.items()}
+
+
+def _rows(read: _Ask, split: tuple[float, int] | None) -> Rows:
+    from gate.systems import Rows, split_panels
+
+    if split is None:
+        return Rows(read("fit"), read("holdout"), read("malicious"))
+    fit, holdout, how = split_panels(read("benign"), *split)
+    return Rows(fit, holdout, read("malicious"), how)
+
+
+def _sources(
+    held: list[Rows],
+    batches: list[list[str]],
+    paths: _Paths,
+    policies: Mapping[str, Policy],
+    split: tuple[float, int] | None,
+) -> list[Callable[[], Rows]]:
+    """The rows of each batch: all at once where there is one, else each read when it is its turn.
+
+    What is `held` is the first batch, read while this process imported the stages; of several none is held for long.
+    """
+    if len(batches) == 1:
+        return [lambda: held[0]]
+
+    def read_batch(names: list[str]) -> Rows:
+        if held and names == batches[0]:
+            return held.pop()
+        with _reading(_of(paths, names), policies) as read:
+            return _rows(read, split)
+
+    return [partial(read_batch, names) for names in batches]
 
 
 def refuse_unfit(asked: Asked) -> None:
@@ -168,12 +214,6 @@ def _reading(paths: Mapping[str, Mapping[str, tuple[str, ...]]], policies: Mappi
             return panels
 
         yield ask
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Ask = Callable[[str], list[Panel]]
 
 
 def _announce(document: Document, paths: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:

@@ -21,13 +21,16 @@ from gate.scores.columns import join_names, number_alike, read_names
 from gate.scores.files import find, find_copy, refuse_repeated
 from gate.scores.formats import File, Table, list_wanted, read_file
 from gate.scores.labels import Kind
+from gate.scores.place import Place
 from gate.scores.reading import columns_for, columns_of_object, kind_of
 from gate.scores.sample import Piece, Scores
+from gate.scores.stored import estimate_rows
 from gate.scores.taking import Taken, join_parts, piece_of, source_of, take, take_scores
 from gate.scores.wording import show
 from gate.sources import Source
 
 Ints = NDArray[np.int64]
+HELD = 32  # bytes that a row of one detector takes while its batch is read and judged, beside its own sorting
 NONE: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -53,12 +56,14 @@ class Panel:
     n         how many numbers there are: of rows, or of ids where rows have them
     ids       the id of each number, where rows have them
     others    of each detector, the numbers of rows that are of the other kind for it
+    key       what the rows were read from: panels of one key have the same numbers
     """
 
     samples: Mapping[str, Scores]
     n: int
     ids: Any
     others: Mapping[str, Ints]
+    key: Hashable = None
 
     def divided(self, halves: Mapping[str, tuple[Scores, Scores]]) -> tuple[Panel, Panel]:
         """The parts to fit on and to hold out; a row that one detector is fitted on is held out for none."""
@@ -135,7 +140,7 @@ def panel_of(data: Any, name: str, views: Mapping[str, View], kind: Kind) -> Pan
     table = columns_of_object(data, list_wanted(wide), file)
     book = _Book(views, kind)
     book.add(name, [file], [table])
-    return book.panel(())
+    return replace(book.panel(()), key=id(data))
 
 
 def widened(views: Mapping[str, View]) -> Wide:
@@ -158,7 +163,7 @@ def _read(paths: tuple[str, ...], views: Mapping[str, View], kind: Kind, budget:
     copy = find_copy(piece.file for piece in book.pieces)
     if copy is not None:
         raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
-    return book.panel(tuple(skipped))
+    return replace(book.panel(tuple(skipped)), key=paths)
 
 
 class _Book:
@@ -278,6 +283,38 @@ def _all_names(column: Any, name: str, file: File) -> Any:
         places = np.where(present, np.cumsum(present) - 1, 0)
         return named.take(pa.array(places, mask=~present))
     return join_names([read_names(column, name, file, whole)])
+
+
+def gather_panels(known: Sequence[Panel], more: Sequence[Panel]) -> list[Panel]:
+    """The panels of both, those of the same files as one, without scores: their rows have the same numbers."""
+    gathered = {panel.key: panel for panel in known}
+    for panel in more:
+        bare = {name: _without_scores(scores) for name, scores in panel.samples.items()}
+        before = gathered.get(panel.key, replace(panel, samples={}, others={}))
+        samples, others = {**before.samples, **bare}, {**before.others, **panel.others}
+        gathered[panel.key] = replace(before, samples=samples, others=others)
+    return list(gathered.values())
+
+
+def _without_scores(scores: Scores) -> Scores:
+    nothing: Floats = np.empty(0)
+    return replace(scores, values=nothing, ids=None, segments=None, timestamps=None, repeats=None, stored=None)
+
+
+def batches_of(
+    paths: Mapping[str, Mapping[str, tuple[str, ...]]], names: Sequence[str], place: Place
+) -> list[list[str]]:
+    """The detectors in groups whose rows fit into the memory together, as far as files tell how many they have."""
+    known: dict[tuple[str, ...], int] = {}
+    rows = 1
+    for name in names:
+        files = [by_detector[name] for by_detector in paths.values() if by_detector.get(name)]
+        for some in files:
+            if some not in known:
+                known[some] = estimate_rows(some, place)
+        rows = max(rows, sum(known[some] for some in files))
+    size = max(1, place.memory // (HELD * rows))
+    return [[*names[start : start + size]] for start in range(0, len(names), size)]
 
 
 # --- joining ------------------------------------------------------------------------------------------------

@@ -108,6 +108,11 @@ def must_be_stored(paths: tuple[str, ...], columns: Columns, place: Place) -> bo
     return _count(files, place) * width(columns) > place.memory
 
 
+def estimate_rows(paths: Sequence[str], place: Place) -> int:
+    """The rows of a sample, as far as its files tell; few where they come through a pipe."""
+    return 1 if "-" in paths else _count([file for path in paths for file in find(path).files], place)
+
+
 def _count(files: Sequence[File], place: Place) -> int:
     """The rows of files, as far as they can be told without reading these."""
     shards = isolate(lambda: [shard for file in files for shard in divide(file, 1 << 20)], place.memory + (1 << 30))

@@ -119,6 +119,16 @@ def test_a_run_is_repeated_to_the_byte(place: Path) -> None:
             assert path.read_bytes() == (place / "again" / path.relative_to(place / "release")).read_bytes(), path
 
 
+def test_a_small_memory_gives_the_same_release(place: Path) -> None:
+    """Detectors are read in batches then, and the release is the same to the byte."""
+    ran = run(place, "batches", "--memory", "1MB")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("fit: 1 detector,") == len(NAMES)
+    for path in sorted((place / "release").rglob("*")):
+        if path.is_file():
+            assert path.read_bytes() == (place / "batches" / path.relative_to(place / "release")).read_bytes(), path
+
+
 # --- verification -------------------------------------------------------------------------------------------
 
 
@@ -254,6 +264,23 @@ def test_github_is_told_once_for_each_detector_that_blocks(place: Path, tmp_path
         line = next(i for i, text in enumerate(lines, 1) if f'"{name}"' in text)
         assert f"title={name}%3A fail,file=several.yaml,line={line}::" in error
     assert "FAIL: v1 must not ship" in (tmp_path / "summary").read_text()
+
+
+def test_plans_comparisons_and_histories_take_several(place: Path) -> None:
+    """A plan says what limits on all take, a comparison and a history go detector by detector."""
+    plan = json.loads(gate("plan", "--policy", "several.yaml", "--json", cwd=place).stdout)
+    assert [*plan["detectors"]] == [*NAMES]
+    (system,) = plan["system"]
+    promised = 0.01
+    assert system["independent"]["rate"] == pytest.approx(1 - (1 - promised) ** len(NAMES))
+    assert system["sum"]["rate"] == pytest.approx(promised * len(NAMES))
+    assert system["independent"]["passes"] >= system["sum"]["passes"] > 0.99
+    compared = json.loads(gate("compare", "release", "release", "--format", "json", cwd=place).stdout)
+    assert [*compared["detectors"]] == [*NAMES]
+    history = json.loads(gate("history", "release", "--json", cwd=place).stdout)
+    assert len(history["releases"]) == 1
+    text = gate("history", "release", cwd=place).stdout
+    assert all(f"{name} 1 %" in text for name in NAMES)
 
 
 # --- input --------------------------------------------------------------------------------------------------
