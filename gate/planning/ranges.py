@@ -169,7 +169,7 @@ class RangeLaw:
         return tuple(found)
 
     def teeth_needed(self, n: int, n_fit: int) -> int | None:
-        """Held-out rows, at least n, with which a release off in one decade ships at most rarely; None where none do."""
+        """At least n held-out rows with which a release off in one decade ships at most rarely; None where none do."""
 
         def rare(rows: int) -> bool:
             return max(one.passes for one in self.teeth(rows, n_fit)) <= WEAK_TEETH
