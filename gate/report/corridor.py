@@ -68,13 +68,15 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
     named |= {rate for ends in (*judged.proven, *judged.impossible) for rate in ends}
     kept = {round(i) for i in np.linspace(0, len(own.points) - 1, MOST_POINTS)}
     at = sorted(kept | {i for i, point in enumerate(own.points) if point.fpr in named})
-    band = corridor.band(counts, n, worth)
+    low, high = (np.full(len(at), float(n)),) * 2 if worth is None else (worth.low[at], worth.high[at])
+    p, tail, k = own.fprs[at], own.band_level / 2, counts[at] / n
+    band = Sides(corridor.tails.lower(k * low, low, p, tail), corridor.tails.upper(k * high, high, p, tail))
     return _Numbers(
         corridor,
         [own.points[i] for i in at],
-        own.fprs[at],
-        counts[at] / n,
-        Sides(band.low[at], band.high[at]),
+        p,
+        k,
+        band,
         Sides(np.maximum(corridor.edges.low[at], 0), np.minimum(corridor.edges.high[at], 1)),
     )
 
