@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gate
@@ -19,6 +19,7 @@ from gate.checks.check import JudgedRange
 from gate.checks.range_words import describe_nearest, rate_text, span_text
 from gate.checks.ranges import Ranges
 from gate.contract import Floats
+from gate.errors import GateError
 from gate.planning import plan
 from gate.policy import Document
 from gate.record import Record, parse_record
@@ -113,6 +114,33 @@ def test_counts_that_are_not_those_of_the_grid_are_not_drawn(records: dict[str, 
     forged = parse_record(json.dumps(content).encode(), "verdict.json")
     assert corridor.range_findings(forged) == []
     assert html.render(forged)
+
+
+STRANGE = (0, 1, -1, 5, 0.5, 1e-9, 1e-200, 1e300, 10**14, None, (), (0.1,), ((0.1, 0.2),))
+OF_COUNTS = ("start", "stop", "reached", "flagged", "worth")
+OF_FINDING = ("start", "stop", "points", "rows", "min_n", "tolerance", "nearest", "proven", "refuted", "impossible")
+CHANGES = st.tuples(st.just("counts"), st.sampled_from(OF_COUNTS), st.sampled_from(STRANGE))
+CHANGES |= st.tuples(st.just("finding"), st.sampled_from(OF_FINDING), st.sampled_from(STRANGE))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(TITLES)), st.lists(CHANGES, min_size=1, max_size=3))
+def test_no_record_of_a_range_breaks_a_page(
+    records: dict[str, Record], kind: str, changes: list[tuple[str, str, object]]
+) -> None:
+    """Whatever numbers a record has that nobody verified, it is refused in reading or rendered."""
+    content = json.loads(records[kind].to_json())
+    found = next(f for f in content["findings"] if f["range"])["range"]
+    parts = {"counts": content["checks"]["ranges"]["ranges"][0], "finding": found}
+    for part, key, value in changes:
+        parts[part][key] = value
+    try:
+        record = parse_record(json.dumps(content).encode(), "verdict.json")
+    except GateError:
+        return
+    assert html.draw(record)
+    assert markdown.render(record)
+    assert terminal.render(record)
 
 
 def test_the_band_is_wider_than_the_interval_at_one_point(records: dict[str, Record]) -> None:
