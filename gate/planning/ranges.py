@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
 from gate.calibration.positions import fractional_rank, named
-from gate.contract import Floats
+from gate.contract import Contract, Floats
 from gate.planning.law import LARGEST, SAFE_RANK, WEAK_TEETH, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
 from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, grid
@@ -100,9 +100,22 @@ def segment_corridor_of(policy: Policy, span: Span, error: Tolerance, alpha: Fra
 
 
 def _corridor(policy: Policy, span: Span, error: Tolerance, alpha: Fraction, a_decade: int | None) -> Corridor:
+    return _made(policy.anchors, span.start, span.stop, error, alpha, a_decade, policy.interval == "sequential")
+
+
+@lru_cache(maxsize=64)
+def _made(
+    contract: Contract,
+    start: Decimal,
+    stop: Decimal,
+    error: Tolerance,
+    alpha: Fraction,
+    a_decade: int | None,
+    sequential: bool,
+) -> Corridor:
+    """Measuring, judging, warning and drawing ask for the same grid."""
     above, below = Fraction(error.above), Fraction(error.below)
-    points = grid(policy.anchors, span.start, span.stop, above, below, a_decade)
-    return Corridor(points, above, below, alpha, policy.interval == "sequential")
+    return Corridor(grid(contract, start, stop, above, below, a_decade), above, below, alpha, sequential)
 
 
 class RangeLaw:
@@ -169,7 +182,7 @@ class RangeLaw:
         return tuple(found)
 
     def teeth_needed(self, n: int, n_fit: int) -> int | None:
-        """Held-out rows, at least n, with which a release off in one decade rarely ships; None where none do."""
+        """At least n held-out rows with which a release off in one decade ships at most rarely; None where none do."""
 
         def rare(rows: int) -> bool:
             return max(one.passes for one in self.teeth(rows, n_fit)) <= WEAK_TEETH

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from gate.checks.check import Finding
+from gate.checks.check import Finding, JudgedRange
 from gate.checks.range_words import describe_in_brief
 from gate.checks.ranges import InRange, Ranges
-from gate.contract import Anchor, Contract, Floats
+from gate.contract import LOWEST, Anchor, Contract, Floats
 from gate.record import Record
 from gate.report.drawing import matplotlib
 from gate.report.figures import COLORS, Display
@@ -53,7 +53,7 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
     judged, measured = finding.range, record.of(Ranges)
     ends = None if judged is None else (judged.start, judged.stop)
     found: InRange | None = next((r for r in measured.ranges if (r.start, r.stop) == ends), None) if measured else None
-    if judged is None or found is None:
+    if judged is None or found is None or not _is_possible(record, judged, found):
         return None
     above, below = (Fraction(Decimal(repr(error))) for error in judged.tolerance)
     contract = Contract(tuple(Anchor(anchor.fpr, anchor.score) for anchor in record.calibrator.anchors))
@@ -68,14 +68,29 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
     named |= {rate for ends in (*judged.proven, *judged.impossible) for rate in ends}
     kept = {round(i) for i in np.linspace(0, len(own.points) - 1, MOST_POINTS)}
     at = sorted(kept | {i for i, point in enumerate(own.points) if point.fpr in named})
-    band = corridor.band(counts, n, worth)
+    low, high = (np.full(len(at), float(n)),) * 2 if worth is None else (worth.low[at], worth.high[at])
+    p, tail, k = own.fprs[at], own.band_level / 2, counts[at] / n
+    band = Sides(corridor.tails.lower(k * low, low, p, tail), corridor.tails.upper(k * high, high, p, tail))
     return _Numbers(
         corridor,
         [own.points[i] for i in at],
-        own.fprs[at],
-        counts[at] / n,
-        Sides(band.low[at], band.high[at]),
+        p,
+        k,
+        band,
         Sides(np.maximum(corridor.edges.low[at], 0), np.minimum(corridor.edges.high[at], 1)),
+    )
+
+
+def _is_possible(record: Record, judged: JudgedRange, found: InRange) -> bool:
+    """Whether a record that nobody has verified has a range that can be drawn."""
+    worth, last, n = found.worth or (), len(found.flagged) - 1, record.holdout.n
+    places = [at.point for at in worth]
+    known = not worth or (places[0] == 0 and places[-1] == last and places == sorted({*places}))
+    return (
+        known
+        and LOWEST.fpr <= judged.stop < judged.start <= 1
+        and all(0 < error <= 1000 for error in judged.tolerance)
+        and all(0 < min(at.effective) <= max(at.effective) <= n for at in worth)
     )
 
 
