@@ -89,15 +89,8 @@ class Table:
 
 def list_wanted(columns: Columns) -> list[str]:
     """The columns that the policy names, the scores first."""
-    named = [
-        columns.score,
-        columns.calibrated,
-        columns.label,
-        columns.group,
-        columns.id,
-        columns.segment,
-        columns.timestamp,
-    ]
+    c = columns
+    named = (c.score, c.calibrated, c.label, c.group, c.id, c.segment, c.timestamp)
     return list(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -120,14 +113,16 @@ def read_file(file: File, columns: Columns, budget: Budget) -> Table:
     local: File
     with (
         explain(file, remedy),
-        _fetched(
-            replace(file, segment=columns.segment, label=columns.label, calibrated=columns.calibrated), columns, budget
-        ) as local,
+        _fetched(_with_roles(file, columns), columns, budget) as local,
     ):
         if local.remote is None and os.stat(local).st_size == 0:
             raise GateError(f"{file}: must hold scores, got an empty file; write it again")
         table = reader(local, names, budget)
     return finish(file, table, columns, keys, budget)
+
+
+def _with_roles(file: File, c: Columns) -> File:
+    return replace(file, segment=c.segment, label=c.label, calibrated=c.calibrated)
 
 
 def list_columns(file: File, budget: Budget) -> tuple[str, ...]:
@@ -139,14 +134,9 @@ def list_columns(file: File, budget: Budget) -> tuple[str, ...]:
 
 def finish(file: File, table: Table, columns: Columns, keys: Mapping[str, str], budget: Budget) -> Table:
     """The columns of a file and those that its path carries."""
-    plain = [
-        columns.score,
-        columns.calibrated,
-        columns.label,
-        columns.id,
-        columns.timestamp,
-    ]  # groups and segments stay as they are
-    for name in table.columns.keys() & {*plain}:
+    c = columns
+    plain = {c.score, c.calibrated, c.label, c.id, c.timestamp}  # groups and segments stay as they are
+    for name in table.columns.keys() & plain:
         budget.refuse(_written_out(table.columns[name]), file)
     both = next((key for key in keys if key in table.names), None)
     if both is not None:
