@@ -25,6 +25,7 @@ import pyarrow.parquet
 import scale
 
 from gate.calibration.fit import fit
+from gate.checks import default_policy
 from gate.policy import Calibration, Columns
 from gate.scores import read, write_parquet
 

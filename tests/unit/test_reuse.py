@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from benchmarks import statistics
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import anchors_of, evidence_of
