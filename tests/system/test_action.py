@@ -18,7 +18,6 @@ import numpy
 import pytest
 import runner
 import yaml
-from gate.release import manifest_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import RECORDS
