@@ -17,8 +17,8 @@ from gate.checks.range_words import describe_in_brief
 from gate.checks.ranges import InRange, Ranges
 from gate.contract import LOWEST, Anchor, Contract, Floats
 from gate.record import Record
-from gate.report.drawing import matplotlib
-from gate.report.figures import COLORS, Display
+from gate.report.drawing import COLORS, matplotlib
+from gate.report.figures import Display
 from gate.report.numbers import bare_percent
 from gate.statistics.clusters import Effective
 from gate.statistics.ranges import Corridor, Sides, grid, worth_of

@@ -8,6 +8,47 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# Each colour is a part to play. The light page's values are written into the SVG and hold where style sheets are
+# refused; the page's own style sheet replaces them by class.
+COLORS = {
+    "ink": "#1b1f24",
+    "soft": "#57606a",
+    "line": "#d1d7dd",
+    "band": "#dbe7f4",
+    "mark": "#0a58b0",
+    "pass": "#116329",
+    "fail": "#a40e26",
+    "inconclusive": "#7d4e00",
+}
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",  # matplotlib's own, for the same layout everywhere; the page shows its own font
+    "font.size": 10,
+    "text.color": COLORS["ink"],
+    "axes.labelcolor": COLORS["soft"],
+    "axes.edgecolor": COLORS["soft"],
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.labelsize": 10,
+    "axes.axisbelow": True,
+    "xtick.color": COLORS["soft"],
+    "ytick.color": COLORS["soft"],
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "figure.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.2,
+    "hatch.color": COLORS["line"],
+    "hatch.linewidth": 0.6,
+    "path.simplify": False,
+    "text.usetex": False,
+    "axes.unicode_minus": True,
+}
+
 
 def matplotlib() -> Any:
     """The library with what the figures need of it; the only place that imports it."""

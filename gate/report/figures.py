@@ -16,26 +16,15 @@ from gate.checks.curve import Curve
 from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.record import Record
-from gate.report.drawing import defaults, matplotlib
+from gate.report.drawing import COLORS, STYLE, defaults, matplotlib
 from gate.report.numbers import bare_percent, grouped
 from gate.report.rows import shown_targets
+from gate.report.svg import simplify
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Each colour is a part to play. The light page's values are written into the SVG and hold where style sheets are
-# refused; the page's own style sheet replaces them by class.
-COLORS = {
-    "ink": "#1b1f24",
-    "soft": "#57606a",
-    "line": "#d1d7dd",
-    "band": "#dbe7f4",
-    "mark": "#0a58b0",
-    "pass": "#116329",
-    "fail": "#a40e26",
-    "inconclusive": "#7d4e00",
-}
 MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D"}
 WIDTH = 4.9  # inches of 72 units: on a phone the text keeps about its nominal size
 AXES_BOTTOM, AXES_TOP = 0.55, 0.1  # inches below and above the axes of a figure
@@ -60,7 +49,7 @@ class Display:
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on `ax`, or on a figure of its own."""
-        with matplotlib().rc_context(_STYLE):
+        with matplotlib().rc_context(STYLE):
             self.ax_ = _new_axes(*self._size()) if ax is None else ax
             figure = self.ax_.get_figure()
             assert figure is not None
@@ -384,35 +373,6 @@ def _curve(record: Record) -> Curve:
 
 # --- the page's figures -------------------------------------------------------------------------------------
 
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",  # matplotlib's own, for the same layout everywhere; the page shows its own font
-    "font.size": 10,
-    "text.color": COLORS["ink"],
-    "axes.labelcolor": COLORS["soft"],
-    "axes.edgecolor": COLORS["soft"],
-    "axes.facecolor": "none",
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.labelsize": 10,
-    "axes.axisbelow": True,
-    "xtick.color": COLORS["soft"],
-    "ytick.color": COLORS["soft"],
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
-    "figure.facecolor": "none",
-    "legend.frameon": False,
-    "legend.fontsize": 9.5,
-    "legend.handlelength": 1.6,
-    "legend.columnspacing": 1.2,
-    "hatch.color": COLORS["line"],
-    "hatch.linewidth": 0.6,
-    "path.simplify": False,
-    "text.usetex": False,
-    "axes.unicode_minus": True,
-}
-
 
 def _new_axes(height: float, left: float) -> Axes:
     """Axes with room in inches for the labels: no layout engine, so that the same numbers give the same bytes."""
@@ -429,11 +389,11 @@ def grid(ax: Axes) -> None:
 def to_svg(display: Display, name: str, title: str = "", description: str = "", standalone: bool = False) -> str:
     """The display as inline SVG: real text, presentation attributes, colours as classes, ids of its own."""
     buffer = io.StringIO()
-    with matplotlib().rc_context({**defaults(), **_STYLE, "svg.hashsalt": name}):
+    with matplotlib().rc_context({**defaults(), **STYLE, "svg.hashsalt": name}):
         display.plot()
         display.figure_.savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
-    _simplify(root, name)
+    simplify(root, name, COLORS)
     root.attrib.pop("height", None)  # follows from the width, which a style sheet may change
     root.attrib |= {"role": "img", "width": "560", "font-family": "system-ui, sans-serif", "stroke-linejoin": "round"}
     if standalone:
@@ -460,67 +420,7 @@ def to_image(display: Display, kind: str) -> bytes:
     """The display as a PNG or PDF on a white ground, the same bytes for the same numbers."""
     buffer = io.BytesIO()
     nobody: Any = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}}
-    with matplotlib().rc_context({**defaults(), **_STYLE}):
+    with matplotlib().rc_context({**defaults(), **STYLE}):
         display.plot()
         display.figure_.savefig(buffer, format=kind, dpi=200, facecolor="#ffffff", metadata=nobody[kind])
     return buffer.getvalue()
-
-
-def _simplify(root: ElementTree.Element, name: str) -> None:
-    """Drop metadata and matplotlib's style sheet, which would reach the whole page, and make ids the figure's own."""
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if _local(child.tag) in ("metadata", "style"):
-                parent.remove(child)
-    used = {
-        value.strip("#").removeprefix("url(#").rstrip(")")
-        for element in root.iter()
-        for key, value in [*element.attrib.items(), *_declarations(element)]
-        if value.startswith(("#", "url(#")) and (_local(key) == "href" or value.startswith("url("))
-    }
-    for element in root.iter():
-        element.tag = _local(element.tag)
-        attributes = {_local(key): value for key, value in element.attrib.items() if _local(key) != "style"}
-        attributes |= _presentation(dict(_declarations(element)))
-        if attributes.get("id") in used:
-            attributes["id"] = f"{name}-{attributes['id']}"
-        else:
-            attributes.pop("id", None)
-        for key in ("href", "clip-path", "fill"):
-            if "#" in attributes.get(key, "") and attributes[key].startswith(("#", "url(")):
-                reference = attributes[key].removeprefix("url(").strip("#)")
-                if reference in used:
-                    target = f"#{name}-{reference}"
-                    attributes[key] = f"url({target})" if attributes[key].startswith("url(") else target
-        classes = [
-            f"{part}-{role}"
-            for part in ("fill", "stroke")
-            for role, color in COLORS.items()
-            if attributes.get(part) == color
-        ]
-        if classes:
-            attributes["class"] = " ".join(classes)
-        element.attrib.clear()
-        element.attrib.update(attributes)
-        element.tail = "\n"
-        if element.text and not element.text.strip():
-            element.text = None
-    root.tail = None
-
-
-def _declarations(element: ElementTree.Element) -> list[tuple[str, str]]:
-    pairs = (part.split(":", 1) for part in element.attrib.get("style", "").split(";") if ":" in part)
-    return [(key.strip(), value.strip()) for key, value in pairs]
-
-
-def _presentation(style: dict[str, str]) -> dict[str, str]:
-    """Style declarations as attributes, which hold where a page may have no inline style."""
-    font = style.pop("font", None)
-    if font:
-        style["font-size"] = font.split()[0] if font[0].isdigit() else font.split()[1]
-    style.pop("font-family", None)
-    return style
-
-
-def _local(name: str) -> str:
-    return name.rsplit("}", 1)[-1]

@@ -26,7 +26,8 @@ from gate.planning import (
 )
 from gate.policy import Policy
 from gate.report import range_plan
-from gate.report.figures import AXES_BOTTOM, AXES_TOP, COLORS, WIDTH, Display, to_image, to_standalone_svg
+from gate.report.drawing import COLORS
+from gate.report.figures import AXES_BOTTOM, AXES_TOP, WIDTH, Display, to_image, to_standalone_svg
 from gate.report.numbers import grouped, percent
 from gate.report.terminal import console_on, inert, text_of
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from gate.errors import plural
 from gate.history import Flagged, History, Reading, Release
 from gate.names import CheckName
-from gate.report.figures import COLORS, LARGEST, MARKERS, Bounds, Display, Floats, grid, to_standalone_svg
+from gate.report.drawing import COLORS
+from gate.report.figures import LARGEST, MARKERS, Bounds, Display, Floats, grid, to_standalone_svg
 from gate.report.numbers import bare_percent
 from gate.report.rows import RatedFinding, rated
 

@@ -129,7 +129,7 @@ def measure_reading(rows: int) -> list[Ratio]:
     return ratios
 
 
-IMPORTS = "import gate.api, gate.cli, gate.report.html"
+IMPORTS = "import gate.gating, gate.cli, gate.report.html"
 RAW = """
 import sys, numpy as np, pyarrow.parquet
 for path in sys.argv[1:]:

@@ -30,7 +30,7 @@ import pyarrow.parquet
 
 FILE = 5_000_000  # rows of one Parquet file
 LIMIT = "2GB"
-IMPORTS = "import gate.api, gate.cli, gate.report.html, matplotlib.figure, matplotlib.patches"
+IMPORTS = "import gate.gating, gate.cli, gate.report.html, matplotlib.figure, matplotlib.patches"
 PEER = """
 import sys, numpy as np
 from fprcal import fit_calibration_pipeline

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import gate.api
+import gate.gating
 import numpy as np
 import pyarrow as pa
 import pyarrow.interchange

@@ -15,7 +15,7 @@ from gate.checks import default_policy, measure
 from gate.checks.curve import MAX_POINTS, grid, trace
 from gate.contract import Anchor, Contract
 from gate.record import Record
-from gate.report import figures
+from gate.report import drawing, figures
 from gate.scores import Scores
 
 DISPLAYS = [
@@ -92,7 +92,7 @@ def test_a_figure_is_real_text_in_named_colours_and_the_same_every_time(display:
     assert root.findall(".//style") == root.findall(".//metadata") == []
     assert not re.search(r'style="|xlink|ns\d:|DejaVu', first)
     used = {element.get(key) for element in root.iter() for key in ("fill", "stroke")} - {None, "none"}
-    assert {color for color in used if not color.startswith("url(")} <= {*figures.COLORS.values()}
+    assert {color for color in used if not color.startswith("url(")} <= {*drawing.COLORS.values()}
     assert all(element.attrib["id"].startswith("one-") for element in root.iter() if "id" in element.attrib)
 
 
