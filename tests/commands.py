@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pkgutil
+import select
 import selectors
 import shlex
 import signal
@@ -84,6 +85,9 @@ class Process:
                 self._connection.close()
             self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
+
+    def has_ended(self) -> bool:
+        return self.returncode is not None or bool(select.select([self._connection], [], [], 0)[0])
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)

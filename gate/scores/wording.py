@@ -71,6 +71,11 @@ def name_rows(bad: NDArray[np.bool_], benign: NDArray[np.bool_] | None) -> str:
     return f"row {_before.get() + places[0] + 1:,}" + (f" and {more:,} more" if more else "")
 
 
+def _too_large(file: Any, error: Exception) -> GateError:
+    what = f"must be a readable {file.suffix} file that fits into memory, got: {reason_of(error)}"
+    return GateError(f"{file}: {what}; give fewer rows, raise --max-bytes or use a larger machine")
+
+
 @contextlib.contextmanager
 def explain(file: Any, remedy: str) -> Iterator[None]:
     """Say of whatever a library raises which file it is about, and what to do."""
@@ -83,9 +88,10 @@ def explain(file: Any, remedy: str) -> Iterator[None]:
     except PermissionError:
         raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
     except MemoryError as error:
-        what = f"must be a readable {file.suffix} file that fits into memory, got: {reason_of(error)}"
-        raise GateError(f"{file}: {what}; give fewer rows, raise --max-bytes or use a larger machine") from None
+        raise _too_large(file, error) from None
     except OSError as error:
+        if error.errno == errno.ENOMEM:  # a file that is mapped takes addresses
+            raise _too_large(file, error) from None
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # what is packed or piped is copied first
             what = f"must fit into the temporary directory, got: {reason_of(error)}"
             raise GateError(f"{file}: {what}; set TMPDIR to a place with more room") from None

@@ -17,7 +17,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,15 +36,21 @@ def write_inputs(place: Path) -> None:
     (place / "policy.yaml").write_text(POLICY)
 
 
-def start(place: Path, holdout: str) -> subprocess.Popen[str]:
-    """A run that replaces whatever release is there."""
+def arguments(holdout: str) -> list[str]:
+    """Of a run that replaces whatever release is there."""
     args = ["run", "--policy", "policy.yaml", "--release", "v1", "--out", "releases/v1", "--force"]
-    args += ["--fit", "fit.npy", "--holdout"]
-    env = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600"}
+    return [*args, "--fit", "fit.npy", "--holdout", f"{holdout}.npy"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "SOURCE_DATE_EPOCH": "1767225600"}
+
+
+def start(place: Path, holdout: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*GATE, *args, f"{holdout}.npy"],
+        [*GATE, *arguments(holdout)],
         cwd=place,
-        env=env,
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -55,7 +63,7 @@ def snapshot(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()} if directory.is_dir() else {}
 
 
-def is_ready(process: subprocess.Popen[str]) -> bool:
+def is_ready(process: Any) -> bool:
     """Whether the process handles SIGTERM by now: before, Python itself is starting."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
@@ -65,26 +73,29 @@ def is_ready(process: subprocess.Popen[str]) -> bool:
     return bool(int(caught, 16) & (1 << (signal.SIGTERM - 1)))
 
 
-def wait(condition: object, process: subprocess.Popen[str]) -> None:
+def wait(condition: object, process: Any) -> None:
     assert callable(condition)
     while process.poll() is None and not condition():
         time.sleep(0.0005)
 
 
-def finished(place: Path, name: str) -> int:
-    with start(place, name) as process:
-        process.communicate(timeout=120)
-    return process.returncode
+Start = Callable[[Path, str], Any]
 
 
-def kill_loop(kills: int, seed: int, place: Path) -> Counter[str]:
+def finished(place: Path, name: str, begin: Start) -> int:
+    process = begin(place, name)
+    process.communicate(timeout=120)
+    return int(process.returncode)
+
+
+def kill_loop(kills: int, seed: int, place: Path, begin: Start = start) -> Counter[str]:
     """Kill so many runs; what became of each, counted. An AssertionError says what was lost."""
     write_inputs(place)
     target, parent = place / "releases" / "v1", place / "releases"
     whole = {}
     began = time.monotonic()
     for name in ("one", "two"):
-        assert finished(place, name) in OUTCOMES
+        assert finished(place, name, begin) in OUTCOMES
         whole[name] = snapshot(target)
     duration = (time.monotonic() - began) / 2
     assert whole["one"] != whole["two"]
@@ -94,7 +105,7 @@ def kill_loop(kills: int, seed: int, place: Path) -> Counter[str]:
         coming = "one" if present == "two" else "two"
         number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
         earlier = {path.name for path in parent.iterdir()}
-        process = start(place, coming)
+        process = begin(place, coming)
         if number != signal.SIGKILL:
             wait(lambda process=process: is_ready(process), process)
         if i % 2:
@@ -121,7 +132,7 @@ def kill_loop(kills: int, seed: int, place: Path) -> Counter[str]:
         moment = "after it had ended" if ended else "with the new one there" if found == whole[coming] else ""
         moment = moment or ("while writing" if left or i % 2 else "before writing")
         counts[f"{number.name} {moment}"] += 1
-    assert finished(place, "one") in OUTCOMES
+    assert finished(place, "one", begin) in OUTCOMES
     assert snapshot(target) == whole["one"]
     assert [path.name for path in parent.iterdir()] == ["v1"], "what dead runs left must be removed by the next"
     return counts

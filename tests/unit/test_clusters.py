@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from benchmarks import statistics
+from benchmarks import simulations as statistics
 from cases import case, evidence, tally, targets
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -1,6 +1,6 @@
 """What the statistics promise where rows are grouped, tied or used again, by simulation: the table of tests/README.md.
 
-    cd tests && python -m benchmarks.statistics [--runs 1000] [NAME ...]
+    cd tests && python -m benchmarks.simulations [--runs 1000] [NAME ...]
 
 (as a script it would stand in the way of the standard library's module of that name).
 Each simulation is a function of a number of runs that yields rows of the table; tests run the same with few runs.
