@@ -138,10 +138,10 @@ class SystemRelease:
     @cached_property
     def files(self) -> dict[str, bytes]:
         """What the directory holds, by path: a directory for each detector, and what speaks for all."""
-        warm_up()  # children share what is imported before they are made
-        drawn = side_by_side({name: partial(_files_of, release) for name, release in self.releases.items()})
+        rest = {name: release for name, release in self.releases.items() if "files" not in vars(release)}
+        drawn = {name: vars(release).get("files", {}) for name, release in self.releases.items()}
         found = rendered_system(self.record)
-        for name, files in drawn.items():
+        for name, files in (drawn | draw_side_by_side(rest)).items():
             own = {**files, "manifest.json": manifest_of(files)}
             found |= {f"{DETECTORS}/{name}/{file}": content for file, content in own.items()}
         return found
@@ -151,12 +151,24 @@ class SystemRelease:
         write(directory, self.files, force, replaces)
 
 
+def draw_side_by_side(releases: Mapping[str, Release]) -> dict[str, dict[str, bytes]]:
+    """The files of each release, reports and all."""
+    if not releases:
+        return {}
+    warm_up()  # children share what is imported before they are made
+    return side_by_side({name: partial(_files_of, release) for name, release in releases.items()})
+
+
 def _files_of(release: Release) -> dict[str, bytes]:
     return release.files
 
 
-def gate_system(job: Job, batches: Sequence[Callable[[], Rows]], past: Past = NOTHING_BEFORE) -> SystemRelease:
+def gate_system(
+    job: Job, batches: Sequence[Callable[[], Rows]], past: Past = NOTHING_BEFORE, draw: bool = False
+) -> SystemRelease:
     """Fit and judge every detector by itself, side by side, then all of them together.
+
+    With `draw` each one's reports are drawn where it is judged, which they will be asked for in any case.
 
     A batch gives the rows of some of the detectors, which are gone when the next one is read: of what they flag, and
     how rows go together, only the numbers of rows are kept.
@@ -166,11 +178,13 @@ def gate_system(job: Job, batches: Sequence[Callable[[], Rows]], past: Past = NO
     done: dict[str, Judged] = {}
     uses: dict[str, Uses] = {}
     kept = Rows((), ())
+    if draw:
+        warm_up()
     for batch in batches:
         rows = batch()
         uses |= _count_uses(job, question, rows)
         work = {
-            name: partial(_judge_one, replace(job, document=own, uses=uses.get(name)), name, rows, past, policy)
+            name: partial(_judge_one, replace(job, document=own, uses=uses.get(name)), name, rows, past, policy, draw)
             for name, own in documents.items()
             if name in rows.names
         }
@@ -294,7 +308,7 @@ def read_past(
 # --- one detector -------------------------------------------------------------------------------------------
 
 
-def _judge_one(job: Job, name: str, rows: Rows, past: Past, policy: Policy) -> Judged:
+def _judge_one(job: Job, name: str, rows: Rows, past: Past, policy: Policy, draw: bool) -> Judged:
     fit, holdout, malicious = rows.of(name)
     if name in past.stored:
         release = check_release(job, past.stored[name], holdout, malicious=malicious)
@@ -309,6 +323,8 @@ def _judge_one(job: Job, name: str, rows: Rows, past: Past, policy: Policy) -> J
             reference=past.references.get(name),
             first_release=name in past.first,
         )
+    if draw:
+        release.files  # noqa: B018, which are kept, and go with the release
     cuts = thresholds_at(release.calibrator, asked_scores(policy))
     return Judged(release, cuts, _flagged(holdout, cuts), None if malicious is None else _flagged(malicious, cuts))
 

@@ -74,7 +74,7 @@ def run_detectors(
         held = [_rows(read, split)]
     job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"fitting and judging {plural(len(policies), 'detector')}"):
-        judged = gate_system(job, _sources(held, batches, paths, policies, split), past)
+        judged = gate_system(job, _sources(held, batches, paths, policies, split), past, asked.out is not None)
     return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 
@@ -114,7 +114,7 @@ def check_detectors(
         held = [_rows(read, None)]
     job = Job(document, record.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"judging {plural(len(policies), 'detector')}"):
-        judged = gate_system(job, _sources(held, batches, paths, policies, None), Past(stored=stored))
+        judged = gate_system(job, _sources(held, batches, paths, policies, None), Past(stored=stored), out is not None)
     return conclude(judged, out, asked.force, asked.as_json, replaces)
 
 

@@ -87,7 +87,7 @@ class Document:
     def _plain(self) -> Any:
         return Tree(self.text, self.path).value
 
-    @property
+    @cached_property
     def detectors(self) -> dict[str, Document]:
         """Each detector's own document, by name and in order."""
         return {detector.name: self.detector(detector.name) for detector in self.policy.detectors}

@@ -42,10 +42,17 @@ def rendered(record: Record, formats: tuple[Format, ...] = FORMATS) -> dict[str,
 
 
 def warm_up() -> None:
-    """Import all that a release directory takes, once for several that are drawn side by side."""
+    """Import and prepare all that a release directory takes, once for several that are drawn side by side."""
+    from gate.report.numbers import clean
+    from gate.report.templates import template
+
     for format_ in FORMATS:
         if format_.file is not None:
             format_.render  # noqa: B018, which imports it
+    markdown, page = import_module("gate.report.markdown"), import_module("gate.report.page")
+    most = page.LIMITS[0].characters  # of the page that nearly every record fits
+    template("report.html", clean, clean, most)
+    template("report.md", markdown.escape, markdown.verbatim, most)
     figures = import_module("gate.report.figures")
     figures.to_svg(figures.MappingDisplay([0.0, 1.0], [0.0, 1.0], [0.5], [0.5], ["1 %"]), "first")  # loads its fonts
 
