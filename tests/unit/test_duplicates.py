@@ -52,7 +52,7 @@ def rows(scores: Any, names: Any, **columns: Any) -> pa.Table:
 # --- with ids -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=60), st.permutations(range(60)))
 def test_rows_with_one_id_are_one_observation(items: list[int], order: list[int]) -> None:
     """Whatever the order of rows, and however often each comes."""

@@ -708,7 +708,7 @@ def replaced(content: Any, place: tuple[Any, ...], value: Any) -> Any:
     return content
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(places(DEFAULT_VALUES)), anything)
 def test_any_value_at_any_key_is_a_policy_or_a_clear_refusal(place: tuple[Any, ...], value: Any) -> None:
     parse_or_refuse(json.dumps(replaced(DEFAULT_VALUES, place, value)))

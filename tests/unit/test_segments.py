@@ -89,7 +89,7 @@ def test_a_sound_family_is_called_bad_at_most_half_of_alpha_of_the_time() -> Non
 # --- one segment --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 400), st.integers(400, 20_000), st.sampled_from(["proven", "observed", "not-refuted"]))
 def test_one_segment_alone_is_judged_like_the_whole(k: int, n: int, rule: str) -> None:
     doc = document(rule)
@@ -183,7 +183,7 @@ def test_ten_thousand_segments_give_fifty_findings_and_every_count(tmp_path: Pat
     assert "19\u202f950 more segments" in release.files["report.html"].decode()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32))
 def test_counts_are_those_found_one_by_one(seed: int) -> None:
     rng = np.random.default_rng(seed)
