@@ -18,7 +18,7 @@ import numpy as np
 from gate.checks.reuse import FURTHER, Use
 from gate.errors import GateError
 from gate.policy import Document
-from gate.scores import Scores, text_buffer
+from gate.scores import Kind, Scores, text_buffer
 from gate.sketch import Hashes, Sketch, hash_scores, hash_texts, share, sketch
 from gate.storage import refuse_links, sync_directory
 
@@ -31,20 +31,22 @@ _TEXTS = ("rows", "question", "release", "created")
 
 @dataclass(frozen=True)
 class Rows:
-    """Held-out rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
+    """Rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
 
     distinct   different scores among them
+    kind       benign or malicious: they answer different questions, so neither is a use of the other
     """
 
     digest: str
     ids: Hashes | None
     scores: Hashes
     distinct: int
+    kind: Kind = "benign"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One judgement. `rows` names the held-out rows, `question` what they were asked: calibrator, policy and columns.
+    """One judgement. `rows` names the rows, `question` what they were asked: calibrator, policy and columns.
 
     Of a judgement whose line was cut off there is no sketch: its rows may have been any.
     """
@@ -56,6 +58,11 @@ class Entry:
     ids: Sketch | None = None
     scores: Sketch | None = None
     distinct: int = 0
+    kind: Kind = "benign"
+
+    def is_same(self, rows: Rows, question: str) -> bool:
+        """Whether it is this judgement: the same question to the same rows."""
+        return (self.rows, self.question, self.kind) == (rows.digest, question, rows.kind)
 
 
 # --- what is compared ---------------------------------------------------------------------------------------
@@ -65,7 +72,8 @@ def rows_of(holdout: Scores) -> Rows:
     """What the ledger keeps of a sample, but for the bounded size."""
     ids = None if holdout.ids is None else hash_texts(*text_buffer(holdout.ids))
     scores = hash_scores(np.concatenate([values for values, _ in holdout.ordered.ranges()]))
-    return Rows(holdout.rows_sha256 or holdout.sha256, ids, scores, holdout.ordered.survey.distinct)
+    digest, distinct = holdout.rows_sha256 or holdout.sha256, holdout.ordered.survey.distinct
+    return Rows(digest, ids, scores, distinct, holdout.kind)
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:
@@ -81,8 +89,10 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
     """
     earlier: dict[tuple[str, str], tuple[str, float | None]] = {}
     for entry in entries:
-        if (entry.rows, entry.question) == (rows.digest, question):
+        if entry.is_same(rows, question):
             break
+        if entry.scores is not None and entry.kind != rows.kind:
+            continue
         found = _share(entry, rows)
         if found is None or found >= FURTHER:
             earlier.setdefault((entry.rows, entry.question), (entry.release, found))
@@ -136,14 +146,14 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str) -> U
     verdict is known, so that no verdict is seen uncounted; a run that is repeated asks the same and adds no line.
     """
     ids = None if rows.ids is None else sketch(rows.ids)
-    entry = Entry(rows.digest, question, release, created, ids, sketch(rows.scores), rows.distinct)
+    entry = Entry(rows.digest, question, release, created, ids, sketch(rows.scores), rows.distinct, rows.kind)
     descriptor = -1
     try:
         refuse_links(path).parent.mkdir(parents=True, exist_ok=True)
         descriptor = _open(path, os.O_RDWR | os.O_CREAT)
         content = _content(path, descriptor)
         entries, end = _entries(path, content)
-        if not any((known.rows, known.question) == (entry.rows, entry.question) for known in entries):
+        if not any(known.is_same(rows, question) for known in entries):
             cut = entries[-1:] if end < len(content) else []
             for line in map(_line, [*cut, entry]):
                 _put(descriptor, end, line)
@@ -162,7 +172,7 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str) -> U
 def recall(path: str, rows: Rows, question: str) -> Use:
     """Which use of its rows a judgement was that the ledger has counted; what came after it changes nothing."""
     entries = read(path)
-    if not any((entry.rows, entry.question) == (rows.digest, question) for entry in entries):
+    if not any(entry.is_same(rows, question) for entry in entries):
         raise GateError(f"{path}: must have a line for this judgement of these rows, got none; name the ledger it used")
     return use_of(entries, rows, question)
 
@@ -221,13 +231,14 @@ def _parsed(line: bytes) -> Entry:
     content = json.loads(line)
     texts = {key: content[key] for key in _TEXTS}
     ids, scores = (_unpacked(content[key]) for key in ("ids", "scores"))
-    distinct = content["distinct"]
+    distinct, kind = content["distinct"], content["kind"]
     known = all(isinstance(text, str) for text in texts.values()) and type(distinct) is int
+    known = known and kind in ("benign", "malicious")
     if not known or (scores is None) != (texts["release"] == CUT) or (ids is not None and scores is None):
         raise ValueError
     if scores is not None and not 0 < distinct <= scores.n:
         raise ValueError
-    return Entry(**texts, ids=ids, scores=scores, distinct=distinct)
+    return Entry(**texts, ids=ids, scores=scores, distinct=distinct, kind=kind)
 
 
 def _unpacked(content: dict[str, Any] | None) -> Sketch | None:
@@ -244,7 +255,7 @@ def _packed(known: Sketch | None) -> dict[str, Any] | None:
 
 
 def _line(entry: Entry) -> bytes:
-    content = {key: getattr(entry, key) for key in (*_TEXTS, "distinct")}
+    content = {key: getattr(entry, key) for key in (*_TEXTS, "distinct", "kind")}
     content |= {"ids": _packed(entry.ids), "scores": _packed(entry.scores)}
     return json.dumps(content, ensure_ascii=True, sort_keys=True).encode() + b"\n"
 

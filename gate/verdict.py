@@ -71,7 +71,7 @@ def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS
 
 
 def _found(policy: Policy, evidence: Evidence, checks: tuple[Check, ...]) -> tuple[list[Finding], list[Asked]]:
-    """Every check's findings with what it was asked and nobody measured; apart, what a check of a release leaves out."""
+    """Every check's findings, with what nobody measured; and what is passed over where a release is checked again."""
     measured = [[*check.judge(policy, evidence)] for check in checks]
     known = {finding.check for part in measured for finding in part}
     found: list[Finding] = []
@@ -143,7 +143,7 @@ _SENTENCES = {
     "stale": "held-out rows are too old",
     "future": "held-out rows lie in the future",
     "missing": "expected segments have no held-out row",
-    "exhausted": "the held-out rows have judged too often",
+    "exhausted": "rows have judged too often",
     "repeated-scores": "rows repeat inside one sample, so that some count more than once",
     "extrapolated": "the fit sample does not reach every target",
     "did-not-pass": "the baseline did not pass its own gate",
