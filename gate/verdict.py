@@ -9,7 +9,7 @@ from html import escape
 from typing import Literal
 
 from gate.checks import CHECKS, NOT_MEASURED, Check
-from gate.checks.check import Evidence, Finding
+from gate.checks.check import Asked, Evidence, Finding
 from gate.errors import plural
 from gate.names import Name
 from gate.policy import Policy, Waiver
@@ -61,11 +61,7 @@ class Verdict:
 
 def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS) -> Verdict:
     """Fail if any required, unwaived finding fails; else inconclusive if any is; else pass."""
-    found = [finding for check in checks for finding in check.judge(policy, evidence)]
-    known = {finding.check for finding in found}
-    asked = [one for check in checks for one in check.asked(policy, evidence) if one.name not in known]
-    passed_over = [one for one in asked if evidence.kind == "check" and not one.by_check]
-    found += [_not_measured(one.name, one.required, one.needs, one.remedy) for one in asked if one not in passed_over]
+    found, passed_over = _found(policy, evidence, checks)
     covered = {waiver.check for waiver in policy.waivers if evidence.day <= waiver.expires}
     findings = tuple(
         finding.model_copy(update={"waived": True})
@@ -86,6 +82,20 @@ def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS
     )
 
 
+def _found(policy: Policy, evidence: Evidence, checks: tuple[Check, ...]) -> tuple[list[Finding], list[Asked]]:
+    """Every check's findings, with what nobody measured; and what is passed over where a release is checked again."""
+    measured = [[*check.judge(policy, evidence)] for check in checks]
+    known = {finding.check for part in measured for finding in part}
+    found: list[Finding] = []
+    passed_over: list[Asked] = []
+    for check, part in zip(checks, measured, strict=True):
+        lacking = [one for one in check.asked(policy, evidence) if one.name not in known]
+        left_out = [one for one in lacking if evidence.kind == "check" and not one.by_check]
+        found += [*part, *(_not_measured(one) for one in lacking if one not in left_out)]
+        passed_over += left_out
+    return found, passed_over
+
+
 def judged_by_day(policy: Policy) -> bool:
     """Whether the verdict depends on the day."""
     return bool(policy.waivers) or any(
@@ -93,14 +103,14 @@ def judged_by_day(policy: Policy) -> bool:
     )
 
 
-def _not_measured(name: Name, required: bool, needs: str, remedy: str | None) -> Finding:
+def _not_measured(asked: Asked) -> Finding:
     return Finding(
-        check=name,
+        check=asked.name,
         outcome="inconclusive",
-        required=required,
+        required=asked.required,
         reason=NOT_MEASURED,
-        message=f"the policy asks for this, and nothing that was given shows it: it takes {needs}",
-        remedy=remedy or f"give {needs}",
+        message=f"the policy asks for this, and nothing that was given shows it: it takes {asked.needs}",
+        remedy=asked.remedy or f"give {asked.needs}",
     )
 
 
@@ -145,7 +155,7 @@ _SENTENCES = {
     "stale": "held-out rows are too old",
     "future": "held-out rows lie in the future",
     "missing": "expected segments have no held-out row",
-    "exhausted": "the held-out rows have judged too often",
+    "exhausted": "rows have judged too often",
     "repeated-scores": "rows repeat inside one sample, so that some count more than once",
     "extrapolated": "the fit sample does not reach every target",
     "served-otherwise": "scores were served otherwise than the release gives them",
@@ -170,9 +180,9 @@ def _reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
     ):
         parts += [f"the {rows} rows {verb} {listed(decided)}"] if decided else []
     parts += [f"too few held-out benign rows for {listed([str(f.check) for f in too_few])}"] if too_few else []
-    parts += [f"{listed(lacking)} could not be measured"] if lacking else []
     said = {finding.reason for finding in blocking if finding.grade is None}
     parts += [sentence for reason, sentence in _SENTENCES.items() if reason in said]
+    parts += [f"{listed(lacking)} could not be measured"] if lacking else []
     return "; ".join(parts) or "nothing was measured"
 
 

@@ -11,7 +11,7 @@ from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.detection import Detection
 from gate.checks.fpr import Targets
 from gate.checks.reuse import alpha_of, malicious_alpha_of
-from gate.names import CheckName, in_percent
+from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy
 from gate.stored import Count, Section
 
@@ -63,8 +63,8 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         reason="reversed",
         message=(
             f"{flagged.flagged:,} of {flagged.rows:,} malicious rows are flagged where {other.flagged:,} of "
-            f"{other.rows:,} benign ones are, at {in_percent(fpr)}: provably a lower rate, at {len(reversed_at):,} of "
-            f"{len(malicious.anchors):,} anchors"
+            f"{other.rows:,} benign ones are, at {float(fpr) * 100:.10g} %: provably a lower rate, at "
+            f"{len(reversed_at):,} of {len(malicious.anchors):,} anchors"
         ),
         remedy=(
             "give scores that rise with malice: the negative of these, or 1 less them; "

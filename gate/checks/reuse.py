@@ -73,7 +73,8 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     counted = {name: use for name, use in uses.items() if use is not None}
     message = "; ".join(_describe(name, use) for name, use in counted.items())
     most = max(use.number for use in counted.values())
-    exhausted = policy.reuse is not None and most > policy.reuse.max_uses
+    limit = None if policy.reuse is None else policy.reuse.max_uses
+    exhausted = [name for name, use in counted.items() if limit is not None and use.number > limit]
     reused = any(use.earlier for use in counted.values())
     if policy.reuse is not None:
         message += f"; the intervals of this use miss at most {float(policy.alpha(most)):.2g} of the time"
@@ -86,8 +87,14 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         required=policy.reuse is not None,
         reason="exhausted" if exhausted else "reused" if reused else "fresh",
         message=message,
-        remedy="hold out benign rows that have judged no release yet" if exhausted else None,
+        remedy=_REMEDIES[exhausted[0]] if exhausted else None,
     )
+
+
+_REMEDIES = {
+    "held-out": "hold out benign rows that have judged no release yet",
+    "malicious": "score malicious rows that have judged no release yet",
+}
 
 
 def _describe(name: str, use: Use) -> str:

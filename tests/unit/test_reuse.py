@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -184,6 +185,18 @@ def test_rows_from_a_far_larger_set_are_a_further_use() -> None:
     assert use_of([entry(whole)], rows_of(range(200_000, 220_000), seed=6), "q1").number == 1
 
 
+@given(decimals=st.integers(1, 17), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_benign_and_malicious_rows_are_no_use_of_each_other(decimals: int, seed: int) -> None:
+    """However alike their scores are: coarse ones of one run would else make its own rows a further use."""
+    rng = np.random.default_rng(seed)
+    scores = np.round(rng.random(500), decimals)
+    benign, malicious = (ledgers.rows_of(Scores(scores.copy(), kind=kind)) for kind in ("benign", "malicious"))
+    entries = [entry(benign), dataclasses.replace(entry(malicious), kind="malicious")]
+    assert use_of(entries[:1], malicious, "q1") == use_of(entries[1:], benign, "q1") == used()
+    assert use_of(entries, malicious, "q2") == use_of(entries, benign, "q2") == used("v1")
+
+
 def test_entries_read_back_as_they_were_written(tmp_path: Path) -> None:
     """Also with line breaks and other letters in a name: one entry, one line of ASCII, of bounded size."""
     path = tmp_path / "kept" / "ledger.jsonl"
@@ -214,6 +227,7 @@ WHOLE = json.loads(ledgers._line(entry(SOME)))
             json.dumps({**WHOLE, **change}).encode()
             for change in (
                 {"release": 7},
+                {"kind": "other"},
                 {"scores": None},
                 {"scores": {**WHOLE["scores"], "n": 10}},
                 {"scores": {**WHOLE["scores"], "n": True}},
@@ -376,10 +390,11 @@ def test_every_use_widens_the_intervals_where_the_policy_pays() -> None:
 def test_malicious_rows_are_counted_and_exhausted_like_benign_ones() -> None:
     found = judged(make(REUSE), used(), malicious=used("v1", "v2", "v3"))
     assert (found.outcome, found.reason) == ("inconclusive", "exhausted")
+    assert found.remedy == "score malicious rows that have judged no release yet"
     assert "use 1 of these held-out rows; use 4 of these malicious rows, after v3, v2 and v1" in found.message
 
 
 def test_the_reason_says_that_rows_have_judged_too_often() -> None:
     policy = make(REUSE)
     found = judge(policy, evidence(policy, 1000, used("v1", "v2", "v3")), CHECKED)
-    assert found.reason == "the held-out rows have judged too often"
+    assert found.reason == "rows have judged too often"
