@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import gate.gating
 import numpy as np
 import pyarrow as pa
 import pyarrow.interchange
 import pyarrow.parquet
 
 import gate
+import gate.gating
 
 RNG = np.random.default_rng(5)
 FIT, HOLDOUT = RNG.beta(0.5, 8, 60_000), RNG.beta(0.5, 8, 60_000)
