@@ -32,7 +32,8 @@ from gate.report import markdown
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release-gate.yml").read_text())
 STEPS = {step.get("id", step["name"]): step for step in ACTION["runs"]["steps"]}
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-OWN = {"--json"}  # options that a workflow has no use for
+# Options that a workflow has no use for: a runner has one place, and what a file lists is for a person to look at.
+OWN = {"--json", "--domain", "--flagged", "--memory", "--scratch", "--engine"}
 INPUTS = {"policy": "policy.yaml", "fit": "fit.npy", "release": "v1"}
 
 HOSTILE = {
@@ -168,7 +169,7 @@ def arguments(recorder: Path, given: dict[str, str], workspace: Path) -> list[st
     """What `gate` is called with for these inputs; nothing else may have happened in the workspace."""
     before = sorted(path.name for path in workspace.iterdir())
     values = {f"inputs.{name}": about.get("default", "") for name, about in ACTION["inputs"].items()}
-    values |= {f"inputs.{name}": value for name, value in given.items()}
+    values |= {f"inputs.{name}": value for name, value in ({"policy": "built-in"} | given).items()}
     values["steps.install.outputs.place"] = str(recorder)
     result = runner.run(STEPS["gate"], values, workspace, {**CLEAN, "RUNNER_TEMP": str(recorder)})
     assert result.code == 0, result.log
@@ -176,7 +177,7 @@ def arguments(recorder: Path, given: dict[str, str], workspace: Path) -> list[st
     assert sorted(path.name for path in workspace.iterdir()) == before
     isolated, *found = (recorder / "arguments").read_text(encoding="utf-8").split("\0")[:-1]
     assert (isolated, *found[:2]) == ("-I", "-m", "gate")
-    return found[2:]
+    return [argument for argument in found[2:] if "policy" in given or argument != "--policy=built-in"]
 
 
 OWN_INPUTS = ("fail-on", "artifact", "python-version", "ledger-branch")  # those that are no option of `gate run`
@@ -213,6 +214,15 @@ def test_several_files_stand_one_to_a_line(recorder: Path, tmp_path: Path, name:
 def test_a_line_break_in_a_single_value_makes_no_second_one(recorder: Path, tmp_path: Path) -> None:
     given = {"release": "v1\n--force", "policy": "a\n::error::b"}
     assert arguments(recorder, given, tmp_path) == ["run", "--release=v1\n--force", "--policy=a\n::error::b"]
+
+
+def test_the_policy_must_be_named(here: Callable[..., runner.Job]) -> None:
+    """Nothing of the checkout is taken for one unasked; `built-in` names gate's own."""
+    job = here(fit="fit.npy", holdout="pass.npy", release="v1")
+    assert (job.failed, job.outputs["exit-code"]) == (True, "2")
+    assert "policy: must be the path of a policy, or built-in" in job.log
+    job = here(policy="built-in", fit="fit.npy", holdout="pass.npy", release="v1")
+    assert job.outputs["exit-code"] in ("0", "1", "3"), job.log
 
 
 def test_force_is_passed_only_when_true(recorder: Path, tmp_path: Path) -> None:
@@ -473,11 +483,26 @@ def test_every_option_that_the_action_passes_is_one_of_gate_run() -> None:
 def test_every_input_and_output_is_documented() -> None:
     for about in [*ACTION["inputs"].values(), *ACTION["outputs"].values()]:
         assert about["description"].endswith(".")
-    assert [name for name, about in ACTION["inputs"].items() if about.get("required")] == ["release"]
+    assert [name for name, about in ACTION["inputs"].items() if about.get("required")] == ["release", "policy"]
     assert set(ACTION["outputs"]) == {
         *("outcome", "exit-code", "report-html", "report-md", "verdict-json"),
         *("calibrator", "calibrator-sha256", "predicate", "manifest-sha256"),
     }
+
+
+def test_the_folders_readme_lists_every_input_and_output() -> None:
+    """With the words of the action itself, and the defaults."""
+    text = (ROOT / ".github" / "actions" / "release-gate" / "README.md").read_text()
+    shown = {
+        name: (rest[0], rest[-1]) for name, *rest in re.findall(r"^\| `([\w-]+)` \| (?:(.*?) \| )?(.*) \|$", text, re.M)
+    }
+    for name, about in {**ACTION["inputs"], **ACTION["outputs"]}.items():
+        default, meaning = shown.pop(name)
+        assert meaning == " ".join(about["description"].split()).rstrip(".")
+        if name in ACTION["inputs"]:
+            given = f"`{about['default']}`" if about.get("default") else "empty"
+            assert default == ("required" if about.get("required") else given)
+    assert shown == {}
 
 
 def test_the_reusable_workflow_has_the_inputs_of_the_action() -> None:

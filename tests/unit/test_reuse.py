@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from benchmarks import statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,14 @@ def test_retrying_until_it_passes(reuse: str, holds: bool) -> None:
     assert share == pytest.approx(1 - missed, abs=4 * (missed * (1 - missed) / RUNS) ** 0.5)
     assert (share <= 0.025 + slack) == holds
     assert holds or share > 0.15
+
+
+@pytest.mark.parametrize(("looks", "unspent"), [(5, 0.05), (20, 0.09)])
+def test_rows_added_look_by_look(looks: int, unspent: float) -> None:
+    """A release at the edge, 40,000 rows more at every look until one proves it: 4,000 runs, three errors allowed."""
+    rng = np.random.default_rng(looks)
+    assert statistics.look_again(rng, 4000, looks, spend=True) <= 0.025 + 3 * statistics.share_error(0.025, 4000)
+    assert statistics.look_again(rng, 4000, looks, spend=False) >= unspent
 
 
 # --- the ledger ---------------------------------------------------------------------------------------------
@@ -175,6 +184,48 @@ def test_rows_from_a_far_larger_set_are_a_further_use() -> None:
     for n in (10, 200, 1000, 20_000):
         assert use_of([entry(whole)], rows_of(range(n)), "q1").number == 2
     assert use_of([entry(whole)], rows_of(range(200_000, 220_000), seed=6), "q1").number == 1
+
+
+# --- malicious rows -----------------------------------------------------------------------------------------
+
+BAD, MORE_BAD = rows_of(range(20_000, 20_500), seed=10), rows_of(range(20_250, 20_750), seed=11)
+
+
+def claim_both(path: Path, rows: Rows, malicious: Rows | None, question: str, release: str) -> tuple[int, int | None]:
+    use = ledgers.claim(str(path), rows, question, release, "2026-06-30T00:00:00Z", malicious)
+    assert ledgers.recall(str(path), rows, question) == use
+    return use.number, None if malicious is None else ledgers.recall_malicious(str(path), malicious, question).number
+
+
+def test_malicious_rows_are_counted_by_themselves(tmp_path: Path) -> None:
+    """Fresh held-out rows do not make malicious ones fresh, nor the other way round; the same question is one use."""
+    path = tmp_path / "ledger.jsonl"
+    assert claim_both(path, SOME, BAD, "q1", "v1") == (1, 1)
+    assert claim_both(path, OTHERS, BAD, "q2", "v2") == (1, 2)
+    assert claim_both(path, OTHERS, None, "q3", "v3") == (2, None)
+    assert claim_both(path, SOME, MORE_BAD, "q4", "v4") == (2, 3)
+    assert claim_both(path, SOME, BAD, "q1", "v1") == (1, 1)
+    assert len(read(str(path))) == 4
+    # The same release on other malicious rows is another look at these, and none at the held-out ones.
+    assert claim_both(path, SOME, rows_of(range(30_000, 30_500), seed=12), "q1", "v1") == (1, 1)
+    assert claim_both(path, SOME, MORE_BAD, "q1", "v1") == (1, 4)
+    assert [known.malicious is None for known in read(str(path))] == [False, False, True, False, False, False]
+    with pytest.raises(GateError, match="must have a line for this judgement of these malicious rows, got none"):
+        ledgers.recall_malicious(str(path), BAD, "q9")
+
+
+def test_ledgers_without_malicious_rows_are_read_as_before(tmp_path: Path) -> None:
+    """A line of an earlier version has no such key; one that was cut off may have been of any rows."""
+    path = tmp_path / "ledger.jsonl"
+    claim(path, SOME)
+    assert "malicious" not in json.loads(path.read_text())
+    with path.open("ab") as file:
+        file.write(b'{"rows": "cut')
+    assert claim_both(path, OTHERS, BAD, "q2", "v2") == (2, 2)
+    broken = {**WHOLE, "malicious": {"rows": "a", "ids": None, "scores": None, "distinct": 0}}
+    path.write_text(json.dumps(broken) + "\n")
+    with pytest.raises(GateError, match="must be one judgement as JSON"):
+        read(str(path))
 
 
 def test_entries_read_back_as_they_were_written(tmp_path: Path) -> None:
