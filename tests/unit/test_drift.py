@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from benchmarks import statistics
+from benchmarks import simulations as statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

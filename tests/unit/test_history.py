@@ -81,6 +81,56 @@ def test_releases_stand_in_the_order_of_time_and_then_of_names(tmp_path: Path) -
     assert names(history_of(tmp_path, records)) == ["d", "c", "a", "b"]
 
 
+def test_checks_below_a_release_stand_on_the_same_time_line(tmp_path: Path) -> None:
+    """In the order of their days, between the releases, each known by the release that it was made of."""
+    first, second = (
+        retrained(RECORDS["pass"], name, f"2026-0{month}-01T00:00:00Z", 1.0) for name, month in (("v1", 1), ("v2", 3))
+    )
+    for name, record in (("v1", first), ("v2", second)):
+        write(tmp_path / name, record)
+    days = [(4, "v2"), (2, "v1"), (5, "v1"), (1, "v1")]
+    for month, name in days:
+        made = RECORDS["check"].model_copy(update={"release": name, "created": f"2026-0{month}-15T00:00:00Z"})
+        write(tmp_path / name / "checks" / f"{month}", made)
+    write(tmp_path / "v1" / "checks" / ".hidden", first)
+    (tmp_path / "v1" / "checks" / "notes").mkdir()
+    for named in ([str(tmp_path)], [str(tmp_path / "v2"), str(tmp_path / "v1"), str(tmp_path / "v1" / "checks")]):
+        history = collect(named)
+        assert [(release.name, release.kind, release.created[5:7]) for release in history.releases] == [
+            ("v1", "run", "01"),
+            ("v1", "check", "01"),
+            ("v1", "check", "02"),
+            ("v2", "run", "03"),
+            ("v2", "check", "04"),
+            ("v1", "check", "05"),
+        ]
+        assert history.unread == ()
+        of = [history.released(release) for release in history.releases]
+        assert [release and release.name for release in of] == [None, "v1", "v1", None, "v2", "v1"]
+        assert all(release is None or release.kind == "run" for release in of)
+        assert report.summary(history).startswith("2 releases and 4 checks from 2026-01-01 to 2026-05-15")
+
+
+def test_a_check_that_was_made_before_every_release_of_its_name_has_none_here(tmp_path: Path) -> None:
+    made = RECORDS["check"].model_copy(update={"release": "v1", "created": "2025-01-01T00:00:00Z"})
+    write(tmp_path / "v1", retrained(RECORDS["pass"], "v1", "2026-01-01T00:00:00Z", 1.0))
+    write(tmp_path / "v1" / "checks" / "early", made)
+    history = collect([str(tmp_path)])
+    assert [history.released(release) for release in history.releases] == [None, None]
+
+
+def test_a_check_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
+    write(tmp_path / "v1", RECORDS["pass"])
+    write(tmp_path / "v1" / "checks" / "broken", RECORDS["pass"]).joinpath("verdict.json").write_text("{")
+    write(tmp_path / "v2", RECORDS["pass"]).joinpath("checks").symlink_to("checks")
+    (tmp_path / "v3").mkdir()
+    write(tmp_path / "v3" / "r", RECORDS["pass"]).joinpath("checks").write_text("a file")
+    history = collect([str(tmp_path), str(tmp_path / "v3")])
+    assert [Path(release.directory).name for release in history.releases] == ["v1", "v2", "r"]
+    assert [Path(unread.directory).name for unread in history.unread] == ["broken", "checks"]
+    assert "checks: must be a directory of checks, got Too many levels of symbolic links" in history.unread[1].problem
+
+
 def test_a_directory_is_counted_once_however_it_is_named(tmp_path: Path) -> None:
     one, two = (write(tmp_path / "all" / name, RECORDS["pass"]) for name in ("one", "two"))
     (tmp_path / "link").symlink_to(two)

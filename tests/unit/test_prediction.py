@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks import statistics
+from benchmarks import simulations as statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
