@@ -42,9 +42,13 @@ VERDICTS = {
 
 
 def headline(record: Record) -> str:
-    """The verdict in words, with the name of the release."""
+    """The verdict in words, with the name of the release.
+
+    A pass on benign rows alone says so: scores that flag no attack at all keep every promise on false positives.
+    """
     served = " as served" if record.calibrated else ""
-    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + served
+    unseen = "; detection was not judged" if record.outcome == "pass" and record.malicious is None else ""
+    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + served + unseen
 
 
 # --- one sentence in plain language -------------------------------------------------------------------------
@@ -53,8 +57,7 @@ def headline(record: Record) -> str:
 def plain_reason(record: Record, brief: bool = False) -> str:
     """Why, in one sentence with numbers: of what blocks, else of the target that comes nearest to its limit.
 
-    A pass on benign rows alone says so: scores that flag no attack at all keep every promise on false positives. A
-    `brief` one leaves the numbers of a pass to the table beside it.
+    A `brief` one leaves the numbers of a pass to the table beside it.
     """
     blocking = [finding for finding in in_order(record.findings) if finding.blocks]
     if blocking:
@@ -65,7 +68,6 @@ def plain_reason(record: Record, brief: bool = False) -> str:
         elif first.range is not None:
             said = describe_in_brief(first.range, first.grade)
         return f"{said}; {more:,} more {'finding blocks' if more == 1 else 'findings block'} it" if more else said
-    unseen = "" if record.malicious else "; detection was not judged"
     targets = [f for f in record.findings if f.required and f.rate is not None and f.check.family == "fpr"]
     judged = [finding for finding in targets if not finding.waived]
     if not judged or record.outcome != "pass":
@@ -74,7 +76,7 @@ def plain_reason(record: Record, brief: bool = False) -> str:
     proven = all(finding.grade == "proven" for finding in judged)
     count = "the required target" if len(judged) == 1 else f"all {len(judged)} required targets"
     stands = f"{'Proven' if proven else 'Within tolerance'} at {count}"
-    return f"{stands}{unseen}" if brief else f"{stands}; nearest to its limit: {_flags(nearest)}{unseen}"
+    return stands if brief else f"{stands}; nearest to its limit: {_flags(nearest)}"
 
 
 def _nearness(finding: Finding) -> float:

@@ -264,6 +264,7 @@ def test_a_change_and_its_opposite_are_weaker_and_stricter() -> None:
 def test_every_key_of_a_policy_is_watched() -> None:
     """Whatever key differs, there is a sentence, except for the name."""
     before = policy_of(FULL)
+    alone = FULL[: FULL.index("waivers:")]  # a waiver beside detectors names one of them
     for key in type(before).model_fields:
         changed = {"version": 1, "name": "x", "reuse": {"max_uses": 3}}.get(key)
         if key in ("version", "name"):
@@ -279,6 +280,10 @@ def test_every_key_of_a_policy_is_watched() -> None:
             "checks": FULL.replace("0.001", "0.002"),
             "waivers": FULL.replace("2026-12-31", "2026-11-30"),
             "reuse": text,
+            "interval": FULL + "interval: sequential\n",
+            "ranges": FULL + "ranges: [{from: 10%, to: 1%, min_n: 1000, max_relative_error: 0.5}]\n",
+            "detectors": alone + "detectors: [{name: a, score: s}]\n",
+            "system": alone + "detectors: [{name: a, score: s}]\nsystem: [{score: 0.3, max_fpr: 2%, min_n: 1000}]\n",
         }
         assert policy_changes(before, policy_of(edits[key])), key
 

@@ -262,7 +262,7 @@ def test_tied_rows_of_small_segments_are_divided_as_the_split_divides_them() -> 
     A division of all rows alike would leave fewer shared, and called them copies.
     """
     rng = np.random.default_rng(7)
-    for size in (2, 300):
+    for size in (4, 300):
         segments = 6_000 // size
         values = (np.repeat(rng.uniform(size=segments * (size // 2)), 2)).reshape(segments, -1)
         names = np.repeat([f"s{i}" for i in range(segments)], size)

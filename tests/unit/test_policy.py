@@ -124,7 +124,7 @@ def test_a_misspelt_key_is_answered_with_the_nearest_one(written: str, meant: st
 
 
 def test_a_key_like_no_other_is_answered_with_all_that_are_known() -> None:
-    known = "fit, holdout, malicious, score, label, benign, segment, group, id, timestamp"
+    known = "fit, holdout, malicious, score, calibrated, label, benign, segment, group, id, timestamp, count"
     assert errors(policy_text("data: {zzz: 1}")) == [f"p.yaml:5: data.zzz: must be a known key; known here: {known}"]
 
 
@@ -521,7 +521,7 @@ def test_what_a_policy_leaves_out_has_its_documented_default() -> None:
         "ties": "conservative",
         "domain": (0.0, 1.0),
     }
-    none = dict.fromkeys(("label", "segment", "group", "id", "timestamp"))
+    none = dict.fromkeys(("calibrated", "label", "segment", "group", "id", "timestamp", "count"))
     assert policy.data.model_dump() == {"score": "score", "benign": ("0",), **none}
     assert policy.targets[0].required is True
     assert policy.anchors == Contract()
@@ -539,6 +539,7 @@ def test_nothing_in_a_policy_can_be_changed() -> None:
         "Policy",
         "Checks",
         "OverlapSettings",
+        "ServedSettings",
         "DuplicatesSettings",
         "DirectionSettings",
         "ExchangeabilitySettings",
@@ -627,7 +628,7 @@ def test_columns_named_elsewhere_replace_the_policys() -> None:
     same = document.with_columns({"score": None, "label": None, "benign": ()})
     assert same.policy == document.policy
     changed = document.with_columns({"score": "raw", "label": None, "benign": "0"})
-    none = dict.fromkeys(("segment", "group", "id", "timestamp"))
+    none = dict.fromkeys(("calibrated", "segment", "group", "id", "timestamp", "count"))
     assert changed.policy.data.model_dump() == {"score": "raw", "label": "l", "benign": ("0",), **none}
     assert (changed.text, changed.policy.targets) == (document.text, document.policy.targets)
 

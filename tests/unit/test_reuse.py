@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import os
@@ -185,18 +184,6 @@ def test_rows_from_a_far_larger_set_are_a_further_use() -> None:
     assert use_of([entry(whole)], rows_of(range(200_000, 220_000), seed=6), "q1").number == 1
 
 
-@given(decimals=st.integers(1, 17), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20, deadline=None)
-def test_benign_and_malicious_rows_are_no_use_of_each_other(decimals: int, seed: int) -> None:
-    """However alike their scores are: coarse ones of one run would else make its own rows a further use."""
-    rng = np.random.default_rng(seed)
-    scores = np.round(rng.random(500), decimals)
-    benign, malicious = (ledgers.rows_of(Scores(scores.copy(), kind=kind)) for kind in ("benign", "malicious"))
-    entries = [entry(benign), dataclasses.replace(entry(malicious), kind="malicious")]
-    assert use_of(entries[:1], malicious, "q1") == use_of(entries[1:], benign, "q1") == used()
-    assert use_of(entries, malicious, "q2") == use_of(entries, benign, "q2") == used("v1")
-
-
 def test_entries_read_back_as_they_were_written(tmp_path: Path) -> None:
     """Also with line breaks and other letters in a name: one entry, one line of ASCII, of bounded size."""
     path = tmp_path / "kept" / "ledger.jsonl"
@@ -227,7 +214,6 @@ WHOLE = json.loads(ledgers._line(entry(SOME)))
             json.dumps({**WHOLE, **change}).encode()
             for change in (
                 {"release": 7},
-                {"kind": "other"},
                 {"scores": None},
                 {"scores": {**WHOLE["scores"], "n": 10}},
                 {"scores": {**WHOLE["scores"], "n": True}},

@@ -613,7 +613,7 @@ def test_a_block_of_tied_scores_is_named_as_what_stands_in_the_way(tied_rows: in
     finding = judge(policy, gathered(policy, scores, held_out)).findings[0]
     assert (finding.outcome, finding.grade, finding.reason) == ("fail", "refuted", reason)
     if reason == "granularity":
-        assert "3,000 of 10,000 fit rows share one score here, so a threshold flags 200 of them or 3,200" in (
-            finding.message
-        )
-        assert finding.remedy == "more rows cannot help: give the detector finer scores or drop this target"
+        attainable = "attainable are 2 % (200 of 10,000 fit rows) and 32 % (3,200)"
+        assert f"the detector cannot resolve 10 %: {attainable}" in finding.message
+        assert finding.remedy is not None
+        assert finding.remedy.startswith("more rows cannot help: give the detector finer scores")
