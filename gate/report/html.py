@@ -91,7 +91,7 @@ def draw(record: Record) -> list[FigurePart]:
                 "How this release's raw scores become calibrated scores. The marks are the raw thresholds of the "
                 "targets.",
             )
-        if record.malicious is not None:
+        if record.malicious is not None and record.of(Detection) is not None:
             add(
                 figures.DetectionDisplay,
                 "detection",
