@@ -193,17 +193,19 @@ def test_every_input_arrives_as_one_argument_to_the_letter(recorder: Path, tmp_p
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n")))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_arrives_as_one_argument(recorder: Path, tmp_path: Path, text: str) -> None:
-    wanted = ["run", f"--release={text}"] + ([f"--out={text}", f"--fit={text}"] if text else [])
-    assert sorted(arguments(recorder, {"release": text, "out": text, "fit": text}, tmp_path)) == sorted(wanted)
+    given = {"release": text, "policy": "built-in", "out": text, "fit": text}
+    wanted = ["run", f"--release={text}", "--policy=built-in"] + ([f"--out={text}", f"--fit={text}"] if text else [])
+    assert sorted(arguments(recorder, given, tmp_path)) == sorted(wanted)
 
 
 @pytest.mark.parametrize("name", EACH)
 def test_several_files_stand_one_to_a_line(recorder: Path, tmp_path: Path, name: str) -> None:
     """Empty lines are none, and Windows line ends are line ends."""
-    given = {"release": "v1", name: "\na b.npy\n\nscores/*.parquet\r\n$(touch pwned).npy\n"}
+    given = {"release": "v1", "policy": "built-in", name: "\na b.npy\n\nscores/*.parquet\r\n$(touch pwned).npy\n"}
     assert arguments(recorder, given, tmp_path) == [
         "run",
         "--release=v1",
+        "--policy=built-in",
         f"--{name}=a b.npy",
         f"--{name}=scores/*.parquet",
         f"--{name}=$(touch pwned).npy",
@@ -216,7 +218,8 @@ def test_a_line_break_in_a_single_value_makes_no_second_one(recorder: Path, tmp_
 
 
 def test_force_is_passed_only_when_true(recorder: Path, tmp_path: Path) -> None:
-    assert arguments(recorder, {"release": "v1", "force": "true"}, tmp_path) == ["run", "--release=v1", "--force"]
+    given = {"release": "v1", "policy": "built-in", "force": "true"}
+    assert arguments(recorder, given, tmp_path) == ["run", "--release=v1", "--policy=built-in", "--force"]
 
 
 @pytest.mark.parametrize("attack", ["quotes", "command", "log", "expression"])

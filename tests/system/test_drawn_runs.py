@@ -9,7 +9,7 @@ import pytest
 from drawn_runs import CASES, FOLLOWS, LARGEST, SEED, SHAPES, attempt, draw
 
 TODAY = datetime.now(UTC).date().toordinal()
-DRAWN = 15  # each day
+DRAWN = 8  # each day
 
 
 def test_drawn_runs_end_in_a_verdict_that_verifies() -> None:
