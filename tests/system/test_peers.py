@@ -363,11 +363,11 @@ def check_readme_table(rows: list[list[str]], names: list[str]) -> None:
 
 
 def readme_table() -> list[list[str]]:
-    section = (TESTS.parent / "README.md").read_text().partition("## Compared with what you use now")[2]
+    section = (TESTS.parent / "README.md").read_text().partition("## How it compares")[2]
     return read_tables(section.partition("\n## ")[0])[0]
 
 
-def test_the_readme_shows_ten_rows_of_the_scripts_table() -> None:
+def test_the_readme_shows_six_rows_of_the_scripts_table() -> None:
     check_readme_table(readme_table(), list(peers.README_RIVALS))
 
 

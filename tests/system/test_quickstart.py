@@ -55,8 +55,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_readme_installs_this_version() -> None:
-    named = re.findall(r"OWNER/REPO@v([\d.]+)", README.read_text())
-    assert len(named) == 3
+    named = re.findall(r"OWNER/REPO@v([\d.]+)", README.read_text() + ACTION_README.read_text())
+    assert len(named) == 4
     assert set(named) == {version("fpr-gate")}
 
 

@@ -28,8 +28,8 @@ def run(command: str, cwd: Path, last: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_console_blocks_are_what_the_commands_print(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """All blocks in order in one directory; `--update-golden` writes the README anew."""
-    text, last = README.read_text(), 0
+    """All blocks of both documents, in order, in one directory; `--update-golden` writes them anew."""
+    last = 0
 
     def replay(match: re.Match[str]) -> str:
         nonlocal last
@@ -41,10 +41,16 @@ def test_console_blocks_are_what_the_commands_print(tmp_path: Path, request: pyt
             lines.append(f"$ {command}\n{result.stdout}")
         return "```console\n" + "".join(lines) + "```"
 
-    shown = BLOCK.sub(replay, text)
+    written = {path: path.read_text() for path in (README, ROOT / "gate" / "README.md")}
+    shown = {path: BLOCK.sub(replay, text) for path, text in written.items()}
     if request.config.getoption("--update-golden"):
-        README.write_text(shown)
-    assert shown == text
+        for path, text in shown.items():
+            path.write_text(text)
+    assert shown == written
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 250
 
 
 def test_the_policy_in_the_readme_is_a_policy() -> None:
@@ -60,7 +66,7 @@ def test_the_readme_names_paths_that_exist() -> None:
 
     text = README.read_text()
     named = set(re.findall(r"`((?:gate|tests|policies|\.github)/[\w./-]*)`", text)) | set(
-        re.findall(r"\]\((\w[\w./-]*)\)", text)
+        re.findall(r"\]\((\.?\w[\w./-]*)(?:#[\w-]+)?\)", text)
     )
     assert named >= {str(POLICY), str(WORKFLOW)}
     named -= {str(POLICY)}

@@ -32,7 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         path.parent.mkdir(parents=True)
         path.write_text(init.workflow(action))
         written.append(path)
-    [shown] = blocks("yaml", "name: release\n")
+    [shown] = blocks("yaml", "name: release\n", ACTION_README)
     path = tmp_path_factory.mktemp("readme") / ".github" / "workflows" / "release.yml"
     path.parent.mkdir(parents=True)
     path.write_text(shown.replace("OWNER/REPO", "acme/gate").replace("COMMIT", COMMIT))
