@@ -404,7 +404,8 @@ main(["run", "--release", "v1", "--fit", "scores.csv", "--holdout", "scores.csv"
         process.send_signal(number)
         said = process.communicate(timeout=120)[1]
         assert process.returncode == expected
-        assert said.splitlines() == ([f"gate: stopped by {number.name}"] if expected > 0 else [])
+        taken = "gate: policy built-in default; fit scores.csv; holdout scores.csv"
+        assert said.splitlines() == [taken, *([f"gate: stopped by {number.name}"] if expected > 0 else [])]
         child, until = int((tmp_path / "ready").read_text()), time.monotonic() + 60
         while os.path.exists(f"/proc/{child}") and "zombie" not in Path(f"/proc/{child}/status").read_text():
             assert time.monotonic() < until

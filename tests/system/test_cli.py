@@ -159,7 +159,7 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
     result = gate("run", *args, *columns, "--dry-run", cwd=here)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
-    none = dict.fromkeys(("segment", "group", "id", "timestamp"))
+    none = dict.fromkeys(("segment", "group", "id", "timestamp", "count", "calibrated"))
     assert record["data"] == {"score": "risk", "label": "kind", "benign": ["ok"], **none}
     assert record["holdout"]["sources"] == [{"path": "pass.csv", "rows": 40_000, "benign": 20_000}]
     assert record["holdout"]["sha256"] == plain.Rows(20_000, np.load(here / "pass.npy").tolist()).sha256
