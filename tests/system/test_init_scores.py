@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from small import gate
 
-from gate import policy as policies
+from gate.checks import load_policy
 from gate.starter import init
 
 Rng = np.random.Generator
@@ -190,7 +190,7 @@ def test_the_printed_command_runs_to_a_verdict(
     result = gate("init", "--scores", *files, "--action", "acme/gate@v1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert sentence in result.stdout
-    document = policies.load(tmp_path / init.POLICY)
+    document = load_policy(tmp_path / init.POLICY)
     found = {"domain": document.policy.calibration.domain, **dict(document.policy.data)}
     assert {key: found[key] for key in wanted} == wanted
     lines = result.stdout.partition("Try it here, before any tag:\n")[2].splitlines()

@@ -216,8 +216,9 @@ def test_a_full_scratch_is_one_line(tmp_path: Path) -> None:
     try:
         found = run(tmp_path, "out", fit, holdout, *DISK, "--scratch", "s")
         assert (found.returncode, found.stdout) == (2, "")
-        assert found.stderr.startswith("gate: --scratch: must have room"), found.stderr
-        assert found.stderr.count("\n") == 1
+        first, error = found.stderr.splitlines()
+        assert first.startswith("gate: policy policy.yaml; "), found.stderr
+        assert error.startswith("gate: --scratch: must have room"), found.stderr
         assert [*small.iterdir()] == []
         assert not (tmp_path / "out").exists()
     finally:
