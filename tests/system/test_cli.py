@@ -28,7 +28,20 @@ from rich.cells import cell_len
 from small import CLEAN, POLICY, RELEASE_FILES, contents, gate, log_lines, write_inputs
 
 OUTCOMES = {"pass": 0, "fail": 1, "inconclusive": 3}
-COMMANDS = ["export", "run", "check", "compare", "demo", "history", "plan", "report", "init", "schema", "verify"]
+COMMANDS = [
+    "explain",
+    "export",
+    "run",
+    "check",
+    "compare",
+    "demo",
+    "history",
+    "plan",
+    "report",
+    "init",
+    "schema",
+    "verify",
+]
 INPUTS = ["--policy", "policy.yaml", "--fit", "fit.npy"]
 
 
