@@ -311,9 +311,11 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     samples: dict[str, Any] = {}
 
-    def read(name: str, paths: tuple[str, ...], policy: Any) -> Any:
-        key = repr((name, paths, policy.data))
-        return samples[key] if key in samples else samples.setdefault(key, read_sample(name, paths, policy))
+    def read(name: str, paths: tuple[str, ...], policy: Any, calibrated: Any) -> Any:
+        key = repr((name, paths, policy.data, calibrated))
+        if key not in samples:
+            samples[key] = read_sample(name, paths, policy, calibrated)
+        return samples[key]
 
     monkeypatch.setattr(verification, "judge", judge)
     monkeypatch.setattr(verification, "replace", replaced)

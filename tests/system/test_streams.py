@@ -137,6 +137,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "init": [["init", "--force"], ["init", "--targets", EVIL], ["init", "--action", EVIL], ["init", "--rule", EVIL]],
     "demo": [["demo", "--out", f"{EVIL}/../{EVIL}.csv/x"], ["demo", "--releases", EVIL]],
+    "explain": [["explain", EVIL], ["explain", "fpr@0.1%"]],
+    "export": [["export", A, "--to", name] for name in ("sql", EVIL)] + [["export", EVIL, "--to", "sql"]],
     "schema": [["schema", "policy"], ["schema", "record"], ["schema", EVIL]],
     "the group": [[EVIL], [f"--{EVIL}"], ["--help"], ["--version"], ["\n" + EVIL]],
 }
