@@ -149,14 +149,17 @@ def test_counts_of_any_size_leave_the_page_in_place(browser: Any, tmp_path: Path
         page.close()
 
 
-def test_the_first_screen_has_the_verdict_and_every_target(browser: Any, pages: dict[str, Path]) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_first_screen_has_verdict_reason_picture_and_remedy(
+    width: int, height: int, browser: Any, pages: dict[str, Path]
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": height})
     for case in ("pass", "fail", "inconclusive"):
         page.goto(pages[case].as_uri())
-        row = page.get_by_role("table").first.get_by_role("row").last
-        assert "0.01 %" in row.inner_text()
-        box = row.bounding_box()
-        assert box["y"] + box["height"] <= 900
+        parts = (page.locator("h1"), page.locator("p.reason"), page.locator("figure svg").first)
+        for part in (*parts, page.get_by_role("heading", name="What to do")):
+            box = part.bounding_box()
+            assert box["y"] + (0 if part is parts[2] else box["height"]) <= height, case
     page.close()
 
 
