@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -15,12 +15,16 @@ from gate.checks.baseline import Reference
 from gate.checks.detection import Detection
 from gate.checks.fpr import Targets
 from gate.errors import GateError
-from gate.record.schema import SCHEMA_VERSION, Record
+from gate.record.schema import SCHEMA_VERSION, Record, read_time
 from gate.storage import MAX_BYTES, read_regular
+from gate.stored import Section
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
     from gate.policy import Document
+
+
+Kind = TypeVar("Kind", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -66,19 +70,30 @@ def read_release(directory: str | Path) -> StoredRelease:
 
 def parse_record(raw: bytes, path: str | Path) -> Record:
     """The record in the bytes of a `verdict.json`; `path` only names it in messages."""
+    content = parse_json(raw, path)
+    if isinstance(content, dict) and "detectors" in content:
+        raise GateError(f"{path}: must be of one detector, got several; name one of those below {Path(path).parent}")
+    return follow(Record, content, path)
+
+
+def parse_json(raw: bytes, path: str | Path) -> Any:
+    """What a `verdict.json` holds, of one detector or of several."""
     try:
         content = json.loads(raw)
         json.dumps(content, ensure_ascii=False).encode()  # JSON can name half a character, which no report could show
     except (ValueError, RecursionError) as error:
         raise GateError(f"{path}: must be JSON, got an error: {error}; write it again with `gate run`") from None
-    if isinstance(content, dict) and "detectors" in content:
-        raise GateError(f"{path}: must be of one detector, got several; name one of those below {Path(path).parent}")
+    return content
+
+
+def follow(kind: type[Kind], content: Any, path: str | Path) -> Kind:
+    """The record of that kind, or a line on the first key that is none."""
     known = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(known, int) and known > SCHEMA_VERSION:
         raise GateError(f"{path}: schema_version must be at most {SCHEMA_VERSION}, got {known}; upgrade gate")
     try:
-        record = Record.model_validate(content)
-        record.time  # noqa: B018, which refuses a time that is none
+        record = kind.model_validate(content)
+        read_time(content["created"])
     except ValidationError as error:
         detail = error.errors()[0]
         key = ".".join(str(step) for step in detail["loc"]) or "record"

@@ -118,7 +118,7 @@ class Record(Section):
 
     @property
     def time(self) -> datetime:
-        return datetime.strptime(self.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        return read_time(self.created)
 
     @property
     def day(self) -> date:

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator
 
 from gate.checks import parse_policy
 from gate.checks.check import Finding
@@ -17,7 +17,7 @@ from gate.checks.system import System
 from gate.errors import GateError
 from gate.names import DETECTOR
 from gate.policy import Columns
-from gate.record.read import parse_record, read_bytes
+from gate.record.read import follow, parse_json, parse_record, read_bytes
 from gate.record.schema import (
     SCHEMA_VERSION,
     PolicyText,
@@ -186,26 +186,7 @@ def read_any(directory: str | Path) -> Record | SystemRecord:
 
 def parse_system(raw: bytes, path: str | Path) -> SystemRecord:
     """The record in the bytes of a `verdict.json`; `path` only names it in messages."""
-    try:
-        content: Any = json.loads(raw)
-        json.dumps(content, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise GateError(f"{path}: must be JSON, got an error: {error}; write it again with `gate run`") from None
-    known = content.get("schema_version") if isinstance(content, dict) else None
-    if isinstance(known, int) and known > SCHEMA_VERSION:
-        raise GateError(f"{path}: schema_version must be at most {SCHEMA_VERSION}, got {known}; upgrade gate")
-    try:
-        record = SystemRecord.model_validate(content)
-        record.day  # noqa: B018, which refuses a time that is none
-    except ValidationError as error:
-        detail = error.errors()[0]
-        key = ".".join(str(step) for step in detail["loc"]) or "record"
-        message = f"{path}: {key}: must follow `gate schema record`, got an error: {detail['msg']}"
-        raise GateError(f"{message}; write it again with `gate run`") from None
-    except ValueError:
-        must = "must be a time such as 2026-03-01T12:00:00Z"
-        raise GateError(f"{path}: created: {must}, got {str(content['created'])[:40]!r}; restore the release") from None
-    return record
+    return follow(SystemRecord, parse_json(raw, path), path)
 
 
 def require_name(name: str, place: str | Path) -> None:

@@ -16,6 +16,7 @@ from gate.checks.system import System, Together
 from gate.errors import plural
 from gate.names import in_percent
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
+from gate.report.junit import fill, written
 from gate.report.numbers import bare_percent, bounds, clean, exact, grouped, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
@@ -310,29 +311,13 @@ def render_junit(record: SystemRecord) -> str:
     """A suite for each detector and one for the system: fail is a failure, inconclusive an error."""
     suites = ElementTree.Element("testsuites", name=f"gate {clean(record.release)}")
     groups = [(facts.name, record.of(facts.name)) for facts in record.detectors] + [("system", record.joint)]
-    kinds = {"fail": "failure", "inconclusive": "error"}
     for name, findings in groups:
-        if not findings:
-            continue
-        suite = ElementTree.SubElement(suites, "testsuite", name=clean(name), timestamp=clean(record.created))
-        totals = dict.fromkeys(kinds.values(), 0)
-        for finding in in_order(findings):
-            case = ElementTree.SubElement(suite, "testcase", classname=clean(name), name=clean(str(finding.check)))
-            text = clean(". What would help: ".join(filter(None, [finding.message, finding.remedy])))
-            kind = kinds.get(finding.outcome)
-            if kind and finding.blocks:
-                totals[kind] += 1
-                ElementTree.SubElement(case, kind, message=text, type=clean(finding.reason))
-            else:
-                note = ElementTree.SubElement(case, "system-out")
-                note.text = f"{finding.outcome} ({weight(finding)}): {text}"
-        suite.set("tests", str(len(findings)))
-        suite.set("failures", str(totals["failure"]))
-        suite.set("errors", str(totals["error"]))
-    for key, total in (("tests", "tests"), ("failures", "failures"), ("errors", "errors")):
-        suites.set(key, str(sum(int(suite.get(total, "0")) for suite in suites)))
-    ElementTree.indent(suites)
-    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+        if findings:
+            suite = ElementTree.SubElement(suites, "testsuite", name=clean(name), timestamp=clean(record.created))
+            fill(suite, findings, name)
+    for key in ("tests", "failures", "errors"):
+        suites.set(key, str(sum(int(suite.get(key, "0")) for suite in suites)))
+    return written(suites)
 
 
 def render_predicate(record: SystemRecord) -> str:
