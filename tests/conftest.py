@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +19,10 @@ if os.environ.get("CI"):
 # Where GitHub runs the tests, the gates in them must not write into its summary, annotations and outputs.
 for name in [name for name in os.environ if name.startswith("GITHUB_")]:
     del os.environ[name]
+
+# A shell starts what it puts into the background deaf to Ctrl-C, and so would be every command that is stopped here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -157,7 +157,8 @@ def run_gate(name: str, samples: Split, directory: Path) -> dict[str, Any]:
     command = ["run", "--policy", policy, "--release", "paper", *files, "--out", str(directory / "release")]
     result = subprocess.run([sys.executable, "-m", "gate", *command], capture_output=True, text=True)
     if result.returncode not in (0, 1, 3):
-        raise RuntimeError(f"{name}: gate run must judge, got exit code {result.returncode}; {result.stderr.strip()}")
+        *_, said = result.stderr.strip().splitlines()
+        raise RuntimeError(f"{name}: gate run must judge, got exit code {result.returncode}; {said}")
     record: dict[str, Any] = json.loads((directory / "release" / "verdict.json").read_text())
     return record
 
