@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,10 +16,6 @@ from gate.errors import GateError, visible
 REPORTS = ("text", "md", "html", "junit", "json")
 COMPARISONS = ("text", "md", "json")
 HISTORIES = ("text", "md", "html", "json")
-
-if TYPE_CHECKING:
-    from gate.repetition import Verification
-    from gate.system_verification import SystemVerification
 
 
 @click.command()
@@ -158,8 +153,8 @@ def verify(
       gate verify releases/v2.4.0 --policy policies/release.yaml --fit fit.parquet --holdout holdout.parquet
     """
     from gate.record.system import holds_several
-    from gate.repetition import Data
-    from gate.repetition import verify as check
+    from gate.verification.release import verify as check
+    from gate.verification.result import Data
 
     for key, value in columns.items():
         require_both("--benign-label" if key == "benign" else f"--{key}-column", value, "--policy", policy)
@@ -176,9 +171,9 @@ def verify(
     require_both("--domain", domain, "--policy", policy)
     pinned = None if policy is None else pinned_policy(policy, columns, domain)
     if holds_several(directory):
-        from gate.system_verification import verify_system
+        from gate.verification.system import verify_system
 
-        answer: Verification | SystemVerification = verify_system(directory, data, pinned=pinned, complete=complete)
+        answer = verify_system(directory, data, pinned=pinned, complete=complete)
     else:
         answer = check(directory, data, pinned=pinned, complete=complete)
     show(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))

@@ -197,10 +197,10 @@ def check(
     require_both("--calibrated-column", columns["calibrated"], "--calibrated", is_calibrated)
     created = now()
     from gate.checks import find_policy
+    from gate.inspection.judgement import read_judged
     from gate.record import recorded_policy
     from gate.record.system import holds_several
     from gate.storage import CHECKS_DIRECTORY, refuse_existing
-    from gate.verification import read_judged
 
     if holds_several(directory):
         if is_calibrated:

@@ -11,14 +11,14 @@ import pytest
 from repository import PACKAGE, ROOT
 
 FLOORS = [
-    ["words", "errors", "contract", "progress", "stored", "names", "sources", "differences"],
+    ["words", "errors", "contract", "progress", "stored", "names", "sources"],
     ["policy", "ordered", "sketch", "scores", "statistics"],
     ["calibration"],
     ["planning"],
     ["checks", "flagged"],
-    ["verdict", "storage", "record", "joint", "ledger", "history"],
+    ["verdict", "storage", "record", "ledger", "history"],
     ["report"],
-    ["beside", "verification", "gating", "repetition", "systems", "system_verification"],
+    ["inspection", "gating", "systems", "verification"],
     ["starter", "cli", "__main__"],
 ]
 ORDER = [name for floor in FLOORS for name in floor]
@@ -140,7 +140,7 @@ def test_the_readme_shows_the_floors() -> None:
 
 MOST_LINES, MOST_IN_FUNCTION = 450, 60
 # What is longer today may only become shorter.
-LONGER = {"scores/formats.py": 458, "verification.py": 459, "systems.py": 492}
+LONGER = {"scores/formats.py": 458}
 LONGER_FUNCTIONS = {
     "cli/releases.py:run": 92,
     "cli/releases.py:check": 61,
