@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from gate.errors import GateError, plural
+from gate.inputs import endings
 from gate.policy import Columns
 from gate.scores.budget import Budget
 from gate.scores.columns import decode, join_names, read_names, read_times
 from gate.scores.files import find
-from gate.scores.formats import READERS, File, list_columns, read_file
+from gate.scores.formats import File, list_columns, read_file
 from gate.scores.wording import is_number, show
 
 MOST_COLUMNS = 40  # of a file that are looked at
@@ -64,10 +65,9 @@ def look_at(path: str, scratch: str) -> Part:
     """The columns of one argument; those of all its files together."""
     files = find(path).files
     for file in files:
-        if file.suffix not in READERS:
-            raise GateError(
-                f"{file}: must end in one of {', '.join(READERS)} (or these with .gz), got {file.suffix or 'no suffix'}"
-            )
+        if file.suffix not in endings():
+            known, got = ", ".join(endings()), file.suffix or "no suffix"
+            raise GateError(f"{file}: must end in one of {known} (or these with .gz), got {got}")
     names = [list_columns(file, Budget()) for file in files]
     header = None
     if files[0].is_text and names[0] and all(is_number(name) or not name for name in names[0]):
