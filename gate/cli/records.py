@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from gate.errors import GateError, visible
 REPORTS = ("text", "md", "html", "junit", "json")
 COMPARISONS = ("text", "md", "json")
 HISTORIES = ("text", "md", "html", "json")
+
+if TYPE_CHECKING:
+    from gate.verification.result import Verification
 
 
 @click.command()
@@ -153,7 +157,6 @@ def verify(
       gate verify releases/v2.4.0 --policy policies/release.yaml --fit fit.parquet --holdout holdout.parquet
     """
     from gate.record.system import holds_several
-    from gate.verification.release import verify as check
     from gate.verification.result import Data
 
     for key, value in columns.items():
@@ -171,11 +174,14 @@ def verify(
     require_both("--domain", domain, "--policy", policy)
     pinned = None if policy is None else pinned_policy(policy, columns, domain)
     if holds_several(directory):
-        from gate.verification.system import verify_system
-
-        answer = verify_system(directory, data, pinned=pinned, complete=complete)
+        from gate.verification.system import verify_system as verify_
     else:
-        answer = check(directory, data, pinned=pinned, complete=complete)
+        from gate.verification.release import verify as verify_
+    return _say(verify_(directory, data, pinned=pinned, complete=complete), as_json)
+
+
+def _say(answer: Verification, as_json: bool) -> int:
+    """What was found, and the exit code of it."""
     show(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
     if answer.state == "cannot be checked":
         log("nothing was found wrong, but not all could be checked: see the lines that say so")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +25,9 @@ from gate.cli.options import SEED, SHARE, bounded, calibrated_column, columns_of
 from gate.cli.outputs import conclude, preparing, put_flagged
 from gate.cli.streams import log, working
 from gate.cli.systems import NO_BASELINE, Asked, check_detectors, run_detectors
+
+if TYPE_CHECKING:
+    from gate.policy import Document
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
@@ -92,62 +97,68 @@ def run(
       gate run --release v2.4.0 --benign benign.parquet --split 50% --domain 0,100
     """
     from gate.checks import find_policy
-    from gate.storage import refuse_existing
 
-    first_release = baseline == "none"
-    baseline = None if first_release else baseline
-    require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", baseline)
-    require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", baseline)
+    before = None if baseline == NO_BASELINE else baseline
+    require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", before)
+    require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", before)
     release, created = release_name(release), now()
     directory = Path(out) if out else Path("releases", as_directory(release))
     document = find_policy(policy).with_columns(columns)
     document = document if domain is None else document.with_domain(*domain)
     document.require_columns()
-    if document.policy.detectors:
-        return run_detectors(
-            document,
-            policy,
-            {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths},
-            Asked(release, created, directory, ledger, flagged, dry_run, as_json, force),
-            None if split is None else (split, seed),
-            NO_BASELINE if first_release else baseline,
-            (baseline_holdout_paths, baseline_malicious_paths),
-        )
-    named = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
-    samples, own = choose_samples(named, split, document.policy.data)
-    require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", samples["malicious"])
-    replaces = None if dry_run else refuse_existing(directory, force)
-    listed = flagged_place(flagged, directory)
-    announce(document, policy, samples, own)
+    samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
+    asked = Asked(release, created, directory, ledger, flagged, dry_run, as_json, force)
+    run_ = run_detectors if document.policy.detectors else run_detector
+    divided = None if split is None else (split, seed)
+    return run_(document, policy, samples, asked, divided, baseline, (baseline_holdout_paths, baseline_malicious_paths))
+
+
+def run_detector(
+    document: Document,
+    named: str | None,
+    given: Mapping[str, tuple[str, ...]],
+    asked: Asked,
+    split: tuple[float, int] | None,
+    baseline: str | None,
+    scored: tuple[tuple[str, ...], tuple[str, ...]],
+) -> int:
+    """Fit, evaluate and judge the one detector of a policy."""
+    from gate.storage import refuse_existing
+
+    samples, own = choose_samples(given, split is not None, document.policy.data)
+    require_both("--baseline-malicious", scored[1], "--malicious", samples["malicious"])
+    replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
+    listed = flagged_place(asked.flagged, asked.directory)
+    announce(document, named, samples, own)
     with reading(samples, document.policy) as sample:
-        require_ledger(document, ledger)
+        require_ledger(document, asked.ledger)
         from gate.gating import Job, gate_release, judging_day, read_reference
         from gate.scores import split as divide
 
         reference = None
-        if baseline is not None:
-            scored = (baseline_holdout_paths, baseline_malicious_paths)
+        if baseline not in (None, NO_BASELINE):
             reference = read_reference(baseline, document, *scored, read_scores)
-        divided = None
+        how = None
         if split is None:
             fit, holdout = sample("fit"), sample("holdout")
         else:
             benign = sample("benign")
-            fit, holdout, divided = divide(benign, split, seed)
-            log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
+            fit, holdout, how = divide(benign, *split)
+            log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({how.by})")
         malicious = sample("malicious") if samples["malicious"] else None
-    with working("fitting, counting and judging"), preparing(dry_run, fit, holdout):
+    job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
+    with working("fitting, counting and judging"), preparing(asked.dry_run, fit, holdout):
         judged = gate_release(
-            Job(document, release, created, judging_day(created), ledger),
+            job,
             fit,
             holdout,
-            split=divided,
+            split=how,
             malicious=malicious,
             reference=reference,
-            first_release=first_release,
+            first_release=baseline == NO_BASELINE,
         )
     put_flagged(listed, holdout, judged.calibrator)
-    return conclude(judged, None if dry_run else directory, force, as_json, replaces)
+    return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 
 @click.command()
@@ -195,37 +206,46 @@ def check(
       gate check releases/v2.4.0 --holdout log.parquet --calibrated --calibrated-column served
     """
     require_both("--calibrated-column", columns["calibrated"], "--calibrated", is_calibrated)
-    created = now()
+    asked = Asked("", now(), Path(out) if out else None, ledger, flagged, dry_run, as_json, force)
+    samples = {"holdout": holdout_paths, "malicious": malicious_paths}
+    from gate.record.system import holds_several
+
+    if not holds_several(directory):
+        return check_detector(directory, policy, columns, samples, asked, is_calibrated)
+    if is_calibrated:
+        raise click.UsageError("--calibrated judges one detector; name it as RELEASE_DIR/detectors/NAME")
+    return check_detectors(directory, policy, columns, samples, asked)
+
+
+def check_detector(
+    directory: str,
+    named: str | None,
+    columns: Mapping[str, str | tuple[str, ...] | None],
+    given: Mapping[str, tuple[str, ...]],
+    asked: Asked,
+    is_calibrated: bool,
+) -> int:
+    """Judge the one detector of an earlier release on new benign scores."""
     from gate.checks import find_policy
     from gate.inspection.judgement import read_judged
     from gate.record import recorded_policy
-    from gate.record.system import holds_several
     from gate.storage import CHECKS_DIRECTORY, refuse_existing
 
-    if holds_several(directory):
-        if is_calibrated:
-            raise click.UsageError("--calibrated judges one detector; name it as RELEASE_DIR/detectors/NAME")
-        asked = Asked("", created, Path(out) if out else None, ledger, flagged, dry_run, as_json, force)
-        return check_detectors(
-            directory, policy, columns, {"holdout": holdout_paths, "malicious": malicious_paths}, asked
-        )
     stored = read_judged(directory)
-    document = find_policy(policy) if policy else recorded_policy(stored)
-    document = document.with_columns(columns)
+    document = (find_policy(named) if named else recorded_policy(stored)).with_columns(columns)
     document.require_columns()
-    target = Path(out) if out else Path(directory, CHECKS_DIRECTORY, f"{created:%Y%m%dT%H%M%SZ}")
-    replaces = None if dry_run else refuse_existing(target, force)
-    samples = {"holdout": holdout_paths, "malicious": malicious_paths}
-    listed = flagged_place(flagged, target)
-    announce(document, policy or document.path, samples, set())
-    with reading(samples, document.policy, is_calibrated) as sample:
-        require_ledger(document, ledger)
+    target = asked.directory or Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
+    replaces = None if asked.dry_run else refuse_existing(target, asked.force)
+    listed = flagged_place(asked.flagged, target)
+    announce(document, named or document.path, given, set())
+    with reading(given, document.policy, is_calibrated) as sample:
+        require_ledger(document, asked.ledger)
         from gate.gating import Job, check_release, judging_day
 
         holdout = sample("holdout")
-        malicious = sample("malicious") if malicious_paths else None
-    with working("counting and judging"), preparing(dry_run, holdout):
-        job = Job(document, stored.record.release, created, judging_day(created), ledger)
+        malicious = sample("malicious") if given["malicious"] else None
+    with working("counting and judging"), preparing(asked.dry_run, holdout):
+        job = Job(document, stored.record.release, asked.created, judging_day(asked.created), asked.ledger)
         judged = check_release(job, stored, holdout, malicious=malicious, calibrated=is_calibrated)
     put_flagged(listed, holdout, judged.calibrator, is_calibrated)
-    return conclude(judged, None if dry_run else target, force, as_json, replaces)
+    return conclude(judged, None if asked.dry_run else target, asked.force, asked.as_json, replaces)
