@@ -378,6 +378,13 @@ class Check:
 
 # --- one rule for every rate --------------------------------------------------------------------------------
 
+# Reason codes in words.
+PASSED = {"proven": "proven", "observed": "observed inside, not proven", "not-refuted": "not refuted"}
+MISCOUNTED = {"too-many": "too many false positives", "too-few": "too few false positives", "min-n": "too few rows"}
+UNDECIDED = {"open": "neither proven nor refuted", "outside": "observed outside, not proven"}
+UNSUPPORTED = {"extrapolated": "beyond the fit sample, not proven", "unreachable": "no raw score reaches it"}
+TIED = {"granularity": "tied scores allow no such rate"}
+
 
 def inside(counts: tuple[int, int] | None, k: int) -> bool:
     return counts is not None and counts[0] <= k <= counts[1]

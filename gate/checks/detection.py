@@ -9,7 +9,7 @@ from fractions import Fraction
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from gate.checks.check import Asked, Case, Check, Evidence, Finding, inside
+from gate.checks.check import PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding, inside
 from gate.checks.fpr import AtAnchor, tally_contradictions
 from gate.checks.rates import NOT_COMPUTED, PROMISE, grade_count, judged_rate
 from gate.checks.reuse import malicious_alpha_of
@@ -199,14 +199,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     families=("tpr",),
-    reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "missed": "too few detected",
-    },
+    reasons=PASSED | UNDECIDED | {"missed": "too few detected"},
     settings=DetectionSettings,
     unasked="null: malicious scores are shown and not judged",
 )

@@ -11,7 +11,19 @@ from functools import lru_cache
 from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.calibration.served import remedy as served_remedy
 from gate.checks import readings
-from gate.checks.check import Asked, Case, Check, Evidence, Finding, inside
+from gate.checks.check import (
+    MISCOUNTED,
+    PASSED,
+    TIED,
+    UNDECIDED,
+    UNSUPPORTED,
+    Asked,
+    Case,
+    Check,
+    Evidence,
+    Finding,
+    inside,
+)
 from gate.checks.exchangeability import Exchangeability, ExchangeabilitySettings, p_value_at
 from gate.checks.granularity import describe, standing_of
 from gate.checks.rates import (
@@ -394,18 +406,10 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     warnings=warnings,
-    reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "too-many": "too many false positives",
-        "too-few": "too few false positives",
-        "min-n": "too few rows",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "extrapolated": "beyond the fit sample, not proven",
-        "unreachable": "no raw score reaches it",
-        "granularity": "tied scores allow no such rate",
-        "skewed-groups": "groups too unlike in size to prove it",
-    },
+    reasons=PASSED
+    | MISCOUNTED
+    | UNDECIDED
+    | UNSUPPORTED
+    | TIED
+    | {"skewed-groups": "groups too unlike in size to prove it"},
 )

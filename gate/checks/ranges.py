@@ -15,7 +15,20 @@ from pydantic import Field
 
 from gate.calibration.positions import named, rows_to_support
 from gate.checks import range_words as words
-from gate.checks.check import Asked, Case, Check, Evidence, Finding, JudgedRange, NearestPoint
+from gate.checks.check import (
+    MISCOUNTED,
+    PASSED,
+    TIED,
+    UNDECIDED,
+    UNSUPPORTED,
+    Asked,
+    Case,
+    Check,
+    Evidence,
+    Finding,
+    JudgedRange,
+    NearestPoint,
+)
 from gate.checks.fpr import Targets
 from gate.checks.reuse import alpha_of
 from gate.contract import Anchor, Contract, Floats
@@ -418,17 +431,5 @@ CHECK = Check(
     contradictions=contradictions,
     warnings=warnings,
     home=(("ranges",),),
-    reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "too-many": "too many false positives",
-        "too-few": "too few false positives",
-        "min-n": "too few rows",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "extrapolated": "beyond the fit sample, not proven",
-        "unreachable": "no raw score reaches it",
-        "granularity": "tied scores allow no such rate",
-    },
+    reasons=PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED | TIED,
 )

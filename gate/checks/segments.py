@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from gate.checks import segment_ranges
-from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, UNSUPPORTED, Asked, Case, Check, Evidence, Finding
 from gate.checks.fpr import Targets
 from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE, describe_count, judged_rate
 from gate.checks.reuse import alpha_of
@@ -23,8 +23,7 @@ from gate.contract import Floats
 from gate.errors import plural
 from gate.names import CheckName
 from gate.planning import Budget, advise_at_rate, band_of
-from gate.policy import Count as PolicyCount
-from gate.policy import Flag, Frozen, Label, Policy, Span, Target, Tolerance
+from gate.policy import Flag, Frozen, Label, MinRows, Policy, Span, Target, Tolerance
 from gate.policy import Rate as PolicyRate
 from gate.statistics.binomial import TIE, Band
 from gate.statistics.clusters import Effective, effective_rows, korn_graubard
@@ -48,16 +47,11 @@ class SegmentsSettings(Frozen):
     column: ClassVar[str] = "segment"
 
     targets: tuple[PolicyRate, ...] = Field(description="which anchors", json_schema_extra={"minItems": 1})
-    min_n: PolicyCount = Field(description="the fewest held-out rows of a segment on which a pass is believed")
+    min_n: MinRows = Field(description="the fewest held-out rows of a segment on which a pass is believed")
     max_relative_error: Tolerance = Field(description="how far a segment's rate may be off")
     ranges: tuple[Span, ...] = Field(default=(), description="which stretches of the contract, at every threshold")
     required: Flag = Field(default=False, description="true: a segment that does not pass blocks the release")
     expect: tuple[Label, ...] = Field(default=(), description="segments that must be among the held-out rows")
-
-    @field_validator("min_n")
-    @classmethod
-    def _at_least_one(cls, value: int) -> int:
-        return Target._at_least_one(value)
 
 
 class InSegments(Section):
@@ -412,20 +406,7 @@ CHECK = Check(
     contradictions=contradictions,
     families=("segments", "segment"),
     home=(("checks", "segments"), ("data", "segment")),
-    reasons={
-        "counted": "counted",
-        "missing": "absent",
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "too-many": "too many false positives",
-        "too-few": "too few false positives",
-        "min-n": "too few rows",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "extrapolated": "beyond the fit sample, not proven",
-        "unreachable": "no raw score reaches it",
-    },
+    reasons={"counted": "counted", "missing": "absent"} | PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED,
     settings=SegmentsSettings,
     unasked="null: segments are not judged by themselves",
 )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import computed_field
 
-from gate.checks.check import Check, Finding, inside
+from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, Check, Finding, inside
 from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
 from gate.errors import plural
 from gate.planning import Advice, Budget, advise_at_rate
@@ -371,13 +371,10 @@ CHECK = Check(
     asked=_nothing_by_itself,
     home=(("system",),),
     reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "too-many": "too many false positives",
-        "min-n": "too few rows",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
+        **PASSED,
+        "too-many": MISCOUNTED["too-many"],
+        "min-n": MISCOUNTED["min-n"],
+        **UNDECIDED,
         "unscored": "rows that a detector has not scored",
     },
 )

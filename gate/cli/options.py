@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
-from pathlib import PurePath
+from functools import wraps
+from pathlib import Path, PurePath
 from typing import Any
 
 import click
+
+from gate.cli.inputs import now
 
 Command = Callable[..., int | None]
 
@@ -182,8 +187,33 @@ def bounded(command: Command) -> Command:
     return command
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a command that judges is asked to do with its verdict, and when it was asked."""
+
+    created: datetime
+    ledger: str | None
+    flagged: str | None
+    dry_run: bool
+    as_json: bool
+    force: bool
+    release: str = ""
+    directory: Path | None = None
+
+    @property
+    def out(self) -> Path | None:
+        return None if self.dry_run else self.directory
+
+
 def judging(command: Command) -> Command:
-    """What every command that judges can do with its verdict."""
+    """What every command that judges can do with its verdict; it is given as `asked`."""
+
+    @wraps(command)
+    def collected(
+        ledger: str | None, flagged: str | None, dry_run: bool, as_json: bool, force: bool, **others: Any
+    ) -> int | None:
+        return command(asked=Asked(now(), ledger, flagged, dry_run, as_json, force), **others)
+
     for option in (
         click.option(
             "--flagged",
@@ -205,5 +235,5 @@ def judging(command: Command) -> Command:
             help="Count here how often these held-out rows have judged  [default: not counted]",
         ),
     ):
-        command = option(command)
-    return command
+        collected = option(collected)
+    return collected

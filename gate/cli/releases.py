@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,17 +15,27 @@ from gate.cli.inputs import (
     as_directory,
     choose_samples,
     flagged_place,
-    now,
     read_scores,
     reading,
     release_name,
     require_both,
     require_ledger,
 )
-from gate.cli.options import SEED, SHARE, bounded, calibrated_column, columns_of_files, domain, files, given, judging
+from gate.cli.options import (
+    SEED,
+    SHARE,
+    Asked,
+    bounded,
+    calibrated_column,
+    columns_of_files,
+    domain,
+    files,
+    given,
+    judging,
+)
 from gate.cli.outputs import conclude, preparing, put_flagged
 from gate.cli.streams import log, working
-from gate.cli.systems import NO_BASELINE, Asked, check_detectors, run_detectors
+from gate.cli.systems import NO_BASELINE, Given, check_detectors, run_detectors
 
 if TYPE_CHECKING:
     from gate.policy import Document
@@ -75,11 +86,7 @@ def run(
     baseline_malicious_paths: tuple[str, ...],
     out: str | None,
     domain: tuple[Decimal, Decimal] | None,
-    ledger: str | None,
-    flagged: str | None,
-    dry_run: bool,
-    as_json: bool,
-    force: bool,
+    asked: Asked,
     **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
@@ -101,49 +108,41 @@ def run(
     before = None if baseline == NO_BASELINE else baseline
     require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", before)
     require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", before)
-    release, created = release_name(release), now()
+    release = release_name(release)
     directory = Path(out) if out else Path("releases", as_directory(release))
     document = find_policy(policy).with_columns(columns)
     document = document if domain is None else document.with_domain(*domain)
     document.require_columns()
     samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
-    asked = Asked(release, created, directory, ledger, flagged, dry_run, as_json, force)
+    asked = replace(asked, release=release, directory=directory)
     run_ = run_detectors if document.policy.detectors else run_detector
-    divided = None if split is None else (split, seed)
-    return run_(document, policy, samples, asked, divided, baseline, (baseline_holdout_paths, baseline_malicious_paths))
+    divided, scored = None if split is None else (split, seed), (baseline_holdout_paths, baseline_malicious_paths)
+    return run_(document, Given(policy, samples, divided, baseline, scored), asked)
 
 
-def run_detector(
-    document: Document,
-    named: str | None,
-    given: Mapping[str, tuple[str, ...]],
-    asked: Asked,
-    split: tuple[float, int] | None,
-    baseline: str | None,
-    scored: tuple[tuple[str, ...], tuple[str, ...]],
-) -> int:
+def run_detector(document: Document, given: Given, asked: Asked) -> int:
     """Fit, evaluate and judge the one detector of a policy."""
     from gate.storage import refuse_existing
 
-    samples, own = choose_samples(given, split is not None, document.policy.data)
-    require_both("--baseline-malicious", scored[1], "--malicious", samples["malicious"])
+    samples, own = choose_samples(given.samples, given.split is not None, document.policy.data)
+    require_both("--baseline-malicious", given.scored[1], "--malicious", samples["malicious"])
     replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
     listed = flagged_place(asked.flagged, asked.directory)
-    announce(document, named, samples, own)
+    announce(document, given.policy, samples, own)
     with reading(samples, document.policy) as sample:
         require_ledger(document, asked.ledger)
         from gate.gating import Job, gate_release, judging_day, read_reference
         from gate.scores import split as divide
 
         reference = None
-        if baseline not in (None, NO_BASELINE):
-            reference = read_reference(baseline, document, *scored, read_scores)
+        if given.baseline not in (None, NO_BASELINE):
+            reference = read_reference(given.baseline, document, *given.scored, read_scores)
         how = None
-        if split is None:
+        if given.split is None:
             fit, holdout = sample("fit"), sample("holdout")
         else:
             benign = sample("benign")
-            fit, holdout, how = divide(benign, *split)
+            fit, holdout, how = divide(benign, *given.split)
             log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({how.by})")
         malicious = sample("malicious") if samples["malicious"] else None
     job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
@@ -155,7 +154,7 @@ def run_detector(
             split=how,
             malicious=malicious,
             reference=reference,
-            first_release=baseline == NO_BASELINE,
+            first_release=given.baseline == NO_BASELINE,
         )
     put_flagged(listed, holdout, judged.calibrator)
     return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
@@ -186,11 +185,7 @@ def check(
     is_calibrated: bool,
     policy: str | None,
     out: str | None,
-    ledger: str | None,
-    flagged: str | None,
-    dry_run: bool,
-    as_json: bool,
-    force: bool,
+    asked: Asked,
     **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Judge an earlier release's calibrator on new benign scores.
@@ -206,7 +201,7 @@ def check(
       gate check releases/v2.4.0 --holdout log.parquet --calibrated --calibrated-column served
     """
     require_both("--calibrated-column", columns["calibrated"], "--calibrated", is_calibrated)
-    asked = Asked("", now(), Path(out) if out else None, ledger, flagged, dry_run, as_json, force)
+    asked = replace(asked, directory=Path(out) if out else None)
     samples = {"holdout": holdout_paths, "malicious": malicious_paths}
     from gate.record.system import holds_several
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gate.cli.inputs import read_scores, require_ledger
+from gate.cli.options import Asked
 from gate.cli.outputs import conclude
 from gate.cli.streams import log, working
 from gate.errors import GateError, plural
@@ -30,38 +30,23 @@ SAMPLES = ("fit", "holdout", "malicious")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a command that judges is asked to do with its verdict."""
+class Given:
+    """What `gate run` judges: the files of each sample, how one is divided, what went before and its own scores."""
 
-    release: str
-    created: datetime
-    directory: Path | None
-    ledger: str | None
-    flagged: str | None
-    dry_run: bool
-    as_json: bool
-    force: bool
-
-    @property
-    def out(self) -> Path | None:
-        return None if self.dry_run else self.directory
+    policy: str | None
+    samples: Mapping[str, tuple[str, ...]]
+    split: tuple[float, int] | None
+    baseline: str | None
+    scored: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def run_detectors(
-    document: Document,
-    named: str | None,
-    given: Mapping[str, tuple[str, ...]],
-    asked: Asked,
-    split: tuple[float, int] | None,
-    baseline: str | None,
-    scored: tuple[tuple[str, ...], tuple[str, ...]],
-) -> int:
+def run_detectors(document: Document, given: Given, asked: Asked) -> int:
     """Fit, evaluate and judge every detector of a policy, and all of them together."""
     from gate.storage import refuse_existing
 
     refuse_unfit(asked)
     policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
-    paths = _paths(policies, document, given, split is not None)
+    paths = _paths(policies, document, given.samples, given.split is not None)
     replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
     _announce(document, paths)
     batches = _batches(paths, policies)
@@ -70,11 +55,11 @@ def run_detectors(
         from gate.gating import Job, judging_day
         from gate.systems import gate_system, read_past
 
-        past = read_past(baseline, document.detectors, scored, read_scores)
-        held = [_rows(read, split)]
+        past = read_past(given.baseline, document.detectors, given.scored, read_scores)
+        held = [_rows(read, given.split)]
     job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"fitting and judging {plural(len(policies), 'detector')}"):
-        judged = gate_system(job, _sources(held, batches, paths, policies, split), past, asked.out is not None)
+        judged = gate_system(job, _sources(held, batches, paths, policies, given.split), past, asked.out is not None)
     return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 

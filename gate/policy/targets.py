@@ -10,7 +10,7 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from gate.names import CheckName
-from gate.policy.values import RATE_SCHEMA, Count, Flag, Frozen, Rate, distinguishable
+from gate.policy.values import RATE_SCHEMA, Flag, Frozen, MinRows, Rate, distinguishable
 
 
 class Tolerance(Frozen):
@@ -40,16 +40,9 @@ class Target(Frozen):
     """An anchor that the policy judges."""
 
     fpr: Rate = Field(description="the false-positive rate promised at this anchor of the contract")
-    min_n: Count = Field(description="the fewest held-out benign rows on which a pass is believed")
+    min_n: MinRows = Field(description="the fewest held-out benign rows on which a pass is believed")
     max_relative_error: Tolerance = Field(description="how far the rate may be off: 0.5 is plus or minus 50 %")
     required: Flag = Field(default=True, description="false: shown, but never blocks a release")
-
-    @field_validator("min_n")
-    @classmethod
-    def _at_least_one(cls, value: int) -> int:
-        if not 1 <= value <= 10**12:
-            raise PydanticCustomError("min_n", "must be from 1 to 10^12")
-        return value
 
     @property
     def check(self) -> CheckName:
@@ -81,11 +74,6 @@ class Span(Frozen):
 class Range(Span):
     """A stretch of the contract that the policy judges at every threshold."""
 
-    min_n: Count = Field(description="the fewest held-out benign rows on which a pass is believed")
+    min_n: MinRows = Field(description="the fewest held-out benign rows on which a pass is believed")
     max_relative_error: Tolerance = Field(description="how far the rate may be off at every threshold of the range")
     required: Flag = Field(default=True, description="false: shown, but never blocks a release")
-
-    @field_validator("min_n")
-    @classmethod
-    def _at_least_one(cls, value: int) -> int:
-        return Target._at_least_one(value)

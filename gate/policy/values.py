@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
@@ -84,6 +84,12 @@ def _paths(value: object) -> tuple[str, ...]:
 _LABELS = "must be a number or a word of the label column, or a list of those"
 
 
+def _countable(value: int) -> int:
+    if not 1 <= value <= 10**12:
+        raise PydanticCustomError("min_n", "must be from 1 to 10^12")
+    return value
+
+
 def _date(value: object) -> date:
     if isinstance(value, date):
         return value
@@ -141,6 +147,7 @@ _PATHS_SCHEMA = {
 
 Rate = Annotated[Decimal, BeforeValidator(exact_decimal), WithJsonSchema(RATE_SCHEMA)]
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
+MinRows = Annotated[Count, AfterValidator(_countable)]
 Number = Annotated[float, BeforeValidator(_float), WithJsonSchema(RATE_SCHEMA)]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema(_LABEL_SCHEMA)]

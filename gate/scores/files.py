@@ -257,7 +257,23 @@ def _keys(folder: str, file: File) -> dict[str, str]:
     return keys
 
 
-def refuse_repeated(file: File, seen: dict[Hashable, str]) -> None:
+def find_each(paths: Iterable[str]) -> list[tuple[str, Found]]:
+    """The files of every argument, each of them once."""
+    named = [(path, find(path)) for path in paths]
+    seen: dict[Hashable, str] = {}
+    for _, found in named:
+        for file in found.files:
+            _refuse_repeated(file, seen)
+    return named
+
+
+def refuse_copies(files: Iterable[File]) -> None:
+    copy = find_copy(files)
+    if copy is not None:
+        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+
+
+def _refuse_repeated(file: File, seen: dict[Hashable, str]) -> None:
     """Rows read twice would count twice, and make every interval too narrow."""
     place: Hashable = file.path
     if file.remote is None and file.path != "-":

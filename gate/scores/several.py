@@ -18,7 +18,7 @@ from gate.policy import Columns, Policy
 from gate.scores.budget import Budget
 from gate.scores.child import isolated, join
 from gate.scores.columns import join_names, number_alike, read_names
-from gate.scores.files import find, find_copy, refuse_repeated
+from gate.scores.files import find_each, refuse_copies
 from gate.scores.formats import File, Table, list_wanted, read_file
 from gate.scores.labels import Kind
 from gate.scores.place import Place
@@ -153,16 +153,10 @@ def widened(views: Mapping[str, View]) -> Wide:
 def _read(paths: tuple[str, ...], views: Mapping[str, View], kind: Kind, budget: Budget) -> Panel:
     book, wide = _Book(views, kind), widened(views)
     skipped: list[tuple[str, str]] = []
-    seen: dict[Hashable, str] = {}
-    for path in paths:
-        found = find(path)
-        for file in found.files:
-            refuse_repeated(file, seen)
+    for path, found in find_each(paths):
         book.add(path, found.files, (read_file(file, wide, budget) for file in found.files))
         skipped += found.skipped
-    copy = find_copy(piece.file for piece in book.pieces)
-    if copy is not None:
-        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+    refuse_copies(piece.file for piece in book.pieces)
     return replace(book.panel(tuple(skipped)), key=paths)
 
 

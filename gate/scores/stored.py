@@ -7,7 +7,7 @@ any: whatever is asked of a sample is asked of one block after another.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -21,7 +21,7 @@ from gate.policy import Columns
 from gate.scores.blocks import MOST_PARTS, Block, Facts, Keep, back, read_ids, sample_of, spread, table_of, write_block
 from gate.scores.child import isolate, tell
 from gate.scores.columns import digest_names
-from gate.scores.files import find, find_copy, refuse_repeated
+from gate.scores.files import find, find_each, refuse_copies
 from gate.scores.formats import File, list_wanted
 from gate.scores.labels import Kind, count_labels
 from gate.scores.place import Place
@@ -165,11 +165,7 @@ def _find_all(
     """The files of every argument, each once, and what is skipped; workers elsewhere have another working directory."""
     named: list[tuple[str, tuple[File, ...]]] = []
     skipped: list[tuple[str, str]] = []
-    seen: dict[Hashable, str] = {}
-    for path in paths:
-        found = find(path)
-        for file in found.files:
-            refuse_repeated(file, seen)
+    for path, found in find_each(paths):
         files = found.files
         if elsewhere:
             files = tuple(f if f.remote is not None else replace(f, path=os.path.abspath(f.path)) for f in files)
@@ -185,9 +181,7 @@ def _add_up(files: Sequence[File], shards: Sequence[Shard], spilled: Sequence[Sp
         rows[shard.file.path] += part.rows
         taken[shard.file.path] += part.taken
     pieces = [Piece(file, rows[file.path], taken[file.path]) for file in files]
-    copy = find_copy(piece.file for piece in pieces if piece.rows)
-    if copy is not None:
-        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+    refuse_copies(piece.file for piece in pieces if piece.rows)
     return pieces
 
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -58,12 +58,7 @@ UNBOUND = ("created", "judged_on", "release", "policy.path", "tool.libraries.*")
 
 
 def verify_system(
-    directory: str | Path,
-    data: Data = NOTHING_GIVEN,
-    *,
-    pinned: Document | None = None,
-    complete: bool = False,
-    today: date | None = None,
+    directory: str | Path, data: Data = NOTHING_GIVEN, *, pinned: Document | None = None, complete: bool = False
 ) -> Verification:
     """Whether a release of several detectors is what its own counts, the policy and the data give."""
     answers, record, document, records = _inspect(Path(directory), pinned)
@@ -79,7 +74,7 @@ def verify_system(
     except GateError:
         if state_of(tuple(answers)) != "does not hold":
             raise
-    day = today or datetime.now(UTC).date()
+    day = datetime.now(UTC).date()
     return Verification(
         tuple(answers),
         record,

@@ -149,3 +149,31 @@ def test_a_file_and_its_functions_can_be_read_at_once(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= MOST_IN_FUNCTION, node.name
+
+
+MOST_ALIKE = 5  # lines
+
+
+def lines_of_code(path: Path) -> list[tuple[int, str]]:
+    """The lines that say something, with their numbers: no imports, no comments, no blank lines, no lone brackets."""
+    text = path.read_text(encoding="utf-8")
+    left_out: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            left_out |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+    numbered = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if number not in left_out]
+    return [(number, line) for number, line in numbered if re.search(r"\w", line) and not line.startswith("#")]
+
+
+def test_no_run_of_lines_stands_twice() -> None:
+    places: dict[tuple[str, ...], str] = {}
+    repeated = []
+    for path in FILES:
+        lines = lines_of_code(path)
+        for start in range(len(lines) - MOST_ALIKE):
+            run = tuple(line for _, line in lines[start : start + MOST_ALIKE + 1])
+            place = f"{path.relative_to(PACKAGE)}:{lines[start][0]}"
+            if run in places:
+                repeated.append(f"{place} as {places[run]}")
+            places.setdefault(run, place)
+    assert repeated == []
