@@ -12,13 +12,11 @@ from fractions import Fraction
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from gate.contract import Floats
+from gate.contract import Floats, Mask
 from gate.errors import GateError
 from gate.statistics.binomial import beta_cdf, beta_quantiles, first
-
-Mask = NDArray[np.bool_]
 
 
 class Position(Protocol):

@@ -12,9 +12,9 @@ from gate.checks.change import contradictions as change_contradictions
 from gate.checks.check import PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding
 from gate.checks.detection import Detection, DetectionSettings, DetectionTarget, decide
 from gate.checks.reuse import malicious_alpha_of
-from gate.errors import plural
 from gate.policy import Policy
 from gate.stored import Grade, Outcome, Section
+from gate.words import plural
 
 FAMILY = "tpr-drop"
 

@@ -31,14 +31,13 @@ from gate.checks.check import (
 )
 from gate.checks.fpr import Targets
 from gate.checks.reuse import alpha_of
-from gate.contract import Anchor, Contract, Floats
+from gate.contract import Anchor, Contract, Floats, Ints
 from gate.names import CheckName
 from gate.planning.range_advice import RangeAdvice, advise_range, range_warning
 from gate.planning.ranges import corridor_of
 from gate.policy import Policy, Range
 from gate.statistics.clusters import Effective, Groups
 from gate.statistics.ranges import Corridor, Grid, Sides, worth_of
-from gate.statistics.tails import Ints
 from gate.stored import Count, ExactRate, Outcome, Section, Size
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def _worth(case: Case, grids: list[Grid], scores: list[Floats]) -> Iterator[tupl
 # --- the judgement ------------------------------------------------------------------------------------------
 
 
-class Judged:
+class JudgedSpan:
     """One range with its counts, and what follows from the two."""
 
     def __init__(self, policy: Policy, evidence: Evidence, asked: Range, found: InRange) -> None:
@@ -256,11 +255,11 @@ class Judged:
         )
 
 
-def judge_ranges(policy: Policy, evidence: Evidence) -> list[Judged]:
+def judge_ranges(policy: Policy, evidence: Evidence) -> list[JudgedSpan]:
     """The ranges that were measured, in the policy's order."""
     found = evidence.of(Ranges)
     measured = [(asked, None if found is None else found.at(asked)) for asked in policy.ranges]
-    return [Judged(policy, evidence, asked, counted) for asked, counted in measured if counted is not None]
+    return [JudgedSpan(policy, evidence, asked, counted) for asked, counted in measured if counted is not None]
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
@@ -284,7 +283,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _message(judged: Judged, reason: str, numbers: JudgedRange) -> str:
+def _message(judged: JudgedSpan, reason: str, numbers: JudgedRange) -> str:
     says, counts, points = judged.says, judged.counts, judged.corridor.grid.points
     parts = [words.describe_rows(judged.n, None if judged.worth is None else judged.rows, numbers)]
     parts += words.describe_refuted([(points[i].fpr, int(counts[i])) for i in says.refuted], judged.n, numbers)
@@ -305,7 +304,7 @@ def _message(judged: Judged, reason: str, numbers: JudgedRange) -> str:
     return "; ".join([*parts, *words.describe_nearest(numbers)])
 
 
-def _remedy(judged: Judged, reason: str, advice: RangeAdvice | None) -> str:
+def _remedy(judged: JudgedSpan, reason: str, advice: RangeAdvice | None) -> str:
     if reason == "granularity":
         return words.finer(Fraction(judged.asked.max_relative_error.above), judged.corridor.below < 1)
     if reason == "unreachable":

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gate.contract import Floats
-from gate.ordered import Entries, Ints, Ordered
+from gate.contract import Floats, Ints
+from gate.ordered import Entries, Ordered
 from gate.statistics.binomial import log_all_among
 from gate.statistics.floats import from_ordinal, ordinal
 from gate.stored import Count, Rate, Section, Size

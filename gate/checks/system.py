@@ -10,26 +10,24 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import computed_field
 
 from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, Check, Finding, inside
 from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
-from gate.errors import plural
+from gate.contract import Ints
 from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import Policy, SystemTarget
 from gate.statistics.binomial import Band, CriticalCounts
 from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.scores.several import Joined
 
 MOST_UNSCORED = Fraction(1, 1000)  # of the rows: beyond it the system is not judged
 ROWS_AT_ONCE = 1 << 16  # of the table of pairs
-
-Ints = NDArray[np.int64]
 
 
 # --- the evidence -------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def files(option: str, help_: str, **more: Any) -> Callable[[Command], Command]:
     return click.option(option, name, type=given, multiple=True, metavar="FILE", help=help_, **more)
 
 
-class Number(click.ParamType[Any]):
+class NumberOption(click.ParamType[Any]):
     """A number in one of the ways that a policy may write it: 1000000, 1e6, 0.5 or, where it is a share, 50%."""
 
     name = "number"
@@ -50,11 +50,11 @@ class Number(click.ParamType[Any]):
         return int(exact) if self.whole else float(exact)
 
 
-ROWS = Number(2, 10**12, "a whole number of rows from 2 to 10^12, such as 140000 or 1e6", whole=True)
-SEED = Number(0, 10**18, "a whole number from 0 on", whole=True)
-RELEASES = Number(2, 99, "a whole number from 2 to 99", whole=True)
-SHARE = Number("1e-9", "0.999999999", "a share of the rows above 0 and below 1, such as 50% or 0.3", whole=False)
-POWER = Number("0.5", "0.9999", "from 50% to 99.99%, such as 95% or 0.95", whole=False)
+ROWS = NumberOption(2, 10**12, "a whole number of rows from 2 to 10^12, such as 140000 or 1e6", whole=True)
+SEED = NumberOption(0, 10**18, "a whole number from 0 on", whole=True)
+RELEASES = NumberOption(2, 99, "a whole number from 2 to 99", whole=True)
+SHARE = NumberOption("1e-9", "0.999999999", "a share of the rows above 0 and below 1, such as 50% or 0.3", whole=False)
+POWER = NumberOption("0.5", "0.9999", "from 50% to 99.99%, such as 95% or 0.95", whole=False)
 
 
 class Domain(click.ParamType[Any]):
@@ -141,13 +141,15 @@ def bounded(command: Command) -> Command:
             context.with_resource(bound(size))
 
     def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
-        kept = context.meta.setdefault("gate.place", {})
-        kept[option.name] = value
-        if len(kept) == 3 and any(each is not None for each in kept.values()):
+        places = context.meta.setdefault("gate.place", {})
+        places[option.name] = value
+        if len(places) == 3 and any(each is not None for each in places.values()):
             from gate.scores.engines import check
             from gate.scores.place import Place, living
 
-            context.with_resource(living(Place(kept["memory"], kept["scratch"], check(kept["engine"] or "local"))))
+            context.with_resource(
+                living(Place(places["memory"], places["scratch"], check(places["engine"] or "local")))
+            )
 
     for option in (
         click.option(
@@ -188,7 +190,7 @@ def bounded(command: Command) -> Command:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What a command that judges is asked to do with its verdict, and when it was asked."""
 
     created: datetime
@@ -212,7 +214,7 @@ def judging(command: Command) -> Command:
     def collected(
         ledger: str | None, flagged: str | None, dry_run: bool, as_json: bool, force: bool, **others: Any
     ) -> int | None:
-        return command(asked=Asked(now(), ledger, flagged, dry_run, as_json, force), **others)
+        return command(asked=Request(now(), ledger, flagged, dry_run, as_json, force), **others)
 
     for option in (
         click.option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gate.cli.codes import EXIT_CODES
 from gate.cli.github import on_github, publish
 from gate.cli.streams import color_wanted, is_terminal, log, show, width, working
-from gate.errors import plural
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator

@@ -12,7 +12,8 @@ from gate.cli.inputs import pinned_policy, read_scores, require_both
 from gate.cli.options import bounded, calibrated_column, columns_of_files, domain, files, format_for, given
 from gate.cli.outputs import put, render, render_changes, render_history, render_pairs
 from gate.cli.streams import log, show, width, working
-from gate.errors import GateError, visible
+from gate.errors import GateError
+from gate.words import visible
 
 REPORTS = ("text", "md", "html", "junit", "json")
 COMPARISONS = ("text", "md", "json")

@@ -24,7 +24,7 @@ from gate.cli.inputs import (
 from gate.cli.options import (
     SEED,
     SHARE,
-    Asked,
+    Request,
     bounded,
     calibrated_column,
     columns_of_files,
@@ -86,7 +86,7 @@ def run(
     baseline_malicious_paths: tuple[str, ...],
     out: str | None,
     domain: tuple[Decimal, Decimal] | None,
-    asked: Asked,
+    asked: Request,
     **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
@@ -120,7 +120,7 @@ def run(
     return run_(document, Given(policy, samples, divided, baseline, scored), asked)
 
 
-def run_detector(document: Document, given: Given, asked: Asked) -> int:
+def run_detector(document: Document, given: Given, asked: Request) -> int:
     """Fit, evaluate and judge the one detector of a policy."""
     from gate.storage import refuse_existing
 
@@ -185,7 +185,7 @@ def check(
     is_calibrated: bool,
     policy: str | None,
     out: str | None,
-    asked: Asked,
+    asked: Request,
     **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Judge an earlier release's calibrator on new benign scores.
@@ -217,7 +217,7 @@ def check_detector(
     named: str | None,
     columns: Mapping[str, str | tuple[str, ...] | None],
     given: Mapping[str, tuple[str, ...]],
-    asked: Asked,
+    asked: Request,
     is_calibrated: bool,
 ) -> int:
     """Judge the one detector of an earlier release on new benign scores."""

@@ -13,9 +13,9 @@ from functools import partial
 from threading import Event
 from typing import TextIO
 
-from gate.errors import GateError, visible
+from gate.errors import GateError
 from gate.progress import Meter, meanwhile, metered
-from gate.words import escape_json
+from gate.words import escape_json, visible
 
 # GitHub's runner takes a line for a command that starts with `::`, blanks aside, or that holds `##[`; Azure's and
 # TeamCity's take `##vso[` and `##teamcity[`.

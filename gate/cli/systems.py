@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from gate.cli.inputs import read_scores, require_ledger
-from gate.cli.options import Asked
+from gate.cli.options import Request
 from gate.cli.outputs import conclude
 from gate.cli.streams import log, working
-from gate.errors import GateError, plural
+from gate.errors import GateError
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.policy import Document, Policy
     from gate.scores.several import Panel
-    from gate.systems import Rows
+    from gate.systems import SystemRows
 
     _Paths = Mapping[str, Mapping[str, tuple[str, ...]]]
     _Ask = Callable[[str], list[Panel]]
@@ -40,7 +41,7 @@ class Given:
     scored: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def run_detectors(document: Document, given: Given, asked: Asked) -> int:
+def run_detectors(document: Document, given: Given, asked: Request) -> int:
     """Fit, evaluate and judge every detector of a policy, and all of them together."""
     from gate.storage import refuse_existing
 
@@ -68,7 +69,7 @@ def check_detectors(
     named: str | None,
     columns: Mapping[str, str | tuple[str, ...] | None],
     given: Mapping[str, tuple[str, ...]],
-    asked: Asked,
+    asked: Request,
 ) -> int:
     """Judge every detector of an earlier release on new benign scores."""
     from gate.checks import find_policy
@@ -114,22 +115,22 @@ def _of(paths: _Paths, names: list[str]) -> _Paths:
     return {sample: {name: files[name] for name in names} for sample, files in paths.items()}
 
 
-def _rows(read: _Ask, split: tuple[float, int] | None) -> Rows:
-    from gate.systems import Rows, split_panels
+def _rows(read: _Ask, split: tuple[float, int] | None) -> SystemRows:
+    from gate.systems import SystemRows, split_panels
 
     if split is None:
-        return Rows(read("fit"), read("holdout"), read("malicious"))
+        return SystemRows(read("fit"), read("holdout"), read("malicious"))
     fit, holdout, how = split_panels(read("benign"), *split)
-    return Rows(fit, holdout, read("malicious"), how)
+    return SystemRows(fit, holdout, read("malicious"), how)
 
 
 def _sources(
-    held: list[Rows],
+    held: list[SystemRows],
     batches: list[list[str]],
     paths: _Paths,
     policies: Mapping[str, Policy],
     split: tuple[float, int] | None,
-) -> list[Callable[[], Rows]]:
+) -> list[Callable[[], SystemRows]]:
     """The rows of each batch: all at once where there is one, else each read when it is its turn.
 
     What is `held` is the first batch, read while this process imported the stages; of several none is held for long.
@@ -137,7 +138,7 @@ def _sources(
     if len(batches) == 1:
         return [lambda: held[0]]
 
-    def read_batch(names: list[str]) -> Rows:
+    def read_batch(names: list[str]) -> SystemRows:
         if held and names == batches[0]:
             return held.pop()
         with _reading(_of(paths, names), policies) as read:
@@ -146,7 +147,7 @@ def _sources(
     return [partial(read_batch, names) for names in batches]
 
 
-def refuse_unfit(asked: Asked) -> None:
+def refuse_unfit(asked: Request) -> None:
     if asked.flagged is not None:
         raise click.UsageError("--flagged lists the false positives of one detector; name one as --policy FILE#NAME")
 

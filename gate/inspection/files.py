@@ -9,11 +9,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.inspection import beside
 from gate.inspection.answers import RefusedError, listed_files, named, other_installation, require
 from gate.record import Record
 from gate.storage import CHECKS_DIRECTORY, manifest_of, read_regular
+from gate.words import plural
 
 MAX_FILES = 100
 MAX_BYTES = 100_000_000  # of one file

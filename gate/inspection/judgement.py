@@ -14,12 +14,13 @@ from gate.checks import CHECKS, curve, parse_policy, ranges
 from gate.checks.duplicates import Duplicates
 from gate.checks.reuse import alpha_of
 from gate.contract import Contract
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.inspection.answers import RefusedError, other_installation, refuse_differences, require
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, read_release
 from gate.record.system import SystemRecord
 from gate.verdict import Verdict, judge, judged_by_day
+from gate.words import plural
 
 MAX_ROWS = 10**10
 # Sentences may change from version to version of gate; what they say of the verdict may not.

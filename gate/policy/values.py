@@ -145,13 +145,13 @@ _PATHS_SCHEMA = {
     "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 }
 
-Rate = Annotated[Decimal, BeforeValidator(exact_decimal), WithJsonSchema(RATE_SCHEMA)]
-Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
-MinRows = Annotated[Count, AfterValidator(_countable)]
-Number = Annotated[float, BeforeValidator(_float), WithJsonSchema(RATE_SCHEMA)]
+PolicyRate = Annotated[Decimal, BeforeValidator(exact_decimal), WithJsonSchema(RATE_SCHEMA)]
+PolicyCount = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
+MinRows = Annotated[PolicyCount, AfterValidator(_countable)]
+PolicyNumber = Annotated[float, BeforeValidator(_float), WithJsonSchema(RATE_SCHEMA)]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema(_LABEL_SCHEMA)]
-Labels = Annotated[tuple[str, ...], BeforeValidator(_labels), WithJsonSchema(_LABELS_SCHEMA)]
+PolicyLabels = Annotated[tuple[str, ...], BeforeValidator(_labels), WithJsonSchema(_LABELS_SCHEMA)]
 Paths = Annotated[tuple[str, ...], BeforeValidator(_paths), WithJsonSchema(_PATHS_SCHEMA)]
 Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
 PlottingPosition = Annotated[str, BeforeValidator(_plotting_position), WithJsonSchema(_POSITION_SCHEMA)]

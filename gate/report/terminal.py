@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gate.checks.segments import Segments
-from gate.errors import plural
 from gate.progress import meanwhile
 from gate.record import Record
 from gate.report.changes import Changes, DetectionRow, changes, detection_rows
@@ -33,6 +32,7 @@ from gate.report.rows import (
     segment_rows,
     target_rows,
 )
+from gate.words import plural
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 SEGMENTS, SEGMENTS_NAMED = 10, 3

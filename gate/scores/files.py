@@ -16,10 +16,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs
 
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.inputs import endings
 from gate.scores.formats import File
 from gate.scores.wording import reason_of
+from gate.words import plural
 
 MARKERS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "*.crc", "*.md")
 TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}

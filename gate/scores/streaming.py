@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from gate.inputs import by_ending
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.formats import File, Table, fetched, pick, read_file
 
 
@@ -25,11 +25,11 @@ def stream_file(file: File, names: list[str], columns: Columns, rows: int) -> It
     input_ = by_ending(file.suffix)
     reader = None if input_ is None else input_.stream
     if reader is None:
-        yield read_file(file, columns, Budget())
+        yield read_file(file, columns, ByteBudget())
         return
     done = 0
     try:
-        with fetched(replace(file, segment=columns.segment, label=columns.label), columns, Budget()) as local:
+        with fetched(replace(file, segment=columns.segment, label=columns.label), columns, ByteBudget()) as local:
             if os.stat(local).st_size == 0:
                 raise pa.ArrowInvalid("")
             held: list[Any] = []
@@ -44,5 +44,5 @@ def stream_file(file: File, names: list[str], columns: Columns, rows: int) -> It
                 done += len(table)
                 yield Table(pick(table, names), present)
     except (pa.ArrowException, ValueError, OSError, zipfile.BadZipFile):  # which the whole reader says better
-        whole = read_file(file, columns, Budget())
+        whole = read_file(file, columns, ByteBudget())
         yield Table({name: column[done:] for name, column in whole.columns.items() if name in names}, whole.names)

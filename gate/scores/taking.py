@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gate.contract import Floats
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.child import join, tell_done
 from gate.scores.columns import (
     CALIBRATED,
@@ -40,7 +40,7 @@ UNREAD = 10
 
 
 def read_whole(
-    paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: Budget
+    paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: ByteBudget
 ) -> Scores:
     parts, sources, pieces = [], [], []
     skipped: list[tuple[str, str]] = []
@@ -142,7 +142,7 @@ def _counted(part: Taken, counts: NDArray[np.int64], file: File) -> Taken:
     values = np.concatenate([np.empty(0), *part.chunks])
     if part.segments is None and part.timestamps is None:
         return replace(part, chunks=[values[counts > 0]], counts=counts[counts > 0])
-    Budget().refuse(24 * int(counts.sum()), file)
+    ByteBudget().refuse(24 * int(counts.sum()), file)
     places = np.repeat(np.arange(len(counts)), counts)
     return replace(
         part,

@@ -3,13 +3,13 @@
 from gate.systems.detector import thresholds_at
 from gate.systems.past import ComparedSystems, Past, compare_systems, read_past, read_stored_system
 from gate.systems.release import SystemRelease, gate_system, run_system
-from gate.systems.rows import Rows, split_panels
+from gate.systems.rows import SystemRows, split_panels
 
 __all__ = [
     "ComparedSystems",
     "Past",
-    "Rows",
     "SystemRelease",
+    "SystemRows",
     "compare_systems",
     "gate_system",
     "read_past",

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import TypeVar
 
 from gate.calibration.calibrator import Calibrator
-from gate.checks.system import Ints, asked_scores
-from gate.contract import Anchor, Contract
+from gate.checks.system import asked_scores
+from gate.contract import Anchor, Contract, Ints
 from gate.errors import GateError
 from gate.gating import (
     Job,
@@ -23,7 +23,7 @@ from gate.scores.child import isolate
 from gate.scores.place import here
 from gate.scores.shards import cores
 from gate.systems.past import Past
-from gate.systems.rows import Rows
+from gate.systems.rows import SystemRows
 
 Result = TypeVar("Result")
 ROW = 100  # bytes that a row of one detector takes while it is fitted and judged: as read, sorted, compared
@@ -31,7 +31,7 @@ SLACK = 1 << 30
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedDetector:
     """One detector's release, and the rows that it flags at each score of the system, by kind."""
 
     release: Release
@@ -40,7 +40,7 @@ class Judged:
     malicious: tuple[Ints, ...] | None
 
 
-def judge_one(job: Job, name: str, rows: Rows, past: Past, policy: Policy, draw: bool) -> Judged:
+def judge_one(job: Job, name: str, rows: SystemRows, past: Past, policy: Policy, draw: bool) -> JudgedDetector:
     fit, holdout, malicious = rows.of(name)
     if name in past.stored:
         release = check_release(job, past.stored[name], holdout, malicious=malicious)
@@ -58,7 +58,9 @@ def judge_one(job: Job, name: str, rows: Rows, past: Past, policy: Policy, draw:
     if draw:
         release.files  # noqa: B018, which are kept, and go with the release
     cuts = thresholds_at(release.calibrator, asked_scores(policy))
-    return Judged(release, cuts, _flagged(holdout, cuts), None if malicious is None else _flagged(malicious, cuts))
+    return JudgedDetector(
+        release, cuts, _flagged(holdout, cuts), None if malicious is None else _flagged(malicious, cuts)
+    )
 
 
 def thresholds_at(calibrator: Calibrator, scores: Sequence[Decimal]) -> tuple[float | None, ...]:
@@ -77,7 +79,7 @@ def _flagged(sample: Scores, cuts: Sequence[float | None]) -> tuple[Ints, ...]:
     return tuple(none if cut is None else sample.units[sample.values >= cut] for cut in cuts)
 
 
-def side_by_side(work: Mapping[str, Callable[[], Result]], rows: Rows | None = None) -> dict[str, Result]:
+def side_by_side(work: Mapping[str, Callable[[], Result]], rows: SystemRows | None = None) -> dict[str, Result]:
     """Each detector in a child of this process, as many at a time as there are cores and memory for.
 
     A child shares the rows and all that is imported; what it took is free again when it has ended.

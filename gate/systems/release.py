@@ -15,7 +15,8 @@ import numpy as np
 
 from gate.checks import load_policy
 from gate.checks.reuse import Uses
-from gate.checks.system import Flags, Ints, System, measure
+from gate.checks.system import Flags, System, measure
+from gate.contract import Ints
 from gate.errors import GateError
 from gate.gating import (
     Job,
@@ -30,9 +31,9 @@ from gate.report.system import rendered_system
 from gate.scores.several import Joined, join_panels
 from gate.storage import manifest_of, write
 from gate.stored import Outcome
-from gate.systems.detector import Judged, judge_one, side_by_side
+from gate.systems.detector import JudgedDetector, judge_one, side_by_side
 from gate.systems.past import NOTHING_BEFORE, Past, read_past
-from gate.systems.rows import Rows, panels_of
+from gate.systems.rows import SystemRows, panels_of
 from gate.systems.uses import count_uses, state_question
 from gate.systems.verdict import depends_on_day, judge_together
 
@@ -81,7 +82,7 @@ def _files_of(release: Release) -> dict[str, bytes]:
 
 
 def gate_system(
-    job: Job, batches: Sequence[Callable[[], Rows]], past: Past = NOTHING_BEFORE, draw: bool = False
+    job: Job, batches: Sequence[Callable[[], SystemRows]], past: Past = NOTHING_BEFORE, draw: bool = False
 ) -> SystemRelease:
     """Fit and judge every detector by itself, side by side, then all of them together.
 
@@ -92,9 +93,9 @@ def gate_system(
     """
     documents, policy = job.document.detectors, job.document.policy
     question = state_question(job, documents, batches, past)
-    done: dict[str, Judged] = {}
+    done: dict[str, JudgedDetector] = {}
     uses: dict[str, Uses] = {}
-    kept = Rows((), ())
+    gathered = SystemRows((), ())
     if draw:
         warm_up()
     for batch in batches:
@@ -106,7 +107,7 @@ def gate_system(
             if name in rows.names
         }
         done |= side_by_side(work, rows)
-        kept = kept.joined_by(rows)
+        gathered = gathered.joined_by(rows)
         del rows, work
     lacking = [name for name in documents if name not in done]
     if lacking:
@@ -114,7 +115,7 @@ def gate_system(
     found = {name: done[name] for name in documents}
     releases = {name: judged.release for name, judged in found.items()}
     records = {name: release.record for name, release in releases.items()}
-    return SystemRelease(_record(job, records, _measure(policy, kept, found, uses)), releases)
+    return SystemRelease(_record(job, records, _measure(policy, gathered, found, uses)), releases)
 
 
 def _record(job: Job, records: Mapping[str, Record], system: System | None) -> SystemRecord:
@@ -161,12 +162,14 @@ def run_system(
     given = {"fit": fit, "holdout": holdout, "malicious": malicious}
     policies = {name: own.policy for name, own in documents.items()}
     panels = {sample: panels_of(data, sample, policies) for sample, data in given.items()}
-    rows = Rows(panels["fit"], panels["holdout"], panels["malicious"])
+    rows = SystemRows(panels["fit"], panels["holdout"], panels["malicious"])
     job = Job(document, release, created, judging_day(created), ledger)
     return gate_system(job, [lambda: rows], read_past(baseline, documents))
 
 
-def _measure(policy: Policy, rows: Rows, found: Mapping[str, Judged], uses: Mapping[str, Uses]) -> System | None:
+def _measure(
+    policy: Policy, rows: SystemRows, found: Mapping[str, JudgedDetector], uses: Mapping[str, Uses]
+) -> System | None:
     joined = join_panels(rows.holdout, "benign")
     if joined is None or not joined.counted.any():
         return None
@@ -180,7 +183,7 @@ def _measure(policy: Policy, rows: Rows, found: Mapping[str, Judged], uses: Mapp
     return measure(policy, benign, malicious, use, spent)
 
 
-def _flags(joined: Joined, found: Mapping[str, Judged], units: Mapping[str, Sequence[Ints]]) -> Flags:
+def _flags(joined: Joined, found: Mapping[str, JudgedDetector], units: Mapping[str, Sequence[Ints]]) -> Flags:
     scores = len(next(iter(found.values())).thresholds)
     none = [np.empty(0, dtype=np.int64)] * scores
     rows = {name: [joined.rows(name, part) for part in units[name]] if units[name] else none for name in found}

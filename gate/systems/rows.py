@@ -15,7 +15,7 @@ from gate.sources import Split
 
 
 @dataclass(frozen=True)
-class Rows:
+class SystemRows:
     """All rows of a release: for each sample the panels of files that detectors share.
 
     `splits` says of each detector how one sample was divided, where it was.
@@ -37,9 +37,11 @@ class Rows:
         """The detectors that have rows to be judged on."""
         return {name for panel in self.holdout for name in panel.samples}
 
-    def joined_by(self, others: Rows) -> Rows:
+    def joined_by(self, others: SystemRows) -> SystemRows:
         """What is kept of all batches so far: how their rows go together, without the scores."""
-        return Rows((), gather_panels(self.holdout, others.holdout), gather_panels(self.malicious, others.malicious))
+        return SystemRows(
+            (), gather_panels(self.holdout, others.holdout), gather_panels(self.malicious, others.malicious)
+        )
 
     def of(self, name: str) -> tuple[Scores | None, Scores, Scores | None]:
         """One detector's samples."""
@@ -59,11 +61,11 @@ def split_panels(
     """One sample of every detector divided in two, the same rows alike for all that have scored them."""
     fit, holdout, how = [], [], {}
     for panel in panels:
-        halves = {}
+        sides = {}
         for name, scores in panel.samples.items():
             *both, how[name] = split(scores, fraction, seed)
-            halves[name] = both[0], both[1]
-        parts = panel.divided(halves)
+            sides[name] = both[0], both[1]
+        parts = panel.divided(sides)
         fit.append(parts[0])
         holdout.append(parts[1])
     return fit, holdout, how

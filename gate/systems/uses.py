@@ -18,11 +18,11 @@ from gate.policy import Document
 from gate.record import read_calibrator, stamp
 from gate.systems.detector import side_by_side
 from gate.systems.past import Past
-from gate.systems.rows import Rows
+from gate.systems.rows import SystemRows
 
 
 def state_question(
-    job: Job, documents: Mapping[str, Document], batches: Sequence[Callable[[], Rows]], past: Past
+    job: Job, documents: Mapping[str, Document], batches: Sequence[Callable[[], SystemRows]], past: Past
 ) -> str | None:
     """What all detectors ask of the rows: it names every calibrator and every sample; None where no ledger is kept.
 
@@ -40,7 +40,7 @@ def state_question(
     return f"{ledgers.TOGETHER}{hashlib.sha256(whole.encode()).hexdigest()}"
 
 
-def count_uses(job: Job, question: str | None, rows: Rows) -> dict[str, Uses]:
+def count_uses(job: Job, question: str | None, rows: SystemRows) -> dict[str, Uses]:
     """Count the judgement in the ledger, or tell which one it was."""
     if question is None or job.ledger is None:
         return {}
@@ -61,7 +61,7 @@ def count_uses(job: Job, question: str | None, rows: Rows) -> dict[str, Uses]:
     return found
 
 
-def _ask(document: Document, name: str, rows: Rows, past: Past) -> list[Any]:
+def _ask(document: Document, name: str, rows: SystemRows, past: Past) -> list[Any]:
     """What one detector asks of its rows: its calibrator, and the rows by their digests."""
     fit, holdout, malicious = rows.of(name)
     policy = document.policy

@@ -16,7 +16,7 @@ from typing import Any
 from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.gating import NO_BASELINE, Job, check_release, gate_release, read_reference, read_sample
 from gate.inspection.answers import Answer, RefusedError, answer, other_installation, refuse_differences, state_of
 from gate.inspection.differences import differences
@@ -28,6 +28,7 @@ from gate.record.system import SystemRecord
 from gate.scores import Scores, split
 from gate.sources import Split
 from gate.verification.result import NOTHING_GIVEN, Data, NotChecked, Verification
+from gate.words import plural
 
 # What no data and no policy can bind, by its place in the record: times, names that people chose, where things lay, and
 # a fraction or seed beside another one that divides the rows alike. Files by the names that they had then are compared.

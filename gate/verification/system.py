@@ -17,7 +17,7 @@ from gate.checks import system as systems_check
 from gate.checks.baseline import Comparison
 from gate.checks.fpr import Targets
 from gate.checks.reuse import Uses
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.gating import NO_BASELINE, Job
 from gate.inspection import beside
 from gate.inspection.answers import (
@@ -39,7 +39,7 @@ from gate.record.system import DETECTORS, SystemRecord, facts_of, parse_system, 
 from gate.report.system import rendered_system
 from gate.scores.several import Panel, reading_panels
 from gate.storage import CHECKS_DIRECTORY
-from gate.systems import Past, Rows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
+from gate.systems import Past, SystemRows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
 from gate.systems.verdict import depends_on_day, judge_together
 from gate.verification.release import (
     OF_LIBRARIES,
@@ -51,6 +51,7 @@ from gate.verification.release import (
     without,
 )
 from gate.verification.result import NOTHING_GIVEN, Data, NotChecked, Verification
+from gate.words import plural
 
 MOST_DETECTORS = 1000
 # Of the record of all: times, names that people chose, where things lay.
@@ -330,10 +331,10 @@ def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Reco
         past = read_past(data.baseline or NO_BASELINE, document.detectors, scored)
     samples = {sample: _panels(sample, document, data) for sample in ("fit", "holdout", "benign", "malicious")}
     split = next((own.split for own in records.values() if own.split is not None), None)
-    rows = Rows(samples["fit"], samples["holdout"], samples["malicious"])
+    rows = SystemRows(samples["fit"], samples["holdout"], samples["malicious"])
     if split is not None:
         fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
-        rows = Rows(fit, holdout, samples["malicious"], how)
+        rows = SystemRows(fit, holdout, samples["malicious"], how)
     return gate_system(job, [lambda: rows], past)
 
 

@@ -575,8 +575,8 @@ def test_every_command_that_reads_scores_takes_max_bytes(
 
 def test_without_max_bytes_a_quarter_of_the_memory_is_the_bound(tmp_path: Path) -> None:
     """Of the least of what the machine has and this process may use."""
-    code = "import resource\nfrom gate.scores.budget import Budget, memory\nprint(memory(), Budget().limit)\n"
-    code += "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\nprint(memory(), Budget().limit)"
+    code = "import resource\nfrom gate.scores.budget import ByteBudget, memory\nprint(memory(), ByteBudget().limit)\n"
+    code += "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\nprint(memory(), ByteBudget().limit)"
     lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     (all_, quarter), limited = map(int, lines[0].split()), lines[1]
     assert quarter == all_ // 4

@@ -26,8 +26,7 @@ from gate.gating import Job, Release, check_release, facts_of, gate_release, gat
 from gate.inspection.judgement import _contradictions
 from gate.names import CheckName
 from gate.planning import Budget
-from gate.policy import Count as PolicyCount
-from gate.policy import Flag, Frozen, Policy
+from gate.policy import Flag, Frozen, Policy, PolicyCount
 from gate.record import Record, StoredRelease, as_reference, parse_record
 from gate.scores import Scores, columns_for, describe, from_object, kind_of
 from gate.stored import Count, Section

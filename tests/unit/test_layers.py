@@ -177,3 +177,15 @@ def test_no_run_of_lines_stands_twice() -> None:
                 repeated.append(f"{place} as {places[run]}")
             places.setdefault(run, place)
     assert repeated == []
+
+
+def test_no_two_types_have_one_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):  # another name for a type
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            for name in names:
+                homes.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}

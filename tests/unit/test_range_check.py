@@ -20,7 +20,7 @@ import gate
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks import fpr, parse_policy, ranges, segments
 from gate.checks.check import Case, Evidence, Finding
-from gate.checks.ranges import InRange, Judged, Ranges
+from gate.checks.ranges import InRange, JudgedSpan, Ranges
 from gate.contract import Floats
 from gate.gating import Release
 from gate.inspection.answers import RefusedError
@@ -86,7 +86,7 @@ def evidence_with(base: Evidence, policy: Policy, counts: Any, n: int, lowest_la
     return replace(base, parts=parts, holdout=base.holdout.model_copy(update={"n": n}), calibrator=facts)
 
 
-def judged_of(base: Evidence, policy: Policy, counts: Any, n: int) -> Judged:
+def judged_of(base: Evidence, policy: Policy, counts: Any, n: int) -> JudgedSpan:
     (found,) = ranges.judge_ranges(policy, evidence_with(base, policy, counts, n))
     return found
 

@@ -13,7 +13,7 @@ import pytest
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.formats import File, delimited, json_lines, list_wanted, read_file
 from gate.scores.shards import Shard, stream
 from gate.scores.taking import take
@@ -33,7 +33,7 @@ def read_both(path: Path, columns: Columns) -> list[object]:
     file, found = File(path.name, str(path)), []
     for at_a_time in (True, False):
         try:
-            tables = stream(Shard(file), columns, ROWS) if at_a_time else [read_file(file, columns, Budget())]
+            tables = stream(Shard(file), columns, ROWS) if at_a_time else [read_file(file, columns, ByteBudget())]
             values, rows, labels, unread, parts = [np.empty(0)], 0, [], frozenset(), 0
             for table in tables:
                 with count_rows_from(rows):

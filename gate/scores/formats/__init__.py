@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from gate.errors import GateError
 from gate.inputs import INPUTS, Input, by_ending, endings
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.child import name_copies, tell
 from gate.scores.formats.parquet import width, write_parquet
 from gate.scores.formats.table import File, Table, list_wanted, one_dimensional, pick, require
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-def read_file(file: File, columns: Columns, budget: Budget) -> Table:
+def read_file(file: File, columns: Columns, budget: ByteBudget) -> Table:
     """The columns that the policy names, every length and number of a name in them checked."""
     input_ = _input_of(file)
     tell(str(file))
@@ -73,7 +73,7 @@ def _input_of(file: File) -> Input:
     return found
 
 
-def list_columns(file: File, budget: Budget) -> tuple[str, ...]:
+def list_columns(file: File, budget: ByteBudget) -> tuple[str, ...]:
     """The names of all columns of a file, in its own order; none where its format has no names."""
     input_ = _input_of(file)
     with explain(file, input_.remedy), fetched(file, Columns(), budget) as local:
@@ -81,7 +81,7 @@ def list_columns(file: File, budget: Budget) -> tuple[str, ...]:
         return found.names
 
 
-def finish(file: File, table: Table, columns: Columns, keys: Mapping[str, str], budget: Budget) -> Table:
+def finish(file: File, table: Table, columns: Columns, keys: Mapping[str, str], budget: ByteBudget) -> Table:
     """The columns of a file and those that its path carries."""
     for name in table.columns.keys() - {columns.group, columns.segment}:  # these stay as they are
         budget.refuse(_written_out(table.columns[name]), file)
@@ -113,7 +113,7 @@ def _key_value(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def fetched(file: File, columns: Columns, budget: Budget) -> Iterator[File]:
+def fetched(file: File, columns: Columns, budget: ByteBudget) -> Iterator[File]:
     """The file on this machine and not packed: itself, or a temporary copy of it."""
     if file.path != "-" and not file.is_gzip and (file.remote is None or _input_of(file).remote):
         yield file
@@ -127,7 +127,7 @@ def fetched(file: File, columns: Columns, budget: Budget) -> Iterator[File]:
         yield replace(file, path=copy.name, remote=None)
 
 
-def _copy(source: Any, copy: Any, file: File, budget: Budget) -> None:
+def _copy(source: Any, copy: Any, file: File, budget: ByteBudget) -> None:
     """All bytes, or, of what is packed or piped, so many as may be decoded: few bytes can unpack to very many."""
     most = budget.limit if file.is_gzip or file.path == "-" else None
     while piece := source.read(1 << 20):

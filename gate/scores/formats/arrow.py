@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.formats.table import Batches, File, Table, pick, require
 from gate.scores.layout import check_file, check_stream
 
 
-def read(file: File, names: list[str], budget: Budget) -> Table:
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     with _opened(file, names) as (present, schema, batches):
         held = []
         for batch in batches:

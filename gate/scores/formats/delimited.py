@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.formats.table import BLOCK, Batches, File, Table, pick, require
+from gate.words import plural
 
 
-def read(file: File, names: list[str], budget: Budget) -> Table:
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     separator = "\t" if file.suffix == ".tsv" else ","
     with open(file, encoding="utf-8-sig", errors="replace", newline="") as opened:
         header = next(csv.reader(opened, delimiter=separator), [])

@@ -13,11 +13,11 @@ import pyarrow.json
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.formats.table import BLOCK, Batches, File, Table, pick, require
 
 
-def read(file: File, names: list[str], budget: Budget) -> Table:
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
     refuse_null_lines(file)
     table, present = None, []

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.errors import GateError, plural
-from gate.scores.budget import Budget
+from gate.errors import GateError
+from gate.scores.budget import ByteBudget
 from gate.scores.formats.table import File, Table, one_dimensional
+from gate.words import plural
 
 
-def read(file: File, names: list[str], budget: Budget) -> Table:
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     if len(names) > 1:
         got = "a .npy file, which has none; name no such column in the policy or use .npz"
         raise GateError(f"{file}: must have a column {names[1]!r}, got {got}")
@@ -24,7 +25,7 @@ def read(file: File, names: list[str], budget: Budget) -> Table:
         return Table({names[0]: read_array(opened, os.fstat(opened.fileno()).st_size, file, budget)})
 
 
-def read_array(opened: Any, size: int, file: File, budget: Budget) -> NDArray[Any]:
+def read_array(opened: Any, size: int, file: File, budget: ByteBudget) -> NDArray[Any]:
     """The array in so many bytes of the .npy format, which must be as many as its header says; never a pickle."""
     shape, kind = read_header(opened)
     claimed, held = math.prod(shape) * kind.itemsize, size - opened.tell()

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.formats.npy import read_array, read_header
 from gate.scores.formats.table import Batches, File, Table, require
 
 
-def read(file: File, names: list[str], budget: Budget) -> Table:
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     with zipfile.ZipFile(file) as archive:
         present = [name.removesuffix(".npy") for name in archive.namelist()]
         members = dict(zip(present, archive.infolist(), strict=True))

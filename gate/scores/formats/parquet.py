@@ -11,13 +11,13 @@ import pyarrow.parquet
 
 from gate.contract import Floats
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.formats.table import File, Table, pick, require
 
 _ROWS = 1 << 20  # of a batch
 
 
-def read(file: File, names: list[str], budget: Budget) -> Table:
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
     few = [file.segment] if file.segment in names else None  # kept as Parquet has it: each name once
     with pyarrow.parquet.ParquetFile(source, memory_map=file.remote is None, read_dictionary=few) as opened:
