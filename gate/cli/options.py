@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -12,8 +13,11 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from gate import inputs
 from gate.cli.inputs import now
+from gate.report.formats import by_ending
 
 Command = Callable[..., int | None]
 
@@ -108,15 +112,41 @@ calibrated_column = click.option(
     help="The column with calibrated scores, beside the raw ones  [default: data.calibrated of the policy]",
 )
 
-FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".xml": "junit", ".json": "json", ".txt": "text"}
+
+class OneOf(click.ParamType[Any]):
+    """One of some words, which are asked for when they are needed."""
+
+    name = "choice"
+
+    def __init__(self, words: Callable[[], Sequence[str]]) -> None:
+        self.words = words
+
+    def get_metavar(self, *args: Any, **kwargs: Any) -> str | None:
+        return click.Choice(self.words()).get_metavar(*args, **kwargs)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        return click.Choice(self.words()).convert(value, parameter, context)
+
+    def shell_complete(self, context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+        return click.Choice(self.words()).shell_complete(context, parameter, begun)
 
 
-def format_for(output: str, format_: str | None, known: tuple[str, ...]) -> str:
+class OfFiles(click.Command):
+    """A command whose help names what files of scores may end in."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        named = copy(self)
+        named.help = (self.help or "").replace("ENDINGS", ", ".join(inputs.endings()))
+        click.Command.format_help_text(named, ctx, formatter)
+
+
+def format_for(output: str, format_: str | None, known: Sequence[str]) -> str:
     """The format asked for, else that of the file's ending, else text."""
     ending = PurePath(output).suffix.lower() if output != "-" else ""
-    found = FORMATS.get(ending, "text" if ending in ("", ".log") else "")
+    formats = by_ending()
+    found = formats.get(ending, "text" if ending in ("", ".log") else "")
     if format_ is None and found not in known:
-        endings = ", ".join(each for each, name in FORMATS.items() if name in known and each != ".htm")
+        endings = ", ".join(each for each, name in formats.items() if name in known and each != ".htm")
         raise click.UsageError(f"-o: must end in one of {endings}, or --format must be given, got {output[-40:]!r}")
     return format_ or found
 

@@ -9,13 +9,13 @@ import click
 
 from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import pinned_policy, read_scores, require_both
-from gate.cli.options import bounded, calibrated_column, columns_of_files, domain, files, format_for, given
+from gate.cli.options import OneOf, bounded, calibrated_column, columns_of_files, domain, files, format_for, given
 from gate.cli.outputs import put, render, render_changes, render_history, render_pairs
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError
+from gate.report.formats import offered
 from gate.words import visible
 
-REPORTS = ("text", "md", "html", "junit", "json")
 COMPARISONS = ("text", "md", "json")
 HISTORIES = ("text", "md", "html", "json")
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(REPORTS),
+    type=OneOf(offered),
     help="What to write  [default: by the ending of FILE (.html, .md, .xml, .json, .txt), else text]",
 )
 @click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
@@ -42,7 +42,7 @@ def report(directory: str, format_: str | None, output: str) -> None:
     """
     from gate.record.system import read_any
 
-    format_ = format_for(output, format_, REPORTS)
+    format_ = format_for(output, format_, offered())
     put(render(read_any(directory), format_, to_terminal=output == "-"), output, format_)
 
 

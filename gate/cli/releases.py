@@ -24,6 +24,7 @@ from gate.cli.inputs import (
 from gate.cli.options import (
     SEED,
     SHARE,
+    OfFiles,
     Request,
     bounded,
     calibrated_column,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
 
-@click.command()
+@click.command(cls=OfFiles)
 @click.option("--release", required=True, metavar="NAME", help="What the release is called in the record.")
 @click.option(
     "--policy",
@@ -91,10 +92,10 @@ def run(
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
 
-    --fit and --holdout take a file (.parquet, .pq, .csv, .tsv, .feather, .arrow, .jsonl, .npy, .npz; text and JSON also
-    with .gz), a directory, a pattern in quotes, a URI such as s3://bucket/scores/, or - for one number per line on
-    stdin, and may be given several times. Where the policy names the files, --release is all that it takes. On GitHub
-    Actions the verdict is also the step's summary, annotations and outputs.
+    --fit and --holdout take a file (ENDINGS; text and JSON also with .gz), a directory, a pattern in quotes, a URI
+    such as s3://bucket/scores/, or - for one number per line on stdin, and may be given several times. Where the
+    policy names the files, --release is all that it takes. On GitHub Actions the verdict is also the step's
+    summary, annotations and outputs.
 
     \b
     Example:

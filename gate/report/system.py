@@ -15,6 +15,7 @@ from gate.checks.check import Finding
 from gate.checks.system import System, Together
 from gate.names import in_percent
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
+from gate.report import formats
 from gate.report.junit import fill, written
 from gate.report.numbers import bare_percent, bounds, clean, exact, grouped, share
 from gate.report.page import Limit, fitting
@@ -359,14 +360,13 @@ FORMATS = {
 
 def rendered_system(record: SystemRecord) -> dict[str, bytes]:
     """The files at the top of a release of several detectors, which follow from its record alone."""
-    texts = {
-        "verdict.json": record.to_json(),
-        "report.html": render_html(record),
-        "report.md": render_markdown(record),
-        "junit.xml": render_junit(record),
-        "predicate.json": render_predicate(record),
-    }
-    return {name: text.encode() for name, text in texts.items()}
+    return {file: FORMATS[name](record).encode() for file, name in files_of_system().items()}
+
+
+def files_of_system() -> dict[str, str]:
+    """The names of these files, and the format of each."""
+    named = {format_.file: format_.name for format_ in formats.FORMATS if format_.file is not None}
+    return {file: name for file, name in named.items() if name in FORMATS}
 
 
 def render_text(record: SystemRecord, width: int = 80, color: bool = False) -> str:

@@ -48,8 +48,8 @@ class HistoryDisplay(Display):
 
     `release` holds for each record the place of the release that it is of: its own for a release, that of another for
     a check, -1 for a check whose release is not drawn. Checks are smaller and hollow, and a line ties them to their
-    release. `if_kept` holds the least and the most that `first_threshold`, the first release's, flags in each record, and
-    `threshold` each record's own; each is null where there is none. Of many releases the intervals become a band.
+    release. `if_kept` holds the least and the most that `first_threshold`, the first release's, flags in each record,
+    and `threshold` each record's own; each is null where there is none. Of many releases the intervals become a band.
     """
 
     height = 3.7
