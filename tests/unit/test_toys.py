@@ -81,7 +81,7 @@ class ToyReader:
 
 @pytest.fixture
 def toy_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "toys", ToyReader)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "toys", ToyReader)
     monkeypatch.setattr(inputs, "INPUTS", (*INPUTS, Input((".toy",), "toys", "write it again")))
 
 
@@ -127,7 +127,7 @@ class ToyReport:
 
 @pytest.fixture
 def toy_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "toys", ToyReport)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "toys", ToyReport)
     monkeypatch.setattr(formats, "FORMATS", (*FORMATS, Format("toy", "toys", "report.toy", (".toy",))))
 
 
