@@ -150,11 +150,15 @@ class Shipped:
 
 
 def shipped(record: Record) -> list[Shipped]:
-    """What a pass means at each target: how often a release that is so many times over would pass as well."""
+    """What a pass means at each target: how often a release that is so many times over would pass as well.
+
+    Tolerances differ, and so do the multiples asked of: every row has all columns, with a dash where it is not asked.
+    """
+    found = [(percent(one.target), dict(one.rate.ships)) for one in shown_targets(record) if one.rate.ships]
+    columns = sorted({times for _, chances in found for times in chances})
     return [
-        Shipped(percent(found.target), tuple((_chance(chance), f"{times:g}") for times, chance in found.rate.ships))
-        for found in shown_targets(record)
-        if found.rate.ships
+        Shipped(target, tuple((_chance(chances.get(times)), f"{times:g}") for times in columns))
+        for target, chances in found
     ]
 
 
@@ -169,7 +173,9 @@ def weakest_pass(record: Record) -> str:
     return f"{percent(weakest.target)}: {said}"
 
 
-def _chance(chance: float) -> str:
+def _chance(chance: float | None) -> str:
+    if chance is None:
+        return "–"
     return "below 0.01 %" if chance < 0.0001 else f"{100 * chance:.3g} %"
 
 

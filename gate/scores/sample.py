@@ -55,7 +55,7 @@ class Scores:
     sources: tuple[Source, ...] = ()
     groups: NDArray[np.int64] | None = None  # the number of each row's group, where the policy names a column
     ids: Any = None  # what names each row across releases, as Arrow text, where it names a column
-    group_names: Any = None  # the name of each numbered group, as Arrow text in rising order
+    group_names: Any = None  # the name of each numbered group, as Arrow text in the order of their hashes
     segments: NDArray[np.int32] | None = None  # likewise for segments
     segment_names: tuple[str, ...] = ()
     timestamps: NDArray[np.int64] | None = None  # microseconds since 1970, in UTC

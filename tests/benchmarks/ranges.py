@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
-from benchmarks.statistics import Row, share_error
+from benchmarks.simulations import Row, share_error
 from scipy.special import ndtr
 from scipy.stats import binom, poisson
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -173,8 +175,9 @@ def test_the_command_says_so_in_one_line_and_exits_2(place: Path) -> None:
     ):
         result = gate(*args, cwd=place)
         assert (result.returncode, result.stdout) == (2, "")
-        assert result.stderr.startswith("gate: releases/none/manifest.json: must be the manifest of a release")
-        assert len(result.stderr.splitlines()) == 1
+        *told, refused = result.stderr.splitlines()
+        assert refused.startswith("gate: releases/none/manifest.json: must be the manifest of a release")
+        assert all(line.startswith("gate: policy ") for line in told)
 
 
 def test_a_pair_needs_its_partner_and_ids(place: Path) -> None:
@@ -245,8 +248,8 @@ def test_a_check_never_reads_the_pickle(place: Path, tmp_path: Path) -> None:
 def test_the_reports_of_a_check_say_that_nothing_was_fitted(checked: Path) -> None:
     for name in ("report.html", "report.md"):
         text = (checked / name).read_text()
-        assert "nothing was fitted" in text
-        assert "PASS: the contract still holds" in text
+        assert re.search("nothing (was )?fitted", text)
+        assert "v2 still keeps its contract" in text
         assert "may ship" not in text
         assert "gate check releases/v2" in text
 
@@ -286,11 +289,12 @@ def test_a_check_by_another_contract_or_domain_is_refused(place: Path, extra: st
 
 
 def test_a_check_goes_into_a_directory_of_its_own_and_counts_its_use(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "releases" / "v2", tmp_path / "v2")
     options = ["--holdout", str(place / "new-holdout.parquet"), "--ledger", "ledger.jsonl"]
-    result = gate("check", str(place / "releases" / "v2"), *options, cwd=tmp_path)
+    result = gate("check", "v2", *options, cwd=tmp_path)
     assert result.returncode == 0
-    (written,) = (tmp_path / "checks").iterdir()
-    assert written.name.startswith("v2-2")
+    (written,) = (tmp_path / "v2" / "checks").iterdir()
+    assert written.name.startswith("20")
     assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 1
     assert read_record(written).of(Uses) is not None
 

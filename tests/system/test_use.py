@@ -149,9 +149,9 @@ def test_the_false_positives_are_listed_as_they_are_counted(here: Path, dry: lis
     assert result.returncode == 0, result.stderr
     rows = list(csv.DictReader((here / "flagged.csv").read_text().splitlines()))
     counts = {
-        entry["target_fpr"]: entry["false_positives"]
+        entry["rate"]["target"]: entry["rate"]["tally"]["flagged"]
         for entry in json.loads(result.stdout)["findings"]
-        if "fpr@" in entry["check"]
+        if entry["check"].startswith("fpr@") and entry["rate"] is not None
     }
     assert counts
     for fpr, count in counts.items():

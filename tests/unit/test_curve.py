@@ -23,8 +23,13 @@ DISPLAYS = [
     figures.ContractDisplay,
     figures.RelativeErrorDisplay,
     figures.MappingDisplay,
-    figures.RocDisplay,
+    figures.DetectionDisplay,
 ]
+
+
+def drawn(display: type[figures.Display]) -> figures.Display:
+    """The figure of a record that has what it draws."""
+    return display.from_record(RECORDS["followed" if display is figures.DetectionDisplay else "segments"])
 
 
 def sample(seed: int, n: int) -> np.ndarray:
@@ -69,21 +74,19 @@ def test_no_contract_makes_the_curve_longer_than_its_bound() -> None:
 def test_a_display_draws_on_axes_of_its_own_or_given(display: type[figures.Display]) -> None:
     from matplotlib.figure import Figure
 
-    drawn = display.from_record(RECORDS["segments"])
-    assert drawn.plot() is drawn
-    assert drawn.ax_.get_figure() is drawn.figure_
+    figure = drawn(display)
+    assert figure.plot() is figure
+    assert figure.ax_.get_figure() is figure.figure_
     ax = Figure().add_subplot()
-    assert drawn.plot(ax=ax).ax_ is ax
-    assert drawn.figure_ is ax.get_figure()
-    assert drawn.ax_.get_xlabel()
-    ElementTree.fromstring(drawn._repr_svg_())
+    assert figure.plot(ax=ax).ax_ is ax
+    assert figure.figure_ is ax.get_figure()
+    assert figure.ax_.get_xlabel()
+    ElementTree.fromstring(figure._repr_svg_())
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_a_figure_is_real_text_in_named_colours_and_the_same_every_time(display: type[figures.Display]) -> None:
-    first, second = (
-        figures.to_svg(display.from_record(RECORDS["segments"]), "one", "A title", "What it shows") for _ in range(2)
-    )
+    first, second = (figures.to_svg(drawn(display), "one", "A title", "What it shows") for _ in range(2))
     assert first == second
     root = ElementTree.fromstring(first)
     assert [child.tag for child in root[:2]] == ["title", "desc"]
@@ -109,7 +112,7 @@ def test_figures_need_the_numbers_they_draw() -> None:
     with pytest.raises(ValueError, match="the record has no curve"):
         figures.ContractDisplay.from_record(record)
     with pytest.raises(ValueError, match="the record has no malicious rows"):
-        figures.RocDisplay.from_record(RECORDS["pass"])
+        figures.DetectionDisplay.from_record(RECORDS["pass"])
 
 
 def extreme(name: str) -> Record:

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from gate.checks.rates import grade_count
 from gate.statistics.binomial import Band, clopper_pearson
-from gate.statistics.clusters import _beta_nodes, effective_rows
+from gate.statistics.clusters import effective_rows
+from gate.statistics.grouped import _beta_nodes
 from gate.statistics.tally import Tally, tally
 
 alphas = st.sampled_from([0.5, 0.1, 0.05, 0.01, 1e-6])
