@@ -10,15 +10,3 @@ class GateError(Exception):
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
-
-
-def visible(text: str, allowed: str = "") -> str:
-    """Text from outside with every control and direction character shown as its number."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in allowed else f"\\u{ord(char):04x}" for char in text)
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 row`, `2 rows`, `139,315 rows`: counts in sentences are never left to the reader's grammar."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -48,6 +48,7 @@ from gate.checks.fpr import Targets
 from gate.checks.overlap import refuse_identical
 from gate.checks.reuse import Uses
 from gate.errors import GateError
+from gate.inspection.judgement import read_judged
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, as_reference, compose, read_calibrator, recorded_policy, stamp
 from gate.report.formats import rendered
@@ -57,7 +58,6 @@ from gate.statistics.tally import Tally
 from gate.storage import write
 from gate.stored import Outcome
 from gate.verdict import Verdict, judge
-from gate.verification import read_judged
 
 NO_BASELINE = "none"  # in the place of a baseline's directory: this is the first release
 

@@ -14,7 +14,7 @@ from gate.checks.baseline import Comparison
 from gate.checks.check import Finding
 from gate.checks.detection import Detection
 from gate.checks.reuse import Uses
-from gate.errors import GateError, visible
+from gate.errors import GateError
 from gate.names import CheckName
 from gate.record import Record, read_with_digest
 from gate.record.system import DETECTORS, SystemRecord, read_any, require_name
@@ -22,6 +22,7 @@ from gate.statistics.tally import Tally
 from gate.storage import CHECKS_DIRECTORY
 from gate.stored import Outcome
 from gate.verdict import WaiverUse
+from gate.words import visible
 
 RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
 
@@ -57,11 +58,11 @@ class Reading:
     tpr: Detected | None
     threshold: float | None  # the raw one, also where calibrated scores were judged
     origin: bool = False
-    kept: Flagged | None = None
+    if_kept: Flagged | None = None
 
 
 @dataclass(frozen=True)
-class Release:
+class PastRelease:
     """One record, of a release or of a check made of one, which has its name.
 
     `sha256` is the digest of its record, and `of_sha256`, of a check, that of its release's record.
@@ -104,7 +105,7 @@ class Unread:
 class History:
     """The releases in the order in which they were made, and what could not be read."""
 
-    releases: tuple[Release, ...]
+    releases: tuple[PastRelease, ...]
     unread: tuple[Unread, ...]
 
     @property
@@ -113,18 +114,18 @@ class History:
         found = {check for release in self.releases for check in release.readings}
         return tuple(sorted(found, key=lambda check: (-(check.rate or 0), str(check))))
 
-    def released(self, check: Release) -> Release | None:
+    def released(self, check: PastRelease) -> PastRelease | None:
         """The release that a check was made of, by the digest of its record; None where it is not here."""
         return self._by_digest.get(check.of_sha256) if check.of_sha256 is not None else None
 
     @cached_property
-    def _by_digest(self) -> dict[str, Release]:
+    def _by_digest(self) -> dict[str, PastRelease]:
         return {each.sha256: each for each in self.releases if each.kind == "run"}
 
 
 def collect(paths: Iterable[str]) -> History:
     """Read every release named, or held by a directory named, once each; what cannot be read is kept as such."""
-    read: list[tuple[Release, _Seen]] = []
+    read: list[tuple[PastRelease, _Seen]] = []
     unread: list[Unread] = []
     known: set[str] = set()
     for path in paths:
@@ -202,7 +203,7 @@ class _Seen:
     of: Mapping[str | None, _Seen] = field(default_factory=dict)  # by detector, where there are several
 
 
-def _release(directory: str, record: Record, sha256: str) -> tuple[Release, _Seen]:
+def _release(directory: str, record: Record, sha256: str) -> tuple[PastRelease, _Seen]:
     tprs = _detected(record)
     fprs = [f for f in record.findings if f.check.family == "fpr" and f.rate is not None]
     raw = record.calibrator.thresholds
@@ -210,7 +211,7 @@ def _release(directory: str, record: Record, sha256: str) -> tuple[Release, _See
     uses: Uses | None = record.of(Uses)
     comparison: Comparison | None = record.of(Comparison)
     reference = comparison.reference if comparison is not None and record.kind == "check" else None
-    release = Release(
+    release = PastRelease(
         directory=visible(directory),
         name=record.release,
         kind=record.kind,
@@ -242,7 +243,7 @@ def _release(directory: str, record: Record, sha256: str) -> tuple[Release, _See
     return release, seen
 
 
-def _system(directory: str, record: SystemRecord) -> tuple[Release, _Seen]:
+def _system(directory: str, record: SystemRecord) -> tuple[PastRelease, _Seen]:
     """A release of several detectors: every anchor of each, with the detector's name."""
     parts = {}
     for facts in record.detectors:
@@ -282,7 +283,7 @@ def _detected(record: Record) -> dict[Decimal | None, Detected]:
     }
 
 
-def _with_the_past(read: list[tuple[Release, _Seen]]) -> tuple[Release, ...]:
+def _with_the_past(read: list[tuple[PastRelease, _Seen]]) -> tuple[PastRelease, ...]:
     """Each release with what it shares with those before it: held-out rows, and the first raw thresholds."""
     first: dict[CheckName, tuple[str, float]] = {}
     asked: dict[str, dict[str, str]] = {}
@@ -291,7 +292,7 @@ def _with_the_past(read: list[tuple[Release, _Seen]]) -> tuple[Release, ...]:
         readings = {}
         for check, reading in release.readings.items():
             if check in first:
-                readings[check] = replace(reading, kept=_flagged(seen.of.get(check.detector, seen), *first[check]))
+                readings[check] = replace(reading, if_kept=_flagged(seen.of.get(check.detector, seen), *first[check]))
             elif reading.threshold is not None:
                 readings[check] = replace(reading, origin=True)
                 first[check] = (release.name, reading.threshold)

@@ -15,11 +15,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gate.contract import Floats
+from gate.contract import Floats, Ints
 
-Ints = NDArray[np.int64]
 Entries = tuple[Any, Ints | None]  # values in rising order, some more than once, and the rows of each where not one
 
 RANGE = 1 << 18  # rows; part of what the digest is
@@ -75,7 +73,7 @@ class Ordered:
         return (self.between(*ends) for ends in zip([None, *cuts], [*cuts, None], strict=True))
 
     @cached_property
-    def survey(self) -> Survey:
+    def survey(self) -> TieSurvey:
         """What one pass over all rows tells, several ranges at a time."""
         cuts = self.cuts()
         if not cuts:
@@ -86,7 +84,7 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class Survey:
+class TieSurvey:
     """How many scores differ, the most rows that share one, and the digest."""
 
     distinct: int
@@ -164,7 +162,7 @@ def survey(values: Floats, counts: Ints | None) -> tuple[int, int, bytes]:
     return len(distinct), int(rows.max(initial=1)), digest.digest()
 
 
-def join_surveys(parts: list[tuple[int, int, bytes]], n: int) -> Survey:
+def join_surveys(parts: list[tuple[int, int, bytes]], n: int) -> TieSurvey:
     """SHA-256 over the number of rows and the digests of all ranges, from the lowest scores up.
 
     The ranges depend on the rows alone: neither on their order, nor on files, nor on where they were sorted.
@@ -172,4 +170,4 @@ def join_surveys(parts: list[tuple[int, int, bytes]], n: int) -> Survey:
     digest = hashlib.sha256(n.to_bytes(8, "little"))
     for _, _, part in parts:
         digest.update(part)
-    return Survey(sum(part[0] for part in parts), max((part[1] for part in parts), default=0), digest.hexdigest())
+    return TieSurvey(sum(part[0] for part in parts), max((part[1] for part in parts), default=0), digest.hexdigest())

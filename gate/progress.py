@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Event, Lock, Thread
 
 
 @dataclass
@@ -53,6 +53,19 @@ def metered(what: str) -> Iterator[Meter]:
         yield meter
     finally:
         _meters.remove(meter)
+
+
+@contextlib.contextmanager
+def meanwhile(work: Callable[[Event], None]) -> Iterator[None]:
+    """Let a thread do something until the block is over, which the event tells it."""
+    over = Event()
+    thread = Thread(target=work, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def enter(stage: str) -> None:

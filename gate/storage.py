@@ -15,7 +15,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gate.errors import GateError, plural
+from gate.errors import GateError
+from gate.words import plural
 
 MAX_BYTES = 50_000_000  # of a manifest or a record
 MANIFEST_VERSION = 1

@@ -10,11 +10,10 @@ from typing import Literal
 
 from gate.checks import CHECKS, NOT_MEASURED, Check
 from gate.checks.check import Asked, Evidence, Finding
-from gate.errors import plural
 from gate.names import Name
 from gate.policy import Policy, Waiver
 from gate.stored import Outcome, Section
-from gate.words import listed
+from gate.words import listed, plural
 
 NOT_JUDGED = "without malicious rows, detection was not judged"
 

@@ -15,3 +15,15 @@ def listed(names: list[str]) -> str:
     if len(names) > 4:
         names = [*names[:3], f"{len(names) - 3} more"]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def visible(text: str, allowed: str = "") -> str:
+    """Text from outside with every control and direction character shown as its number."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in allowed else f"\\u{ord(char):04x}" for char in text)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 row`, `2 rows`, `139,315 rows`: counts in sentences are never left to the reader's grammar."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

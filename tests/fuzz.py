@@ -671,7 +671,7 @@ def batch(seed: int, numbers: list[int], place: Path, lines: Lines | None, apart
 
 def fuzz(inputs: int, seed: int, place: Path, most: int) -> tuple[list[dict[str, Any]], Lines]:
     """Try so many inputs in all, unless there are too many findings before."""
-    lines = Lines([ROOT / "gate" / "scores", ROOT / "gate" / "verification.py", ROOT / "gate" / "repetition.py"])
+    lines = Lines([ROOT / "gate" / "scores", ROOT / "gate" / "inspection", ROOT / "gate" / "verification"])
     results: list[dict[str, Any]] = []
     gc.freeze()  # so that children share the memory of what was imported
     for start in range(0, inputs, BATCH):

@@ -19,10 +19,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from gate.contract import FLAG_ALL, LOWEST, Anchor, Contract, Floats
-from gate.errors import GateError, visible
+from gate.errors import GateError
 from gate.ordered import Ordered, in_order
 from gate.policy import Calibration
 from gate.statistics.floats import from_ordinal, ordinal
+from gate.words import visible
 
 TOP = 0.99  # the highest rescaled and calibrated score: a threshold of 1.0 flags nothing
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.errors import GateError, visible
+from gate.errors import GateError
+from gate.words import visible
 
 OPSET, IR_VERSION = 17, 8  # what ONNX Runtime reads from version 1.12 on
 INPUT, OUTPUT = "score", "calibrated"

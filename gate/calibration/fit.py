@@ -20,9 +20,9 @@ from sklearn.preprocessing import MinMaxScaler
 
 from gate.calibration.calibrator import TOP, Calibrator, FitFacts
 from gate.calibration.positions import Position, fractional_rank, named
-from gate.contract import Contract, Floats
+from gate.contract import Contract, Floats, Ints
 from gate.errors import GateError
-from gate.ordered import Ints, Ordered, in_order, sort
+from gate.ordered import Ordered, in_order, sort
 from gate.policy import Calibration
 from gate.statistics.floats import from_ordinal, ordinal
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from pkgutil import resolve_name
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from gate.contract import Floats
+from gate.contract import Floats, Mask
 from gate.errors import GateError
+from gate.policy import PLOTTING_POSITIONS
 from gate.statistics.binomial import beta_cdf, beta_quantiles, first
-
-Mask = NDArray[np.bool_]
 
 
 class Position(Protocol):
@@ -131,19 +131,18 @@ class NeymanPearson:
         return _is_quantile_at_most(self.confidence, fpr, rank, n)
 
 
-POSITIONS: tuple[type[Position], ...] = (Filliben, Mean, Median, Conformal, NeymanPearson)
-
-
 def named(text: str) -> Position:
     """The position that a policy keeps as `filliben` or `np 0.95`; an unknown one is an error."""
     word, *arguments = text.split() or [""]
-    found = next((position for position in POSITIONS if position.name == word), None)
     try:
-        if found is not None:
-            return found(*map(float, arguments))
+        if word == NeymanPearson.name:
+            return NeymanPearson(*map(float, arguments))
+        if word in PLOTTING_POSITIONS:
+            found: Position = resolve_name(PLOTTING_POSITIONS[word])(*map(float, arguments))
+            return found
     except (TypeError, ValueError):
         pass
-    known = ", ".join(position.name for position in POSITIONS)
+    known = ", ".join([*PLOTTING_POSITIONS, NeymanPearson.name])
     raise GateError(f"plotting position: must be one of {known}, got {text!r}; write `filliben` or `np 0.95`")
 
 

@@ -12,17 +12,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from gate.contract import Floats
-from gate.errors import plural, visible
+from gate.contract import Floats, Mask
 from gate.stored import Count, ExactRate, Rate, Section
+from gate.words import plural, visible
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
 
-Mask = NDArray[np.bool_]
 
 ULP32 = 2.0**-24  # the largest relative error of one float32 rounding
 DECIMALS = 12  # beyond it a rounding to decimals is no longer one that people choose

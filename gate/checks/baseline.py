@@ -12,13 +12,13 @@ from gate.checks.change import contradictions as change_contradictions
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, count
 from gate.checks.detection import DetectionSettings
 from gate.checks.fpr import Targets
-from gate.errors import plural
 from gate.names import CheckName
 from gate.policy import Policy
 from gate.policy.changes import policy_changes
 from gate.sources import PathText, Source
 from gate.statistics.tally import Tally
 from gate.stored import Outcome, Section
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.scores import Scores
@@ -127,8 +127,8 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         message = "declared to be the first release: there is none to compare with"
         yield Finding(check=NAME, outcome="pass", required=False, reason="first-release", message=message)
         return
-    passed, itself = old.outcome == "pass", evidence.kind == "check"
-    message = f"compared with {'its own release, ' if itself else ''}{old.release} of {old.created[:10]}, which " + (
+    passed, is_check = old.outcome == "pass", evidence.kind == "check"
+    message = f"compared with {'its own release, ' if is_check else ''}{old.release} of {old.created[:10]}, which " + (
         "passed its own gate" if passed else f"did not pass its own gate ({old.outcome}) and so is no reference"
     )
     if found.policy_changes:
@@ -139,7 +139,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         check=NAME,
         outcome="pass" if passed else "inconclusive",
-        required=limited and not itself,
+        required=limited and not is_check,
         reason="passed" if passed else "did-not-pass",
         message=message,
         remedy=None if passed else "name a release that passed",

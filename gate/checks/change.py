@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from gate.checks.check import count
-from gate.contract import Anchor, Floats
+from gate.contract import Anchor, Floats, Mask
 from gate.statistics.clusters import korn_graubard
 from gate.statistics.proportions import Interval, Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.statistics.tally import Tally, tally
@@ -20,8 +20,6 @@ from gate.stored import Count, ExactRate, Section, Size
 
 if TYPE_CHECKING:
     from gate.scores import Scores
-
-Flags = NDArray[np.bool_]
 
 
 class Flipped(Section):
@@ -147,7 +145,7 @@ class _SameRows:
             stale=self._tally(old, stale),
         )
 
-    def _tally(self, threshold: float | None, flags: Flags) -> Tally:
+    def _tally(self, threshold: float | None, flags: Mask) -> Tally:
         by_group = None if self.groups is None else (self.sizes, self._by_group(flags.astype(np.float64)))
         return tally(threshold, int(np.count_nonzero(flags)), self.n, by_group, self.alpha)
 
@@ -155,7 +153,7 @@ class _SameRows:
         assert self.groups is not None
         return np.asarray(np.bincount(self.groups, weights=values, minlength=len(self.sizes)), dtype=np.float64)
 
-    def _worth_of_difference(self, now: Flags, then: Flags) -> float | None:
+    def _worth_of_difference(self, now: Mask, then: Mask) -> float | None:
         """How many independent rows these are worth for the difference of two shares."""
         if self.groups is None:
             return None
@@ -164,7 +162,7 @@ class _SameRows:
         return korn_graubard(self.sizes, self._by_group(values), self.alpha, spread)
 
 
-def _flags(scores: Floats, threshold: float | None) -> Flags:
+def _flags(scores: Floats, threshold: float | None) -> Mask:
     return np.zeros(len(scores), dtype=bool) if threshold is None else scores >= threshold
 
 

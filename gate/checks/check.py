@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gate.scores import Scores
 
 Part = TypeVar("Part", bound=Section)
-Kind = Literal["run", "check"]
+RecordKind = Literal["run", "check"]
 
 
 # --- what is measured ---------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class Case:
     calibrated: bool = False
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RecordKind:
         return "check" if self.fit is None else "run"
 
     @property
@@ -182,7 +182,7 @@ class Evidence:
     Two are equal only if they are the same, so that what several checks ask of one can be kept.
     """
 
-    kind: Kind
+    kind: RecordKind
     day: date
     calibrator: CalibratorFacts
     fit: SampleFacts
@@ -377,6 +377,13 @@ class Check:
 
 
 # --- one rule for every rate --------------------------------------------------------------------------------
+
+# Reason codes in words.
+PASSED = {"proven": "proven", "observed": "observed inside, not proven", "not-refuted": "not refuted"}
+MISCOUNTED = {"too-many": "too many false positives", "too-few": "too few false positives", "min-n": "too few rows"}
+UNDECIDED = {"open": "neither proven nor refuted", "outside": "observed outside, not proven"}
+UNSUPPORTED = {"extrapolated": "beyond the fit sample, not proven", "unreachable": "no raw score reaches it"}
+TIED = {"granularity": "tied scores allow no such rate"}
 
 
 def inside(counts: tuple[int, int] | None, k: int) -> bool:

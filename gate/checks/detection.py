@@ -9,25 +9,25 @@ from fractions import Fraction
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from gate.checks.check import Asked, Case, Check, Evidence, Finding, inside
+from gate.checks.check import PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding, inside
 from gate.checks.fpr import AtAnchor, tally_contradictions
 from gate.checks.rates import NOT_COMPUTED, PROMISE, grade_count, judged_rate
 from gate.checks.reuse import malicious_alpha_of
-from gate.errors import plural
 from gate.names import CheckName
 from gate.planning import Advice, Budget, advise_at_rate
-from gate.policy import Flag, Frozen, Policy, Rate
+from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.statistics.binomial import Band, CriticalCounts
 from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally
 from gate.stored import Grade, Outcome, Section
+from gate.words import plural
 
 
 class DetectionTarget(Frozen):
     """An anchor at which enough malicious rows must be detected."""
 
-    fpr: Rate = Field(description="the false-positive rate promised at this anchor of the contract")
-    min_tpr: Rate = Field(description="the share of malicious rows that must be flagged there")
+    fpr: PolicyRate = Field(description="the false-positive rate promised at this anchor of the contract")
+    min_tpr: PolicyRate = Field(description="the share of malicious rows that must be flagged there")
 
     @field_validator("min_tpr")
     @classmethod
@@ -51,7 +51,7 @@ class DetectionSettings(Frozen):
     targets: tuple[DetectionTarget, ...] = Field(
         description="the shares that must be detected", json_schema_extra={"minItems": 1}
     )
-    max_drop: Rate | None = Field(
+    max_drop: PolicyRate | None = Field(
         default=None, description="how far the share may fall below the baseline's (`--baseline`): 0.02 is two points"
     )
     required: Flag = Field(default=True, description="false: shown, but never blocks a release")
@@ -199,14 +199,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     families=("tpr",),
-    reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "missed": "too few detected",
-    },
+    reasons=PASSED | UNDECIDED | {"missed": "too few detected"},
     settings=DetectionSettings,
     unasked="null: malicious scores are shown and not judged",
 )

@@ -9,12 +9,12 @@ from fractions import Fraction
 from gate.checks.baseline import Comparison, Reference
 from gate.checks.change import Change, compare
 from gate.checks.change import contradictions as change_contradictions
-from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.check import PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding
 from gate.checks.detection import Detection, DetectionSettings, DetectionTarget, decide
 from gate.checks.reuse import malicious_alpha_of
-from gate.errors import plural
 from gate.policy import Policy
 from gate.stored import Grade, Outcome, Section
+from gate.words import plural
 
 FAMILY = "tpr-drop"
 
@@ -146,13 +146,5 @@ CHECK = Check(
     contradictions=contradictions,
     families=(FAMILY,),
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),
-    reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "dropped": "detection fell",
-        "not-measured": "not measured",
-    },
+    reasons=PASSED | UNDECIDED | {"dropped": "detection fell", "not-measured": "not measured"},
 )

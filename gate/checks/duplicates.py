@@ -11,11 +11,10 @@ from pydantic import Field, field_validator
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, Judgement
 from gate.checks.overlap import Overlap, a_share
 from gate.checks.shared import Shared
-from gate.errors import plural
 from gate.names import CheckName
-from gate.policy import Flag, Frozen, Policy
-from gate.policy import Rate as PolicyRate
+from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.stored import Count, Section
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.scores import Scores

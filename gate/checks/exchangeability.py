@@ -13,8 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, count
 from gate.names import CheckName
-from gate.policy import Flag, Frozen, Policy
-from gate.policy import Rate as PolicyRate
+from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Rate, Section
 

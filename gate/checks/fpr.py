@@ -11,7 +11,19 @@ from functools import lru_cache
 from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.calibration.served import remedy as served_remedy
 from gate.checks import readings
-from gate.checks.check import Asked, Case, Check, Evidence, Finding, inside
+from gate.checks.check import (
+    MISCOUNTED,
+    PASSED,
+    TIED,
+    UNDECIDED,
+    UNSUPPORTED,
+    Asked,
+    Case,
+    Check,
+    Evidence,
+    Finding,
+    inside,
+)
 from gate.checks.exchangeability import Exchangeability, ExchangeabilitySettings, p_value_at
 from gate.checks.granularity import describe, standing_of
 from gate.checks.rates import (
@@ -33,7 +45,7 @@ from gate.planning.advice import MOST_ROWS
 from gate.planning.law import SAFE_RANK
 from gate.planning.sequential import Deciding, decide_band
 from gate.policy import Policy, Target
-from gate.statistics.binomial import Band, CriticalCounts, Range, beta_binomial
+from gate.statistics.binomial import Band, CountRange, CriticalCounts, beta_binomial
 from gate.statistics.drift import Tail, ratio_of, read_ratio
 from gate.statistics.tally import Tally
 from gate.stored import ExactRate, Grade, Outcome, Section
@@ -66,7 +78,7 @@ def measure(case: Case) -> Targets:
 # --- the judgement ------------------------------------------------------------------------------------------
 
 
-class Judged:
+class JudgedTarget:
     """One target with its count, and what follows from the two."""
 
     def __init__(self, policy: Policy, evidence: Evidence, target: Target, tally: Tally, budget: Budget) -> None:
@@ -93,7 +105,7 @@ class Judged:
         return self.tally.independent_rows < self.target.min_n
 
     @property
-    def accepts(self) -> Range | None:
+    def accepts(self) -> CountRange | None:
         """The smallest and largest count that passes on these rows, or None where no count does."""
         return None if self.too_few_rows else self.critical.passing(self.rule, self.tally.rows)
 
@@ -102,7 +114,7 @@ class Judged:
         return grade_count(self.tally.flagged, self.critical)
 
     @property
-    def predicted(self) -> Range | None:
+    def predicted(self) -> CountRange | None:
         """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
         if self.tally.is_clustered:
             return None if self.against_fit is None else self.against_fit.predicted
@@ -229,14 +241,14 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 @lru_cache(maxsize=4)  # several checks ask, and advice takes long
-def judge_targets(policy: Policy, evidence: Evidence) -> tuple[Judged, ...]:
+def judge_targets(policy: Policy, evidence: Evidence) -> tuple[JudgedTarget, ...]:
     """The targets in the policy's order; from the highest rate down they share one budget of advice."""
     found = evidence.of(Targets)
     counts = {} if found is None else {anchor.fpr: anchor.tally for anchor in found.anchors}
     measured = [target for target in policy.targets if target.fpr in counts]
     budget, judged = Budget(), {}
     for target in sorted(measured, key=lambda target: -target.fpr):
-        judged[target.fpr] = Judged(policy, evidence, target, counts[target.fpr], budget)
+        judged[target.fpr] = JudgedTarget(policy, evidence, target, counts[target.fpr], budget)
     return tuple(judged[target.fpr] for target in measured)
 
 
@@ -246,7 +258,7 @@ RARE = Decimal("0.001")
 LOOK_FIRST = "look at the false positives (--flagged FILE): at rare rates most are malicious rows with a benign label"
 
 
-def _noise_or_drift(policy: Policy, evidence: Evidence, judged: Judged, outcome: Outcome) -> Sentences | None:
+def _noise_or_drift(policy: Policy, evidence: Evidence, judged: JudgedTarget, outcome: Outcome) -> Sentences | None:
     """What the ratio of held-out to fit rows at the threshold says; of a pass, only where the samples differ."""
     settings, at = policy.settings(ExchangeabilitySettings), judged.against_fit
     p_value = p_value_at(evidence, judged.target.fpr)
@@ -267,7 +279,7 @@ def _noise_or_drift(policy: Policy, evidence: Evidence, judged: Judged, outcome:
     return said if reading == "drift" else said._replace(remedy=None)
 
 
-def _served_otherwise(evidence: Evidence, judged: Judged, outcome: Outcome) -> Sentences | None:
+def _served_otherwise(evidence: Evidence, judged: JudgedTarget, outcome: Outcome) -> Sentences | None:
     """What the served scores make of a count that does not pass: the calibrator is not the cause of those rows."""
     found = evidence.of(ServedRows)
     crossing = None if found is None or outcome == "pass" else found.benign.at(judged.target.fpr)
@@ -279,7 +291,7 @@ def _served_otherwise(evidence: Evidence, judged: Judged, outcome: Outcome) -> S
     return Sentences(message, served_remedy(found.benign))
 
 
-def _message(judged: Judged, reason: str, coarse: Sentences | None) -> str:
+def _message(judged: JudgedTarget, reason: str, coarse: Sentences | None) -> str:
     counted = describe_count(judged.tally)
     if judged.tally.threshold is None:
         counted += "; no raw score reaches this anchor, so nothing is ever flagged there"
@@ -297,7 +309,7 @@ def _message(judged: Judged, reason: str, coarse: Sentences | None) -> str:
     return f"{counted}; {describe_critical(judged.critical, passes)}"
 
 
-def _remedy(judged: Judged, reason: str) -> str | None:
+def _remedy(judged: JudgedTarget, reason: str) -> str | None:
     """What would turn the finding green, and how often; None where it is."""
     if reason in ("proven", "observed", "not-refuted"):
         return None
@@ -394,18 +406,10 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     warnings=warnings,
-    reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "too-many": "too many false positives",
-        "too-few": "too few false positives",
-        "min-n": "too few rows",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "extrapolated": "beyond the fit sample, not proven",
-        "unreachable": "no raw score reaches it",
-        "granularity": "tied scores allow no such rate",
-        "skewed-groups": "groups too unlike in size to prove it",
-    },
+    reasons=PASSED
+    | MISCOUNTED
+    | UNDECIDED
+    | UNSUPPORTED
+    | TIED
+    | {"skewed-groups": "groups too unlike in size to prove it"},
 )

@@ -10,10 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
-from gate.errors import plural
 from gate.names import CheckName
-from gate.policy import Count, Flag, Frozen, Policy
+from gate.policy import Flag, Frozen, Policy, PolicyCount
 from gate.stored import Section
+from gate.words import plural
 
 NAME = CheckName("freshness")
 
@@ -23,7 +23,7 @@ class FreshnessSettings(Frozen):
 
     column: ClassVar[str] = "timestamp"
 
-    max_age_days: Count = Field(description="no held-out row may be older than this on the day of the release")
+    max_age_days: PolicyCount = Field(description="no held-out row may be older than this on the day of the release")
     required: Flag = Field(default=True, description="false: shown, but never blocks a release")
 
     @field_validator("max_age_days")

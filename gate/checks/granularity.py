@@ -14,13 +14,13 @@ from gate.calibration.positions import fractional_rank, named
 from gate.checks import readings
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.readings import Sentences
-from gate.errors import plural
 from gate.names import CheckName
 from gate.planning import band_of
 from gate.policy import Flag, Frozen, Policy, Target
-from gate.statistics.atoms import Standing, rows_to_reach, rows_to_settle, standing
+from gate.statistics.atoms import Attainability, attainability, rows_to_reach, rows_to_settle
 from gate.statistics.clusters import effective_rows
 from gate.stored import Count, ExactRate, Outcome, Section, Size
+from gate.words import plural
 
 
 class GranularitySettings(Frozen):
@@ -94,7 +94,7 @@ def measure(case: Case) -> Resolution | None:
     )
 
 
-def standing_of(policy: Policy, evidence: Evidence, target: Target) -> Standing:
+def standing_of(policy: Policy, evidence: Evidence, target: Target) -> Attainability:
     """What tied fit scores leave of a target; `fine` where nothing was measured."""
     found = evidence.of(Resolution)
     atom = None if found is None else found.at(target.fpr)
@@ -102,7 +102,7 @@ def standing_of(policy: Policy, evidence: Evidence, target: Target) -> Standing:
         return "fine"
     band = band_of(target, policy.alpha())
     fpr, n = Fraction(target.fpr), evidence.fit.n
-    return standing(atom.below, atom.through, atom.apart, n, fpr, band, atom.effective)
+    return attainability(atom.below, atom.through, atom.apart, n, fpr, band, atom.effective)
 
 
 def describe(policy: Policy, evidence: Evidence, target: Target) -> Sentences | None:
@@ -134,7 +134,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     found, settings = evidence.of(Resolution), policy.settings(GranularitySettings)
     if found is None or settings is None:
         return
-    outcomes: dict[Standing, Outcome] = {"fine": "pass", "borderline": "inconclusive"}
+    outcomes: dict[Attainability, Outcome] = {"fine": "pass", "borderline": "inconclusive"}
     fineness = f"{evidence.fit.n:,} fit rows have {plural(found.distinct, 'distinct score')}"
     fineness += f", the commonest of them in {plural(found.largest_tie, 'row')}"
     for target in policy.targets:

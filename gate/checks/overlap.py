@@ -15,11 +15,11 @@ from pydantic_core import PydanticCustomError
 
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, Judgement
 from gate.checks.shared import Shared, compare_keys, compare_scores
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.names import CheckName
-from gate.policy import Flag, Frozen, Policy
-from gate.policy import Rate as PolicyRate
+from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.stored import Count, Outcome, Section
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.scores import Scores

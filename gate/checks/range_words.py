@@ -8,9 +8,8 @@ from fractions import Fraction
 
 from gate.checks.check import JudgedRange
 from gate.checks.rates import NOT_COMPUTED, describe_deciding
-from gate.errors import plural
 from gate.planning.range_advice import RangeAdvice
-from gate.words import listed
+from gate.words import listed, plural
 
 MOST_SAID = 3
 BEYOND_ROWS = ("granularity", "unreachable")  # reasons that no number of rows helps

@@ -15,17 +15,29 @@ from pydantic import Field
 
 from gate.calibration.positions import named, rows_to_support
 from gate.checks import range_words as words
-from gate.checks.check import Asked, Case, Check, Evidence, Finding, JudgedRange, NearestPoint
+from gate.checks.check import (
+    MISCOUNTED,
+    PASSED,
+    TIED,
+    UNDECIDED,
+    UNSUPPORTED,
+    Asked,
+    Case,
+    Check,
+    Evidence,
+    Finding,
+    JudgedRange,
+    NearestPoint,
+)
 from gate.checks.fpr import Targets
 from gate.checks.reuse import alpha_of
-from gate.contract import Anchor, Contract, Floats
+from gate.contract import Anchor, Contract, Floats, Ints
 from gate.names import CheckName
 from gate.planning.range_advice import RangeAdvice, advise_range, range_warning
 from gate.planning.ranges import corridor_of
 from gate.policy import Policy, Range
 from gate.statistics.clusters import Effective, Groups
 from gate.statistics.ranges import Corridor, Grid, Sides, worth_of
-from gate.statistics.tails import Ints
 from gate.stored import Count, ExactRate, Outcome, Section, Size
 
 if TYPE_CHECKING:
@@ -127,7 +139,7 @@ def _worth(case: Case, grids: list[Grid], scores: list[Floats]) -> Iterator[tupl
 # --- the judgement ------------------------------------------------------------------------------------------
 
 
-class Judged:
+class JudgedSpan:
     """One range with its counts, and what follows from the two."""
 
     def __init__(self, policy: Policy, evidence: Evidence, asked: Range, found: InRange) -> None:
@@ -243,11 +255,11 @@ class Judged:
         )
 
 
-def judge_ranges(policy: Policy, evidence: Evidence) -> list[Judged]:
+def judge_ranges(policy: Policy, evidence: Evidence) -> list[JudgedSpan]:
     """The ranges that were measured, in the policy's order."""
     found = evidence.of(Ranges)
     measured = [(asked, None if found is None else found.at(asked)) for asked in policy.ranges]
-    return [Judged(policy, evidence, asked, counted) for asked, counted in measured if counted is not None]
+    return [JudgedSpan(policy, evidence, asked, counted) for asked, counted in measured if counted is not None]
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
@@ -271,7 +283,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _message(judged: Judged, reason: str, numbers: JudgedRange) -> str:
+def _message(judged: JudgedSpan, reason: str, numbers: JudgedRange) -> str:
     says, counts, points = judged.says, judged.counts, judged.corridor.grid.points
     parts = [words.describe_rows(judged.n, None if judged.worth is None else judged.rows, numbers)]
     parts += words.describe_refuted([(points[i].fpr, int(counts[i])) for i in says.refuted], judged.n, numbers)
@@ -292,7 +304,7 @@ def _message(judged: Judged, reason: str, numbers: JudgedRange) -> str:
     return "; ".join([*parts, *words.describe_nearest(numbers)])
 
 
-def _remedy(judged: Judged, reason: str, advice: RangeAdvice | None) -> str:
+def _remedy(judged: JudgedSpan, reason: str, advice: RangeAdvice | None) -> str:
     if reason == "granularity":
         return words.finer(Fraction(judged.asked.max_relative_error.above), judged.corridor.below < 1)
     if reason == "unreachable":
@@ -418,17 +430,5 @@ CHECK = Check(
     contradictions=contradictions,
     warnings=warnings,
     home=(("ranges",),),
-    reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "too-many": "too many false positives",
-        "too-few": "too few false positives",
-        "min-n": "too few rows",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "extrapolated": "beyond the fit sample, not proven",
-        "unreachable": "no raw score reaches it",
-        "granularity": "tied scores allow no such rate",
-    },
+    reasons=PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED | TIED,
 )

@@ -6,12 +6,12 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gate.checks.check import JudgedRate, inside
-from gate.errors import plural
 from gate.planning.ranges import round_up
 from gate.planning.sequential import Deciding
-from gate.statistics.binomial import Band, CriticalCounts, Range
+from gate.statistics.binomial import Band, CountRange, CriticalCounts
 from gate.statistics.tally import Tally
 from gate.stored import Grade
+from gate.words import plural
 
 PROMISE = "then passes 95 % of the time"
 NOT_COMPUTED = "how many would do was not computed"
@@ -39,8 +39,8 @@ def judged_rate(
     band: Band,
     *,
     min_n: int | None = None,
-    accepts: Range | None = None,
-    predicted: Range | None = None,
+    accepts: CountRange | None = None,
+    predicted: CountRange | None = None,
     drift_p_value: float | None = None,
     ships: tuple[tuple[float, float], ...] = (),
 ) -> JudgedRate:

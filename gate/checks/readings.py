@@ -8,9 +8,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from gate.errors import plural
-from gate.statistics.atoms import Standing
-from gate.statistics.drift import Ratio, Reading
+from gate.statistics.atoms import Attainability
+from gate.statistics.drift import DriftReading, Ratio
+from gate.words import plural
 
 
 class Sentences(NamedTuple):
@@ -58,7 +58,7 @@ def _chance(share: float) -> str:
 # --- noise or drift -----------------------------------------------------------------------------------------
 
 
-def noise_or_drift(ratio: Ratio, reading: Reading, above: Fraction, below: Fraction, passed: bool) -> Sentences:
+def noise_or_drift(ratio: Ratio, reading: DriftReading, above: Fraction, below: Fraction, passed: bool) -> Sentences:
     """What the ratio of held-out to fit rows at a threshold says of a finding."""
     if ratio.value is None:
         return Sentences("no fit row reaches this threshold, so that noise cannot be told from drift", None)
@@ -86,7 +86,7 @@ TOP_TIED = "give the detector finer scores: more rows do not part those that sha
 
 
 def granularity(
-    standing: Standing,
+    attainability: Attainability,
     fpr: Decimal,
     counts: tuple[int, int, int],
     n: int,
@@ -104,16 +104,16 @@ def granularity(
     """
     below, through, apart = counts
     around = f"{percent(below / n)} ({below:,} of {n:,} fit rows) and {percent(through / n)} ({through:,})"
-    if standing == "fine":
+    if attainability == "fine":
         return Sentences(f"around {percent(fpr)} the detector can flag {around}", None)
-    if standing == "resolution":
+    if attainability == "resolution":
         message = (
             f"the raw scores differ by less than a float can hold after rescaling: {through - below:,} of {n:,} fit "
             f"rows have become one score, and apart they would let {percent(apart / n)} be flagged"
         )
         return Sentences(message, _LOGITS if domain == (0.0, 1.0) else _DOMAIN)
     end = f"; {through - below:,} of them have the score at the end of the domain" if saturated else ""
-    if standing == "unattainable":
+    if attainability == "unattainable":
         message = f"the detector cannot resolve {percent(fpr)}: attainable are {around}{end}"
         return Sentences(message, _finer(above, saturated))
     message = f"the detector may not resolve {percent(fpr)}: attainable seem {around}{end}"

@@ -18,7 +18,6 @@ from gate.checks.fpr import Targets
 from gate.checks.range_words import rate_text
 from gate.checks.ranges import as_scores, asked_of_groups, thresholds_at
 from gate.contract import Floats
-from gate.errors import plural
 from gate.names import CheckName
 from gate.planning import Budget, advise_at_rate
 from gate.planning.ranges import segment_corridor_of
@@ -28,6 +27,7 @@ from gate.statistics.clusters import Effective, Groups, korn_graubard
 from gate.statistics.ranges import MOST_SEGMENTS, Corridor, Grid, Sides, worth_of
 from gate.statistics.sequential import SequentialBand
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.scores import Scores

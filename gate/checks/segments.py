@@ -11,26 +11,24 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from gate.checks import segment_ranges
-from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, UNSUPPORTED, Asked, Case, Check, Evidence, Finding
 from gate.checks.fpr import Targets
 from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE, describe_count, judged_rate
 from gate.checks.reuse import alpha_of
 from gate.checks.segment_ranges import JudgedSegment, Question, RangeInSegments
 from gate.contract import Floats
-from gate.errors import plural
 from gate.names import CheckName
 from gate.planning import Budget, advise_at_rate, band_of
-from gate.policy import Count as PolicyCount
-from gate.policy import Flag, Frozen, Label, Policy, Span, Target, Tolerance
-from gate.policy import Rate as PolicyRate
+from gate.policy import Flag, Frozen, Label, MinRows, Policy, PolicyRate, Span, Target, Tolerance
 from gate.statistics.binomial import TIE, Band
 from gate.statistics.clusters import Effective, effective_rows, korn_graubard
 from gate.statistics.ranges import MOST_SEGMENTS
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.scores import Scores
@@ -48,16 +46,11 @@ class SegmentsSettings(Frozen):
     column: ClassVar[str] = "segment"
 
     targets: tuple[PolicyRate, ...] = Field(description="which anchors", json_schema_extra={"minItems": 1})
-    min_n: PolicyCount = Field(description="the fewest held-out rows of a segment on which a pass is believed")
+    min_n: MinRows = Field(description="the fewest held-out rows of a segment on which a pass is believed")
     max_relative_error: Tolerance = Field(description="how far a segment's rate may be off")
     ranges: tuple[Span, ...] = Field(default=(), description="which stretches of the contract, at every threshold")
     required: Flag = Field(default=False, description="true: a segment that does not pass blocks the release")
     expect: tuple[Label, ...] = Field(default=(), description="segments that must be among the held-out rows")
-
-    @field_validator("min_n")
-    @classmethod
-    def _at_least_one(cls, value: int) -> int:
-        return Target._at_least_one(value)
 
 
 class InSegments(Section):
@@ -140,19 +133,19 @@ def measure(case: Case) -> Segments | None:
     found = holdout.by_segment(scores)
     reached = np.where(np.array([threshold is None for threshold in thresholds]), 0, found.reached)
     worth = None if not holdout.has_groups else _worth(holdout, scores, float(case.alpha))
-    kept = np.arange(len(found.parts))
-    if policy.settings(SegmentsSettings) is None and len(kept) > MOST_UNASKED:
-        kept = np.sort(np.argsort(-found.sizes, kind="stable")[:MOST_UNASKED])
+    shown = np.arange(len(found.parts))
+    if policy.settings(SegmentsSettings) is None and len(shown) > MOST_UNASKED:
+        shown = np.sort(np.argsort(-found.sizes, kind="stable")[:MOST_UNASKED])
     return Segments(
         column=policy.data.segment,
-        names=tuple(holdout.segment_names[part] for part in found.parts[kept]),
-        rows=tuple(int(n) for n in found.sizes[kept]),
+        names=tuple(holdout.segment_names[part] for part in found.parts[shown]),
+        rows=tuple(int(n) for n in found.sizes[shown]),
         targets=tuple(
             InSegments(
                 fpr=fpr,
                 threshold=thresholds[i],
-                flagged=tuple(int(k) for k in reached[kept, i]),
-                effective=None if worth is None else tuple(worth[i][place] for place in kept),
+                flagged=tuple(int(k) for k in reached[shown, i]),
+                effective=None if worth is None else tuple(worth[i][place] for place in shown),
             )
             for i, fpr in enumerate(rates)
         ),
@@ -180,7 +173,7 @@ def _worth(holdout: Scores, scores: Floats, alpha: float) -> list[list[tuple[flo
 # --- the judgement ------------------------------------------------------------------------------------------
 
 
-class Judged(NamedTuple):
+class JudgedAtTarget(NamedTuple):
     """One target in one segment; `tail` is the chance of so extreme a count at the edge of the tolerance."""
 
     name: CheckName
@@ -207,7 +200,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         judged = [one for one in judged if one.reason != "min-n"]
     covered = {waiver.check for waiver in policy.waivers if evidence.day <= waiver.expires}
 
-    def badness(one: Judged | JudgedSegment) -> tuple[bool, int, float, str]:
+    def badness(one: JudgedAtTarget | JudgedSegment) -> tuple[bool, int, float, str]:
         rank = ("fail", "inconclusive", "pass").index(one.outcome)
         return one.outcome != "pass" and one.name in covered, rank, one.tail, str(one.name)
 
@@ -237,7 +230,7 @@ def _missing(settings: SegmentsSettings | None, found: Segments) -> list[CheckNa
     return [CheckName("segment", segment=f"{found.column}={name}") for name in absent]
 
 
-def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judged | JudgedSegment]:
+def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[JudgedAtTarget | JudgedSegment]:
     """Every target and range in every segment; a refutation holds among all at once, by Holm's procedure."""
     alpha, targets = alpha_of(policy, evidence), {target.fpr: target for target in targets_of(policy)}
     known = [(targets[at.fpr], at) for at in found.targets if at.fpr in targets]
@@ -247,7 +240,7 @@ def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judg
     along = segment_ranges.judge(policy, evidence, question_of(policy), alpha, named, found.ranges)
     tails = [tally.refuting_tail(band) for _, band, tally, _ in counted]
     refuted = holm(np.array([*tails, *(one.tail for one in along)]), float(alpha / 2)).tolist()
-    judged: list[Judged | JudgedSegment] = []
+    judged: list[JudgedAtTarget | JudgedSegment] = []
     for one, is_refuted in zip(along, refuted[len(tails) :], strict=True):
         grade, outcome, reason = one.decide(is_refuted)
         judged.append(replace(one, grade=grade, outcome=outcome, reason=reason))
@@ -256,7 +249,7 @@ def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judg
         extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
         outcome, reason = _decide(policy.rule, target, band, tally, grade, extrapolated)
         name = CheckName("fpr", target.fpr, segment=f"{found.column}={found.names[place]}")
-        judged.append(Judged(name, target, band, tally, tail, grade, outcome, reason))
+        judged.append(JudgedAtTarget(name, target, band, tally, tail, grade, outcome, reason))
     return judged
 
 
@@ -300,7 +293,7 @@ def _decide(
 
 
 def _summary(
-    found: Segments, judged: list[Judged | JudgedSegment], tests: int, missing: list[CheckName], asked: bool
+    found: Segments, judged: list[JudgedAtTarget | JudgedSegment], tests: int, missing: list[CheckName], asked: bool
 ) -> Finding:
     outcomes = [one.outcome for one in judged]
     counted = [f"{outcomes.count(outcome):,} {outcome}" for outcome in ("fail", "inconclusive", "pass")]
@@ -317,7 +310,7 @@ def _summary(
     return Finding(check=NAME, outcome=worst, required=False, reason="counted", message=message)
 
 
-def _of_segment(policy: Policy, evidence: Evidence, one: Judged, score: Decimal, tests: int) -> Finding:
+def _of_segment(policy: Policy, evidence: Evidence, one: JudgedAtTarget, score: Decimal, tests: int) -> Finding:
     message = describe_count(one.tally)
     if one.reason == "min-n":
         message += f", {one.target.min_n:,} wanted"
@@ -336,7 +329,7 @@ def _of_segment(policy: Policy, evidence: Evidence, one: Judged, score: Decimal,
     )
 
 
-def _remedy(rule: str, one: Judged) -> str | None:
+def _remedy(rule: str, one: JudgedAtTarget) -> str | None:
     if one.outcome == "pass":
         return None
     if one.reason in ("too-many", "too-few"):
@@ -412,20 +405,7 @@ CHECK = Check(
     contradictions=contradictions,
     families=("segments", "segment"),
     home=(("checks", "segments"), ("data", "segment")),
-    reasons={
-        "counted": "counted",
-        "missing": "absent",
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "too-many": "too many false positives",
-        "too-few": "too few false positives",
-        "min-n": "too few rows",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
-        "extrapolated": "beyond the fit sample, not proven",
-        "unreachable": "no raw score reaches it",
-    },
+    reasons={"counted": "counted", "missing": "absent"} | PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED,
     settings=SegmentsSettings,
     unasked="null: segments are not judged by themselves",
 )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gate.contract import Floats
-from gate.ordered import Entries, Ints, Ordered
+from gate.contract import Floats, Ints
+from gate.ordered import Entries, Ordered
 from gate.statistics.binomial import log_all_among
 from gate.statistics.floats import from_ordinal, ordinal
 from gate.stored import Count, Rate, Section, Size
@@ -207,12 +207,19 @@ def _assess(
     tied = sum(int(stratum.sizes @ stratum.values) for stratum in strata)
     ties = Ties(sizes, values, on_both, n + fit_n - tied)
     expected = math.fsum(values * on_both)
-    chance = _chance_of(shared, ties)
     q = n / (n + fit_n)
     lost = (math.fsum(values * loss) + ties.single * 2 * q * (1 - q)) / (n + fit_n)
     doubled = sum(int((stratum.sizes - 1) @ stratum.values) for stratum in strata)
     few_copies = min(max(expected - shared, 0.0) / lost, doubled) if lost > 0 else 0.0
     many_copies = apart - math.fsum(values * (sizes - 1) * (1 - on_both))
+    return _describe(unit, shared, expected, max(few_copies, many_copies), ties, n, fit_n)
+
+
+def _describe(
+    unit: Literal["rows", "groups"], shared: int, expected: float, repeats: float, ties: Ties, n: int, fit_n: int
+) -> Shared:
+    """What is shared, how likely it is that a random division shares no more, or no less, and from where it shows."""
+    chance = _chance_of(shared, ties)
     return Shared(
         unit=unit,
         n=n,
@@ -221,7 +228,7 @@ def _assess(
         expected=expected,
         fewer=chance if shared < expected else 1.0,
         more=1.0 if shared < expected else chance,
-        repeats=max(few_copies, many_copies),
+        repeats=repeats,
         seen_from=_seen_from(ties, n, fit_n),
     )
 
@@ -379,19 +386,9 @@ def _compare_within_segments(fit: Scores, holdout: Scores) -> Shared:
     rows_of = sizes[numbered]
     ties = _alike(rows_of, on_both, int(np.sum(sizes == 1)))
     shared, expected = int(split.sum()), math.fsum(on_both)
-    chance = _chance_of(shared, ties)
     apart = int((rows_of - 1)[~split].sum())
-    return Shared(
-        unit="rows",
-        n=n,
-        fit_n=fit_n,
-        shared=shared,
-        expected=expected,
-        fewer=chance if shared < expected else 1.0,
-        more=1.0 if shared < expected else chance,
-        repeats=max(apart - math.fsum((rows_of - 1) * (1 - on_both)), 0.0),
-        seen_from=_seen_from(ties, n, fit_n),
-    )
+    repeats = max(apart - math.fsum((rows_of - 1) * (1 - on_both)), 0.0)
+    return _describe("rows", shared, expected, repeats, ties, n, fit_n)
 
 
 def _alike(sizes: Ints, on_both: Floats, single: int) -> Ties:

@@ -10,26 +10,24 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import computed_field
 
-from gate.checks.check import Check, Finding, inside
+from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, Check, Finding, inside
 from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
-from gate.errors import plural
+from gate.contract import Ints
 from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import Policy, SystemTarget
 from gate.statistics.binomial import Band, CriticalCounts
 from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.scores.several import Joined
 
 MOST_UNSCORED = Fraction(1, 1000)  # of the rows: beyond it the system is not judged
 ROWS_AT_ONCE = 1 << 16  # of the table of pairs
-
-Ints = NDArray[np.int64]
 
 
 # --- the evidence -------------------------------------------------------------------------------------------
@@ -371,13 +369,10 @@ CHECK = Check(
     asked=_nothing_by_itself,
     home=(("system",),),
     reasons={
-        "proven": "proven",
-        "observed": "observed inside, not proven",
-        "not-refuted": "not refuted",
-        "too-many": "too many false positives",
-        "min-n": "too few rows",
-        "open": "neither proven nor refuted",
-        "outside": "observed outside, not proven",
+        **PASSED,
+        "too-many": MISCOUNTED["too-many"],
+        "min-n": MISCOUNTED["min-n"],
+        **UNDECIDED,
         "unscored": "rows that a detector has not scored",
     },
 )

@@ -15,7 +15,8 @@ from gate.cli.codes import INTERNAL_ERROR, INTERRUPTED, NO_JUDGEMENT
 from gate.cli.commands import cli
 from gate.cli.github import on_github, publish_refusal
 from gate.cli.streams import guard, log
-from gate.errors import GateError, visible
+from gate.errors import GateError
+from gate.words import visible
 
 OUT_OF_MEMORY = "memory: must hold all scores at once, got too little; give fewer rows or use a larger machine"
 COMPLETING = "_GATE_COMPLETE"  # set by a shell that asks how a line may go on

@@ -57,8 +57,8 @@ def export(directory: str, format_: str, output: str | None) -> None:
 def _exported(directory: str) -> Exported:
     """What a release says of its calibrator; where its verdict does not follow from its counts, nothing leaves it."""
     from gate.calibration.export import Exported
+    from gate.inspection.judgement import read_judged
     from gate.record import read_calibrator
-    from gate.verification import read_judged
 
     stored = read_judged(directory)
     read_calibrator(stored)  # which says what is wrong with it, and where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -40,7 +40,7 @@ def now() -> datetime:
 
 @contextmanager
 def reading(
-    samples: dict[str, tuple[str, ...]], policy: Policy, calibrated: bool = False
+    samples: Mapping[str, tuple[str, ...]], policy: Policy, calibrated: bool = False
 ) -> Iterator[Callable[[str], Scores]]:
     """Several samples, read and sorted side by side while this process imports the stages; each said when asked for."""
     from gate.scores import reading_sample
@@ -82,7 +82,7 @@ def pinned_policy(
     return document if domain is None else document.with_domain(*domain)
 
 
-def announce(document: Document, named: str | None, samples: dict[str, tuple[str, ...]], own: set[str]) -> None:
+def announce(document: Document, named: str | None, samples: Mapping[str, tuple[str, ...]], own: set[str]) -> None:
     """The first line on stderr: which policy and which files, and which of them nobody named on the command line."""
     from gate.policy import OWN
 
@@ -95,7 +95,7 @@ def announce(document: Document, named: str | None, samples: dict[str, tuple[str
     log(f"policy {document.path}{found}; {'; '.join(files)}")
 
 
-def flagged_place(name: str | None, directory: Path) -> Path | None:
+def flagged_place(name: str | None, directory: Path | None) -> Path | None:
     """Where the list of false positives shall go; refused before any row is read where it cannot."""
     if name is None:
         return None
@@ -110,20 +110,20 @@ def require_both(option: str, given: object, other: str, also: object) -> None:
 
 
 def choose_samples(
-    given: dict[str, tuple[str, ...]], split: float | None, data: Columns
+    given: Mapping[str, tuple[str, ...]], divided: bool, data: Columns
 ) -> tuple[dict[str, tuple[str, ...]], set[str]]:
     """The files of each sample, and which samples are those that the policy names; the command line wins.
 
     Two samples, or one and how to divide it: nothing else says what was held out.
     """
     chosen, own = dict(given), set()
-    kinds = ("malicious",) if given["benign"] or split is not None else ("fit", "holdout", "malicious")
+    kinds = ("malicious",) if given["benign"] or divided else ("fit", "holdout", "malicious")
     for kind in kinds:
         if not given[kind] and getattr(data, kind):
             chosen[kind] = getattr(data, kind)
             own.add(kind)
-    apart, together = bool(chosen["fit"] and chosen["holdout"]), bool(given["benign"] and split is not None)
-    if apart == together or (apart and split is not None) or (together and (given["fit"] or given["holdout"])):
+    apart, together = bool(chosen["fit"] and chosen["holdout"]), bool(given["benign"] and divided)
+    if apart == together or (apart and divided) or (together and (given["fit"] or given["holdout"])):
         raise click.UsageError(
             "give either --fit and --holdout (or name them in the policy, as data: {fit: FILE, holdout: FILE}), "
             "or --benign and --split"

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
-from pathlib import PurePath
+from functools import wraps
+from pathlib import Path, PurePath
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from gate import inputs
+from gate.cli.inputs import now
+from gate.report.formats import by_ending
 
 Command = Callable[..., int | None]
 
@@ -26,7 +35,7 @@ def files(option: str, help_: str, **more: Any) -> Callable[[Command], Command]:
     return click.option(option, name, type=given, multiple=True, metavar="FILE", help=help_, **more)
 
 
-class Number(click.ParamType[Any]):
+class NumberOption(click.ParamType[Any]):
     """A number in one of the ways that a policy may write it: 1000000, 1e6, 0.5 or, where it is a share, 50%."""
 
     name = "number"
@@ -45,11 +54,11 @@ class Number(click.ParamType[Any]):
         return int(exact) if self.whole else float(exact)
 
 
-ROWS = Number(2, 10**12, "a whole number of rows from 2 to 10^12, such as 140000 or 1e6", whole=True)
-SEED = Number(0, 10**18, "a whole number from 0 on", whole=True)
-RELEASES = Number(2, 99, "a whole number from 2 to 99", whole=True)
-SHARE = Number("1e-9", "0.999999999", "a share of the rows above 0 and below 1, such as 50% or 0.3", whole=False)
-POWER = Number("0.5", "0.9999", "from 50% to 99.99%, such as 95% or 0.95", whole=False)
+ROWS = NumberOption(2, 10**12, "a whole number of rows from 2 to 10^12, such as 140000 or 1e6", whole=True)
+SEED = NumberOption(0, 10**18, "a whole number from 0 on", whole=True)
+RELEASES = NumberOption(2, 99, "a whole number from 2 to 99", whole=True)
+SHARE = NumberOption("1e-9", "0.999999999", "a share of the rows above 0 and below 1, such as 50% or 0.3", whole=False)
+POWER = NumberOption("0.5", "0.9999", "from 50% to 99.99%, such as 95% or 0.95", whole=False)
 
 
 class Domain(click.ParamType[Any]):
@@ -103,15 +112,41 @@ calibrated_column = click.option(
     help="The column with calibrated scores, beside the raw ones  [default: data.calibrated of the policy]",
 )
 
-FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".xml": "junit", ".json": "json", ".txt": "text"}
+
+class OneOf(click.ParamType[Any]):
+    """One of some words, which are asked for when they are needed."""
+
+    name = "choice"
+
+    def __init__(self, words: Callable[[], Sequence[str]]) -> None:
+        self.words = words
+
+    def get_metavar(self, *args: Any, **kwargs: Any) -> str | None:
+        return click.Choice(self.words()).get_metavar(*args, **kwargs)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        return click.Choice(self.words()).convert(value, parameter, context)
+
+    def shell_complete(self, context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+        return click.Choice(self.words()).shell_complete(context, parameter, begun)
 
 
-def format_for(output: str, format_: str | None, known: tuple[str, ...]) -> str:
+class OfFiles(click.Command):
+    """A command whose help names what files of scores may end in."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        named = copy(self)
+        named.help = (self.help or "").replace("ENDINGS", ", ".join(inputs.endings()))
+        click.Command.format_help_text(named, ctx, formatter)
+
+
+def format_for(output: str, format_: str | None, known: Sequence[str]) -> str:
     """The format asked for, else that of the file's ending, else text."""
     ending = PurePath(output).suffix.lower() if output != "-" else ""
-    found = FORMATS.get(ending, "text" if ending in ("", ".log") else "")
+    formats = by_ending()
+    found = formats.get(ending, "text" if ending in ("", ".log") else "")
     if format_ is None and found not in known:
-        endings = ", ".join(each for each, name in FORMATS.items() if name in known and each != ".htm")
+        endings = ", ".join(each for each, name in formats.items() if name in known and each != ".htm")
         raise click.UsageError(f"-o: must end in one of {endings}, or --format must be given, got {output[-40:]!r}")
     return format_ or found
 
@@ -136,13 +171,15 @@ def bounded(command: Command) -> Command:
             context.with_resource(bound(size))
 
     def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
-        kept = context.meta.setdefault("gate.place", {})
-        kept[option.name] = value
-        if len(kept) == 3 and any(each is not None for each in kept.values()):
+        places = context.meta.setdefault("gate.place", {})
+        places[option.name] = value
+        if len(places) == 3 and any(each is not None for each in places.values()):
             from gate.scores.engines import check
             from gate.scores.place import Place, living
 
-            context.with_resource(living(Place(kept["memory"], kept["scratch"], check(kept["engine"] or "local"))))
+            context.with_resource(
+                living(Place(places["memory"], places["scratch"], check(places["engine"] or "local")))
+            )
 
     for option in (
         click.option(
@@ -182,8 +219,33 @@ def bounded(command: Command) -> Command:
     return command
 
 
+@dataclass(frozen=True)
+class Request:
+    """What a command that judges is asked to do with its verdict, and when it was asked."""
+
+    created: datetime
+    ledger: str | None
+    flagged: str | None
+    dry_run: bool
+    as_json: bool
+    force: bool
+    release: str = ""
+    directory: Path | None = None
+
+    @property
+    def out(self) -> Path | None:
+        return None if self.dry_run else self.directory
+
+
 def judging(command: Command) -> Command:
-    """What every command that judges can do with its verdict."""
+    """What every command that judges can do with its verdict; it is given as `asked`."""
+
+    @wraps(command)
+    def collected(
+        ledger: str | None, flagged: str | None, dry_run: bool, as_json: bool, force: bool, **others: Any
+    ) -> int | None:
+        return command(asked=Request(now(), ledger, flagged, dry_run, as_json, force), **others)
+
     for option in (
         click.option(
             "--flagged",
@@ -205,5 +267,5 @@ def judging(command: Command) -> Command:
             help="Count here how often these held-out rows have judged  [default: not counted]",
         ),
     ):
-        command = option(command)
-    return command
+        collected = option(collected)
+    return collected

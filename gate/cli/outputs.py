@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from gate.cli.codes import EXIT_CODES
 from gate.cli.github import on_github, publish
 from gate.cli.streams import color_wanted, is_terminal, log, show, width, working
-from gate.errors import plural
+from gate.errors import GateError
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -84,13 +85,16 @@ def put(text: str, output: str, format_: str) -> None:
 
 def render(record: Record | SystemRecord, format_: str, to_terminal: bool = False) -> str:
     from gate.record import Record
-    from gate.report.formats import named
+    from gate.report.formats import named, offered
 
     to_terminal = to_terminal and is_terminal()
     if not isinstance(record, Record):
         from gate.report import system
 
         if format_ != "text":
+            if format_ not in system.FORMATS:
+                known = ", ".join(["text", *(name for name in offered() if name in system.FORMATS)])
+                raise GateError(f"--format: must be one of {known} for several detectors, got {format_}")
             return system.FORMATS[format_](record)
         return system.render_text(record, width() if to_terminal else 80, to_terminal and color_wanted())
     if format_ != "text":

@@ -9,18 +9,18 @@ import click
 
 from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import pinned_policy, read_scores, require_both
-from gate.cli.options import bounded, calibrated_column, columns_of_files, domain, files, format_for, given
+from gate.cli.options import OneOf, bounded, calibrated_column, columns_of_files, domain, files, format_for, given
 from gate.cli.outputs import put, render, render_changes, render_history, render_pairs
 from gate.cli.streams import log, show, width, working
-from gate.errors import GateError, visible
+from gate.errors import GateError
+from gate.report.formats import offered
+from gate.words import visible
 
-REPORTS = ("text", "md", "html", "junit", "json")
 COMPARISONS = ("text", "md", "json")
 HISTORIES = ("text", "md", "html", "json")
 
 if TYPE_CHECKING:
-    from gate.repetition import Verification
-    from gate.system_verification import SystemVerification
+    from gate.verification.result import Verification
 
 
 @click.command()
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(REPORTS),
+    type=OneOf(offered),
     help="What to write  [default: by the ending of FILE (.html, .md, .xml, .json, .txt), else text]",
 )
 @click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
@@ -42,7 +42,7 @@ def report(directory: str, format_: str | None, output: str) -> None:
     """
     from gate.record.system import read_any
 
-    format_ = format_for(output, format_, REPORTS)
+    format_ = format_for(output, format_, offered())
     put(render(read_any(directory), format_, to_terminal=output == "-"), output, format_)
 
 
@@ -158,8 +158,7 @@ def verify(
       gate verify releases/v2.4.0 --policy policies/release.yaml --fit fit.parquet --holdout holdout.parquet
     """
     from gate.record.system import holds_several
-    from gate.repetition import Data
-    from gate.repetition import verify as check
+    from gate.verification.result import Data
 
     for key, value in columns.items():
         require_both("--benign-label" if key == "benign" else f"--{key}-column", value, "--policy", policy)
@@ -176,11 +175,14 @@ def verify(
     require_both("--domain", domain, "--policy", policy)
     pinned = None if policy is None else pinned_policy(policy, columns, domain)
     if holds_several(directory):
-        from gate.system_verification import verify_system
-
-        answer: Verification | SystemVerification = verify_system(directory, data, pinned=pinned, complete=complete)
+        from gate.verification.system import verify_system as verify_
     else:
-        answer = check(directory, data, pinned=pinned, complete=complete)
+        from gate.verification.release import verify as verify_
+    return _say(verify_(directory, data, pinned=pinned, complete=complete), as_json)
+
+
+def _say(answer: Verification, as_json: bool) -> int:
+    """What was found, and the exit code of it."""
     show(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
     if answer.state == "cannot be checked":
         log("nothing was found wrong, but not all could be checked: see the lines that say so")

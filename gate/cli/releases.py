@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,22 +15,36 @@ from gate.cli.inputs import (
     as_directory,
     choose_samples,
     flagged_place,
-    now,
     read_scores,
     reading,
     release_name,
     require_both,
     require_ledger,
 )
-from gate.cli.options import SEED, SHARE, bounded, calibrated_column, columns_of_files, domain, files, given, judging
+from gate.cli.options import (
+    SEED,
+    SHARE,
+    OfFiles,
+    Request,
+    bounded,
+    calibrated_column,
+    columns_of_files,
+    domain,
+    files,
+    given,
+    judging,
+)
 from gate.cli.outputs import conclude, preparing, put_flagged
 from gate.cli.streams import log, working
-from gate.cli.systems import NO_BASELINE, Asked, check_detectors, run_detectors
+from gate.cli.systems import NO_BASELINE, Given, check_detectors, run_detectors
+
+if TYPE_CHECKING:
+    from gate.policy import Document
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
 
-@click.command()
+@click.command(cls=OfFiles)
 @click.option("--release", required=True, metavar="NAME", help="What the release is called in the record.")
 @click.option(
     "--policy",
@@ -70,19 +87,15 @@ def run(
     baseline_malicious_paths: tuple[str, ...],
     out: str | None,
     domain: tuple[Decimal, Decimal] | None,
-    ledger: str | None,
-    flagged: str | None,
-    dry_run: bool,
-    as_json: bool,
-    force: bool,
+    asked: Request,
     **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
 
-    --fit and --holdout take a file (.parquet, .pq, .csv, .tsv, .feather, .arrow, .jsonl, .npy, .npz; text and JSON also
-    with .gz), a directory, a pattern in quotes, a URI such as s3://bucket/scores/, or - for one number per line on
-    stdin, and may be given several times. Where the policy names the files, --release is all that it takes. On GitHub
-    Actions the verdict is also the step's summary, annotations and outputs.
+    --fit and --holdout take a file (ENDINGS; text and JSON also with .gz), a directory, a pattern in quotes, a URI
+    such as s3://bucket/scores/, or - for one number per line on stdin, and may be given several times. Where the
+    policy names the files, --release is all that it takes. On GitHub Actions the verdict is also the step's
+    summary, annotations and outputs.
 
     \b
     Example:
@@ -92,62 +105,60 @@ def run(
       gate run --release v2.4.0 --benign benign.parquet --split 50% --domain 0,100
     """
     from gate.checks import find_policy
-    from gate.storage import refuse_existing
 
-    first_release = baseline == "none"
-    baseline = None if first_release else baseline
-    require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", baseline)
-    require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", baseline)
-    release, created = release_name(release), now()
+    before = None if baseline == NO_BASELINE else baseline
+    require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", before)
+    require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", before)
+    release = release_name(release)
     directory = Path(out) if out else Path("releases", as_directory(release))
     document = find_policy(policy).with_columns(columns)
     document = document if domain is None else document.with_domain(*domain)
     document.require_columns()
-    if document.policy.detectors:
-        return run_detectors(
-            document,
-            policy,
-            {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths},
-            Asked(release, created, directory, ledger, flagged, dry_run, as_json, force),
-            None if split is None else (split, seed),
-            NO_BASELINE if first_release else baseline,
-            (baseline_holdout_paths, baseline_malicious_paths),
-        )
-    named = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
-    samples, own = choose_samples(named, split, document.policy.data)
-    require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", samples["malicious"])
-    replaces = None if dry_run else refuse_existing(directory, force)
-    listed = flagged_place(flagged, directory)
-    announce(document, policy, samples, own)
+    samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
+    asked = replace(asked, release=release, directory=directory)
+    run_ = run_detectors if document.policy.detectors else run_detector
+    divided, scored = None if split is None else (split, seed), (baseline_holdout_paths, baseline_malicious_paths)
+    return run_(document, Given(policy, samples, divided, baseline, scored), asked)
+
+
+def run_detector(document: Document, given: Given, asked: Request) -> int:
+    """Fit, evaluate and judge the one detector of a policy."""
+    from gate.storage import refuse_existing
+
+    samples, own = choose_samples(given.samples, given.split is not None, document.policy.data)
+    require_both("--baseline-malicious", given.scored[1], "--malicious", samples["malicious"])
+    replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
+    listed = flagged_place(asked.flagged, asked.directory)
+    announce(document, given.policy, samples, own)
     with reading(samples, document.policy) as sample:
-        require_ledger(document, ledger)
+        require_ledger(document, asked.ledger)
         from gate.gating import Job, gate_release, judging_day, read_reference
         from gate.scores import split as divide
 
         reference = None
-        if baseline is not None:
-            scored = (baseline_holdout_paths, baseline_malicious_paths)
-            reference = read_reference(baseline, document, *scored, read_scores)
-        divided = None
-        if split is None:
+        if given.baseline not in (None, NO_BASELINE):
+            reference = read_reference(given.baseline, document, *given.scored, read_scores)
+        how = None
+        if given.split is None:
             fit, holdout = sample("fit"), sample("holdout")
         else:
             benign = sample("benign")
-            fit, holdout, divided = divide(benign, split, seed)
-            log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({divided.by})")
+            fit, holdout, how = divide(benign, *given.split)
+            log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({how.by})")
         malicious = sample("malicious") if samples["malicious"] else None
-    with working("fitting, counting and judging"), preparing(dry_run, fit, holdout):
+    job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
+    with working("fitting, counting and judging"), preparing(asked.dry_run, fit, holdout):
         judged = gate_release(
-            Job(document, release, created, judging_day(created), ledger),
+            job,
             fit,
             holdout,
-            split=divided,
+            split=how,
             malicious=malicious,
             reference=reference,
-            first_release=first_release,
+            first_release=given.baseline == NO_BASELINE,
         )
     put_flagged(listed, holdout, judged.calibrator)
-    return conclude(judged, None if dry_run else directory, force, as_json, replaces)
+    return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 
 @click.command()
@@ -175,11 +186,7 @@ def check(
     is_calibrated: bool,
     policy: str | None,
     out: str | None,
-    ledger: str | None,
-    flagged: str | None,
-    dry_run: bool,
-    as_json: bool,
-    force: bool,
+    asked: Request,
     **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Judge an earlier release's calibrator on new benign scores.
@@ -195,37 +202,46 @@ def check(
       gate check releases/v2.4.0 --holdout log.parquet --calibrated --calibrated-column served
     """
     require_both("--calibrated-column", columns["calibrated"], "--calibrated", is_calibrated)
-    created = now()
-    from gate.checks import find_policy
-    from gate.record import recorded_policy
-    from gate.record.system import holds_several
-    from gate.storage import CHECKS_DIRECTORY, refuse_existing
-    from gate.verification import read_judged
-
-    if holds_several(directory):
-        if is_calibrated:
-            raise click.UsageError("--calibrated judges one detector; name it as RELEASE_DIR/detectors/NAME")
-        asked = Asked("", created, Path(out) if out else None, ledger, flagged, dry_run, as_json, force)
-        return check_detectors(
-            directory, policy, columns, {"holdout": holdout_paths, "malicious": malicious_paths}, asked
-        )
-    stored = read_judged(directory)
-    document = find_policy(policy) if policy else recorded_policy(stored)
-    document = document.with_columns(columns)
-    document.require_columns()
-    target = Path(out) if out else Path(directory, CHECKS_DIRECTORY, f"{created:%Y%m%dT%H%M%SZ}")
-    replaces = None if dry_run else refuse_existing(target, force)
+    asked = replace(asked, directory=Path(out) if out else None)
     samples = {"holdout": holdout_paths, "malicious": malicious_paths}
-    listed = flagged_place(flagged, target)
-    announce(document, policy or document.path, samples, set())
-    with reading(samples, document.policy, is_calibrated) as sample:
-        require_ledger(document, ledger)
+    from gate.record.system import holds_several
+
+    if not holds_several(directory):
+        return check_detector(directory, policy, columns, samples, asked, is_calibrated)
+    if is_calibrated:
+        raise click.UsageError("--calibrated judges one detector; name it as RELEASE_DIR/detectors/NAME")
+    return check_detectors(directory, policy, columns, samples, asked)
+
+
+def check_detector(
+    directory: str,
+    named: str | None,
+    columns: Mapping[str, str | tuple[str, ...] | None],
+    given: Mapping[str, tuple[str, ...]],
+    asked: Request,
+    is_calibrated: bool,
+) -> int:
+    """Judge the one detector of an earlier release on new benign scores."""
+    from gate.checks import find_policy
+    from gate.inspection.judgement import read_judged
+    from gate.record import recorded_policy
+    from gate.storage import CHECKS_DIRECTORY, refuse_existing
+
+    stored = read_judged(directory)
+    document = (find_policy(named) if named else recorded_policy(stored)).with_columns(columns)
+    document.require_columns()
+    target = asked.directory or Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
+    replaces = None if asked.dry_run else refuse_existing(target, asked.force)
+    listed = flagged_place(asked.flagged, target)
+    announce(document, named or document.path, given, set())
+    with reading(given, document.policy, is_calibrated) as sample:
+        require_ledger(document, asked.ledger)
         from gate.gating import Job, check_release, judging_day
 
         holdout = sample("holdout")
-        malicious = sample("malicious") if malicious_paths else None
-    with working("counting and judging"), preparing(dry_run, holdout):
-        job = Job(document, stored.record.release, created, judging_day(created), ledger)
+        malicious = sample("malicious") if given["malicious"] else None
+    with working("counting and judging"), preparing(asked.dry_run, holdout):
+        job = Job(document, stored.record.release, asked.created, judging_day(asked.created), asked.ledger)
         judged = check_release(job, stored, holdout, malicious=malicious, calibrated=is_calibrated)
     put_flagged(listed, holdout, judged.calibrator, is_calibrated)
-    return conclude(judged, None if dry_run else target, force, as_json, replaces)
+    return conclude(judged, None if asked.dry_run else target, asked.force, asked.as_json, replaces)

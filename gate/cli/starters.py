@@ -13,7 +13,8 @@ from gate.cli.inputs import now
 from gate.cli.options import POWER, RELEASES, ROWS, given
 from gate.cli.outputs import conclude, render_history
 from gate.cli.streams import log, show, width, working
-from gate.errors import GateError, visible
+from gate.errors import GateError
+from gate.words import visible
 
 if TYPE_CHECKING:
     from gate.contract import Floats

@@ -9,12 +9,13 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from functools import partial
+from threading import Event
 from typing import TextIO
 
-from gate.errors import GateError, visible
-from gate.progress import Meter, metered
-from gate.words import escape_json
+from gate.errors import GateError
+from gate.progress import Meter, meanwhile, metered
+from gate.words import escape_json, visible
 
 # GitHub's runner takes a line for a command that starts with `::`, blanks aside, or that holds `##[`; Azure's and
 # TeamCity's take `##vso[` and `##teamcity[`.
@@ -112,7 +113,7 @@ def working(what: str) -> Iterator[None]:
     """Progress for a person at a terminal; in CI, in a pipe or in a log, a line a minute."""
     with metered(what) as meter:
         if os.environ.get("CI") or sys.stderr is None or not sys.stderr.isatty() or not color_wanted():
-            shown = _each_minute(meter)
+            shown = meanwhile(partial(_tell_each_minute, meter))
         else:
             from gate.report.terminal import working
 
@@ -121,21 +122,9 @@ def working(what: str) -> Iterator[None]:
             yield
 
 
-@contextmanager
-def _each_minute(meter: Meter) -> Iterator[None]:
-    over = Event()
-
-    def tell_it() -> None:
-        while not over.wait(MINUTE):
-            log(meter.text())
-
-    thread = Thread(target=tell_it, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def _tell_each_minute(meter: Meter, over: Event) -> None:
+    while not over.wait(MINUTE):
+        log(meter.text())
 
 
 def abandon(stream: TextIO) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from gate.cli.inputs import read_scores, require_ledger
+from gate.cli.options import Request
 from gate.cli.outputs import conclude
 from gate.cli.streams import log, working
-from gate.errors import GateError, plural
+from gate.errors import GateError
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.policy import Document, Policy
     from gate.scores.several import Panel
-    from gate.systems import Rows
+    from gate.systems import SystemRows
 
     _Paths = Mapping[str, Mapping[str, tuple[str, ...]]]
     _Ask = Callable[[str], list[Panel]]
@@ -30,38 +31,23 @@ SAMPLES = ("fit", "holdout", "malicious")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a command that judges is asked to do with its verdict."""
+class Given:
+    """What `gate run` judges: the files of each sample, how one is divided, what went before and its own scores."""
 
-    release: str
-    created: datetime
-    directory: Path | None
-    ledger: str | None
-    flagged: str | None
-    dry_run: bool
-    as_json: bool
-    force: bool
-
-    @property
-    def out(self) -> Path | None:
-        return None if self.dry_run else self.directory
+    policy: str | None
+    samples: Mapping[str, tuple[str, ...]]
+    split: tuple[float, int] | None
+    baseline: str | None
+    scored: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def run_detectors(
-    document: Document,
-    named: str | None,
-    given: Mapping[str, tuple[str, ...]],
-    asked: Asked,
-    split: tuple[float, int] | None,
-    baseline: str | None,
-    scored: tuple[tuple[str, ...], tuple[str, ...]],
-) -> int:
+def run_detectors(document: Document, given: Given, asked: Request) -> int:
     """Fit, evaluate and judge every detector of a policy, and all of them together."""
     from gate.storage import refuse_existing
 
     refuse_unfit(asked)
     policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
-    paths = _paths(policies, document, given, split is not None)
+    paths = _paths(policies, document, given.samples, given.split is not None)
     replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
     _announce(document, paths)
     batches = _batches(paths, policies)
@@ -70,11 +56,11 @@ def run_detectors(
         from gate.gating import Job, judging_day
         from gate.systems import gate_system, read_past
 
-        past = read_past(baseline, document.detectors, scored, read_scores)
-        held = [_rows(read, split)]
+        past = read_past(given.baseline, document.detectors, given.scored, read_scores)
+        held = [_rows(read, given.split)]
     job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"fitting and judging {plural(len(policies), 'detector')}"):
-        judged = gate_system(job, _sources(held, batches, paths, policies, split), past, asked.out is not None)
+        judged = gate_system(job, _sources(held, batches, paths, policies, given.split), past, asked.out is not None)
     return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 
@@ -83,7 +69,7 @@ def check_detectors(
     named: str | None,
     columns: Mapping[str, str | tuple[str, ...] | None],
     given: Mapping[str, tuple[str, ...]],
-    asked: Asked,
+    asked: Request,
 ) -> int:
     """Judge every detector of an earlier release on new benign scores."""
     from gate.checks import find_policy
@@ -129,22 +115,22 @@ def _of(paths: _Paths, names: list[str]) -> _Paths:
     return {sample: {name: files[name] for name in names} for sample, files in paths.items()}
 
 
-def _rows(read: _Ask, split: tuple[float, int] | None) -> Rows:
-    from gate.systems import Rows, split_panels
+def _rows(read: _Ask, split: tuple[float, int] | None) -> SystemRows:
+    from gate.systems import SystemRows, split_panels
 
     if split is None:
-        return Rows(read("fit"), read("holdout"), read("malicious"))
+        return SystemRows(read("fit"), read("holdout"), read("malicious"))
     fit, holdout, how = split_panels(read("benign"), *split)
-    return Rows(fit, holdout, read("malicious"), how)
+    return SystemRows(fit, holdout, read("malicious"), how)
 
 
 def _sources(
-    held: list[Rows],
+    held: list[SystemRows],
     batches: list[list[str]],
     paths: _Paths,
     policies: Mapping[str, Policy],
     split: tuple[float, int] | None,
-) -> list[Callable[[], Rows]]:
+) -> list[Callable[[], SystemRows]]:
     """The rows of each batch: all at once where there is one, else each read when it is its turn.
 
     What is `held` is the first batch, read while this process imported the stages; of several none is held for long.
@@ -152,7 +138,7 @@ def _sources(
     if len(batches) == 1:
         return [lambda: held[0]]
 
-    def read_batch(names: list[str]) -> Rows:
+    def read_batch(names: list[str]) -> SystemRows:
         if held and names == batches[0]:
             return held.pop()
         with _reading(_of(paths, names), policies) as read:
@@ -161,7 +147,7 @@ def _sources(
     return [partial(read_batch, names) for names in batches]
 
 
-def refuse_unfit(asked: Asked) -> None:
+def refuse_unfit(asked: Request) -> None:
     if asked.flagged is not None:
         raise click.UsageError("--flagged lists the false positives of one detector; name one as --policy FILE#NAME")
 

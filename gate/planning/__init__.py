@@ -1,10 +1,10 @@
 """Planning: how often the gate errs at given sample sizes, and which sizes would do. No data, no judgement."""
 
 from gate.planning.advice import Advice, advise, advise_at_rate
-from gate.planning.law import Budget, Teeth, band_of, ships
+from gate.planning.law import BadChance, Budget, band_of, ships
 from gate.planning.plan import (
     WEAK_LIVENESS,
-    Curve,
+    OperatingCurve,
     Plan,
     TargetPlan,
     describe_weakness,
@@ -28,16 +28,16 @@ __all__ = [
     "WEAK_LIVENESS",
     "Advice",
     "Alarm",
+    "BadChance",
     "Budget",
-    "Curve",
     "Deciding",
+    "OperatingCurve",
     "Plan",
     "RangeLaw",
     "RangePlan",
     "SequentialPlan",
     "TargetPlan",
     "TargetWatch",
-    "Teeth",
     "Watch",
     "advise",
     "advise_at_rate",

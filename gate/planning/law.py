@@ -17,7 +17,7 @@ from gate.calibration.positions import fractional_rank, named
 from gate.policy import Policy, Target
 from gate.statistics.binomial import (
     Band,
-    Range,
+    CountRange,
     beta_binomial_between,
     beta_cdf,
     critical_counts,
@@ -30,7 +30,7 @@ from gate.statistics.sequential import SequentialBand
 LARGEST = 10**13  # rows; a plan beyond this is no plan
 POWER = 0.95
 ADVICE_STEPS = 800  # of the searches for all advice of one run
-WEAK_TEETH = 0.1
+WEAK_AGAINST_BAD = 0.1
 PATIENCE = 1000  # steps of a search, five times what most need
 MANY = 10**6  # false positives expected; beyond it a saw-tooth is too fine to be followed, and too small to matter
 SAFE_RANK = 5.0  # below this fractional rank the beta law is only a bracket
@@ -49,7 +49,7 @@ class Chances:
 
 
 @dataclass(frozen=True)
-class Teeth:
+class BadChance:
     """The chance that a release whose true FPR is `multiple` times the target ships."""
 
     multiple: Fraction
@@ -96,12 +96,12 @@ class Coming:
             return upper_tail(needed, more, self.rate)
         return beta_binomial_between(more, self.a, self.b, (needed, more))
 
-    def passes(self, counts: Range | None, low: int, high: int) -> float:
+    def passes(self, counts: CountRange | None, low: int, high: int) -> float:
         """A bound from below on the chance that the count is among these, at every number of rows in [low, high]."""
         return 0.0 if counts is None else self.reaches(counts[0], low) - self.reaches(counts[1] + 1, high)
 
 
-def edges(band: Band, rule: str, low: int, high: int) -> Range | None:
+def edges(band: Band, rule: str, low: int, high: int) -> CountRange | None:
     """The counts that pass at every number of rows in [low, high]: as rows grow, both ends do."""
     smallest = first(lambda k: band.admits_from_below(rule, k, high), 0, high + 1)
     largest = first(lambda k: not band.admits_from_above(rule, k, low), 0, low + 1) - 1
@@ -124,7 +124,7 @@ def band_of(target: Target, alpha: Fraction, interval: str = "clopper-pearson") 
     return kind.around(Fraction(target.fpr), Fraction(error.above), Fraction(error.below), alpha)
 
 
-def ships(rule: str, band: Band, fpr: Fraction, excess: Fraction, n: int, min_n: int = 1) -> tuple[Teeth, ...]:
+def ships(rule: str, band: Band, fpr: Fraction, excess: Fraction, n: int, min_n: int = 1) -> tuple[BadChance, ...]:
     """What a pass means: how often a release ships whose true rate is 1 + 2r, 2 and 5 times its target.
 
     By the rule that judges it (`proven` where the target is extrapolated), on n rows; of rows in groups, as many as
@@ -134,7 +134,9 @@ def ships(rule: str, band: Band, fpr: Fraction, excess: Fraction, n: int, min_n:
     found = []
     for multiple in (1 + 2 * excess, Fraction(2), Fraction(5)):
         q = min(float(fpr * multiple), 1.0)
-        found.append(Teeth(multiple, upper_tail(counts[0], n, q) - upper_tail(counts[1] + 1, n, q) if counts else 0.0))
+        found.append(
+            BadChance(multiple, upper_tail(counts[0], n, q) - upper_tail(counts[1] + 1, n, q) if counts else 0.0)
+        )
     return tuple(found)
 
 
@@ -189,7 +191,7 @@ class Law:
         region = self._region(n, n_fit) if n >= self.min_n else None
         return upper_tail(region[0], n, q) - upper_tail(region[1] + 1, n, q) if region else 0.0
 
-    def teeth(self, n: int, n_fit: int) -> tuple[Teeth, ...]:
+    def bad(self, n: int, n_fit: int) -> tuple[BadChance, ...]:
         """The chances that a release far over its target ships, at 1 + 2r times it first."""
         return ships(self.rule_at(n_fit), self.band, self.p, self.excess, n, self.min_n)
 
@@ -198,7 +200,7 @@ class Law:
         self.budget.spend()
         return _chance(n, n_fit, self.rank(n_fit), self._region(n, n_fit))
 
-    def _region(self, n: int, n_fit: int) -> Range | None:
+    def _region(self, n: int, n_fit: int) -> CountRange | None:
         """The counts that pass, whatever the minimum of rows."""
         return edges(self.band, self.rule_at(n_fit), n, n)
 
@@ -246,7 +248,7 @@ class Law:
             return None
         return self._from_which_on(lambda low, high: self._at_least(low, high, fit_n) >= power)
 
-    def teeth_needed(self, n_fit: int) -> int | None:
+    def needed_against_bad(self, n_fit: int) -> int | None:
         """The fewest held-out rows from which on a release at 1 + 2r times the target ships at most rarely."""
         q = min(float(self.p * (1 + 2 * self.excess)), 1.0)
         rule = self.rule_at(n_fit)
@@ -254,7 +256,7 @@ class Law:
         def rare(low: int, high: int) -> bool:
             self.budget.spend()
             largest = first(lambda k: not self.band.admits_from_above(rule, k, high), 0, high + 1) - 1
-            return lower_tail(largest, low, q) <= WEAK_TEETH
+            return lower_tail(largest, low, q) <= WEAK_AGAINST_BAD
 
         return self._from_which_on(rare)
 
@@ -337,7 +339,7 @@ def _reaches(n: int, n_fit: int, rank: int, k: int) -> float:
     return _chance(n, n_fit, rank, (k, n)) if k <= n else 0.0
 
 
-def _chance(n: int, n_fit: int, rank: float, counts: Range | None) -> float:
+def _chance(n: int, n_fit: int, rank: float, counts: CountRange | None) -> float:
     """The chance that the held-out count falls among `counts`, the threshold being at a rank of the fit sample."""
     if counts is None:
         return 0.0

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from gate.errors import GateError
 from gate.names import CheckName
-from gate.planning.law import POWER, WEAK_TEETH, Budget, Chances, Law, Teeth
+from gate.planning.law import POWER, WEAK_AGAINST_BAD, BadChance, Budget, Chances, Law
 from gate.planning.ranges import RangePlan, plan_range
 from gate.planning.sequential import SequentialPlan, plan_sequential
 from gate.policy import Policy, Target
@@ -27,7 +27,7 @@ class TargetPlan:
     sound             the chances of a sound release: one figure where the beta law is good, else two that bracket it
     holdout_needed    at the fit size given, else at an equal one; likewise `fit_needed`
     equal_needed      both sizes, where they are the same
-    teeth_needed      held-out rows at which a bad release ships at most rarely
+    needed_against_bad  held-out rows at which a bad release ships at most rarely
     computed          false where a search took too many steps: a size that is None was not computed then
     """
 
@@ -35,11 +35,11 @@ class TargetPlan:
     fit_n: int
     holdout_n: int
     sound: tuple[Chances, ...]
-    teeth: tuple[Teeth, ...]
+    bad: tuple[BadChance, ...]
     holdout_needed: int | None
     fit_needed: int | None
     equal_needed: int | None
-    teeth_needed: int | None
+    needed_against_bad: int | None
     paper_n: int
     computed: bool = True
 
@@ -49,8 +49,8 @@ class TargetPlan:
         return min(chance.passes for chance in self.sound)
 
     @property
-    def standing(self) -> str:
-        return standing(self.sound, self.teeth)
+    def strength(self) -> str:
+        return strength(self.sound, self.bad)
 
 
 @dataclass(frozen=True)
@@ -94,18 +94,18 @@ def plan_target(
         fit_n=n_fit,
         holdout_n=n,
         sound=law.sound(n, n_fit),
-        teeth=law.teeth(n, n_fit),
+        bad=law.bad(n, n_fit),
         holdout_needed=equal if fit_n is None else law.search(lambda: law.holdout_needed(fit_n, power)),
         fit_needed=equal if holdout_n is None else law.search(lambda: law.fit_needed(holdout_n, power)),
         equal_needed=equal,
-        teeth_needed=law.search(lambda: law.teeth_needed(n_fit)),
+        needed_against_bad=law.search(lambda: law.needed_against_bad(n_fit)),
         paper_n=math.ceil(4 / (r**2 * law.p)),
         computed=not law.budget.is_spent,
     )
 
 
 @dataclass(frozen=True)
-class Curve:
+class OperatingCurve:
     """The chance to pass against the true FPR of one target, at the sizes planned."""
 
     target: str
@@ -114,7 +114,7 @@ class Curve:
     passes: tuple[float, ...]
 
 
-def operating_characteristics(policy: Policy, planned: Plan) -> list[Curve]:
+def operating_characteristics(policy: Policy, planned: Plan) -> list[OperatingCurve]:
     """One curve per target, from a quarter of the target to five times it."""
     multiples = tuple(0.25 * 20 ** (i / 240) for i in range(241))
     curves = []
@@ -122,7 +122,7 @@ def operating_characteristics(policy: Policy, planned: Plan) -> list[Curve]:
         law = Law(policy, target.target)
         rates = [min(1.0, float(law.p) * multiple) for multiple in multiples]
         passes = tuple(law.passes_at(target.holdout_n, target.fit_n, rate) for rate in rates)
-        curves.append(Curve(str(target.target.fpr), target.holdout_n, multiples, passes))
+        curves.append(OperatingCurve(str(target.target.fpr), target.holdout_n, multiples, passes))
     return curves
 
 
@@ -134,43 +134,43 @@ def warnings(policy: Policy, passed: Container[CheckName], fit_n: int, holdout_n
     sentences, budget = [], Budget()
     for target in [target for target in policy.targets if target.check in passed][:MOST_PLANNED]:
         law = Law(policy, target, budget)
-        if standing(law.sound(holdout_n, fit_n), law.teeth(holdout_n, fit_n)) != "good":
+        if strength(law.sound(holdout_n, fit_n), law.bad(holdout_n, fit_n)) != "good":
             planned = plan_target(policy, target, fit_n, None, POWER, budget)
             weak = replace(planned, holdout_n=holdout_n, sound=law.sound(holdout_n, fit_n))
-            weak = replace(weak, teeth=law.teeth(holdout_n, fit_n))
+            weak = replace(weak, bad=law.bad(holdout_n, fit_n))
             sentences.append(describe_weakness(weak, POWER) or "")
     return tuple(sentences)
 
 
-def standing(sound: tuple[Chances, ...], teeth: tuple[Teeth, ...]) -> str:
+def strength(sound: tuple[Chances, ...], bad: tuple[BadChance, ...]) -> str:
     """`dead` where no sound release passes, `weak` where too few do or too many bad ones, else `good`."""
     liveness = min(chances.passes for chances in sound)
     if liveness <= 0.0:
         return "dead"
-    return "weak" if liveness < WEAK_LIVENESS or teeth[0].passes > WEAK_TEETH else "good"
+    return "weak" if liveness < WEAK_LIVENESS or bad[0].passes > WEAK_AGAINST_BAD else "good"
 
 
 def describe_weakness(planned: TargetPlan, power: float) -> str | None:
     """What is wrong with a target at the sizes on hand, and which sizes would do; None where nothing is."""
-    if planned.standing == "good":
+    if planned.strength == "good":
         return None
     sizes = f"with {planned.fit_n:,} rows to fit and {planned.holdout_n:,} held out"
-    if planned.standing == "dead":
+    if planned.strength == "dead":
         problem = f"no release can pass {sizes}"
     elif planned.liveness < WEAK_LIVENESS:
         problem = f"a sound release passes only {planned.liveness:.1%} of the time {sizes}"
     else:
-        multiple = float(planned.teeth[0].multiple)
-        problem = f"a release at {multiple:g} times the target still passes {planned.teeth[0].passes:.1%} of the time"
+        multiple = float(planned.bad[0].multiple)
+        problem = f"a release at {multiple:g} times the target still passes {planned.bad[0].passes:.1%} of the time"
     least = planned.target.min_n
     equal = planned.equal_needed
     if not planned.computed:
         cure = "how many rows would do was not computed"
     elif planned.liveness >= WEAK_LIVENESS:
-        if planned.teeth_needed is None:
+        if planned.needed_against_bad is None:
             return f"{planned.target.check}: {problem}; no number of rows would do"
-        rows = max(planned.teeth_needed, planned.holdout_needed or least, least)
-        cure = f"{rows:,} held-out rows would let it pass at most {WEAK_TEETH:.0%} of the time"
+        rows = max(planned.needed_against_bad, planned.holdout_needed or least, least)
+        cure = f"{rows:,} held-out rows would let it pass at most {WEAK_AGAINST_BAD:.0%} of the time"
     elif planned.holdout_needed is not None and not (equal and 2 * equal < planned.holdout_needed):
         cure = (
             f"{max(planned.holdout_needed, least):,} held-out rows would let a sound one pass {power:.0%} of the time"

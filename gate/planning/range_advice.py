@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gate.contract import Floats
+from gate.contract import Floats, Ints
 from gate.planning.advice import MOST_ROWS
 from gate.planning.law import POWER, SAFE_RANK
 from gate.planning.ranges import (
@@ -30,7 +30,6 @@ from gate.planning.ranges import (
 from gate.planning.sequential import Deciding
 from gate.policy import Policy, Range
 from gate.statistics.ranges import Counts
-from gate.statistics.tails import Ints
 
 POINTS = 200  # of the grid
 DRAWS = 400
@@ -169,14 +168,14 @@ def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> 
     """What is wrong with a range that passed at these sizes, and which sizes would do; None where nothing is."""
     law = RangeLaw(policy, judged, most_points=POINTS)
     passes, fails = law.sound(holdout_n, fit_n, DRAWS)
-    teeth = law.teeth(holdout_n, fit_n)
+    bad = law.bad(holdout_n, fit_n)
     planned = RangePlan(
         judged=judged,
         fit_n=fit_n,
         holdout_n=holdout_n,
         passes=passes,
         fails=fails,
-        teeth=teeth,
+        bad=bad,
         holdout_needed=None,
         equal_needed=Estimate(0.0, 0.0),
         anchor_needed=None,
@@ -184,7 +183,7 @@ def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> 
     )
     if describe_weakness(planned, POWER) is None:
         return None
-    if passes.value >= WEAK:  # it is the teeth
-        return describe_weakness(replace(planned, teeth_needed=law.teeth_needed(holdout_n, fit_n)), POWER)
+    if passes.value >= WEAK:  # it is what it passes of bad ones
+        return describe_weakness(replace(planned, needed_against_bad=law.needed_against_bad(holdout_n, fit_n)), POWER)
     rows = _again(policy, judged)
     return describe_weakness(replace(planned, equal_needed=None if rows is None else Estimate(rows, 0.0)), POWER)

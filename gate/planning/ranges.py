@@ -18,11 +18,11 @@ from statistics import NormalDist
 import numpy as np
 
 from gate.calibration.positions import fractional_rank, named
-from gate.contract import Contract, Floats
-from gate.planning.law import LARGEST, SAFE_RANK, WEAK_TEETH, Law
+from gate.contract import Contract, Floats, Ints
+from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
 from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, grid
-from gate.statistics.tails import FixedTails, Ints
+from gate.statistics.tails import FixedTails
 
 DRAWS = 4000
 PIECE = 1000  # draws at a time
@@ -44,7 +44,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class DecadeTeeth:
+class BadInDecade:
     """The chance, at most, that a release ships whose rates are `multiple` times too high in one decade alone."""
 
     start: float
@@ -60,7 +60,7 @@ class RangePlan:
     passes, fails     the chances of a sound release, simulated
     holdout_needed    at the fit size given, else at an equal one
     equal_needed      both sizes, where they are the same
-    teeth_needed      held-out rows with which a bad release ships at most rarely; null where it does already
+    needed_against_bad  held-out rows with which a bad release ships at most rarely; null where it does already
     anchor_needed     the same for its lowest rate alone: what the range costs more is what it takes to look everywhere
     exact             false where so few fit rows lie beyond the lowest rate that the law is only near
     """
@@ -70,12 +70,12 @@ class RangePlan:
     holdout_n: int
     passes: Estimate
     fails: Estimate
-    teeth: tuple[DecadeTeeth, ...]
+    bad: tuple[BadInDecade, ...]
     holdout_needed: Estimate | None
     equal_needed: Estimate | None
     anchor_needed: int | None
     exact: bool
-    teeth_needed: int | None = None
+    needed_against_bad: int | None = None
 
     @property
     def cost(self) -> float | None:
@@ -85,8 +85,8 @@ class RangePlan:
         return self.equal_needed.value / self.anchor_needed - 1
 
     @property
-    def worst_teeth(self) -> DecadeTeeth:
-        return max(self.teeth, key=lambda teeth: teeth.passes)
+    def worst_bad(self) -> BadInDecade:
+        return max(self.bad, key=lambda bad: bad.passes)
 
 
 def corridor_of(policy: Policy, judged: Range, alpha: Fraction) -> Corridor:
@@ -164,7 +164,7 @@ class RangeLaw:
             fails += int(np.count_nonzero(~_within(counts, kept, near)))
         return _share(passes, draws), _share(fails, draws)
 
-    def teeth(self, n: int, n_fit: int) -> tuple[DecadeTeeth, ...]:
+    def bad(self, n: int, n_fit: int) -> tuple[BadInDecade, ...]:
         """For every decade the chance that a release ships which is 1 + 2r times too high in it.
 
         It ships only if every point passes, and so at most as often as the point that passes least often.
@@ -178,14 +178,14 @@ class RangeLaw:
             tails = FixedTails()
             chances = tails.many(region.low, n, rates) - tails.many(region.high + 1, n, rates)
             allowed = n >= self.judged.min_n and bool(np.all(region.low <= region.high))
-            found.append(DecadeTeeth(start, stop, multiple, max(float(chances.min()), 0.0) if allowed else 0.0))
+            found.append(BadInDecade(start, stop, multiple, max(float(chances.min()), 0.0) if allowed else 0.0))
         return tuple(found)
 
-    def teeth_needed(self, n: int, n_fit: int) -> int | None:
+    def needed_against_bad(self, n: int, n_fit: int) -> int | None:
         """At least n held-out rows with which a release off in one decade ships at most rarely; None where none do."""
 
         def rare(rows: int) -> bool:
-            return max(one.passes for one in self.teeth(rows, n_fit)) <= WEAK_TEETH
+            return max(one.passes for one in self.bad(rows, n_fit)) <= WEAK_AGAINST_BAD
 
         low = high = max(n, self.judged.min_n)
         while not rare(high):
@@ -276,8 +276,8 @@ def plan_range(
     n_fit = fit_n if fit_n is not None else n
     passes, fails = law.sound(n, n_fit)
     equal = law.holdout_needed(None, power)
-    teeth = law.teeth(n, n_fit)
-    weak = max(one.passes for one in teeth) > WEAK_TEETH
+    bad = law.bad(n, n_fit)
+    weak = max(one.passes for one in bad) > WEAK_AGAINST_BAD
     lowest = Target(fpr=judged.stop, min_n=1, max_relative_error=judged.max_relative_error)
     return RangePlan(
         judged=judged,
@@ -285,31 +285,31 @@ def plan_range(
         holdout_n=n,
         passes=passes,
         fails=fails,
-        teeth=teeth,
+        bad=bad,
         holdout_needed=equal if fit_n is None else law.holdout_needed(fit_n, power),
         equal_needed=equal,
         anchor_needed=Law(policy, lowest).holdout_needed(None, power),
         exact=bool(law.ranks(n_fit)[-1] >= SAFE_RANK),
-        teeth_needed=law.teeth_needed(n, n_fit) if weak else None,
+        needed_against_bad=law.needed_against_bad(n, n_fit) if weak else None,
     )
 
 
 def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8) -> str | None:
     """What is wrong with a range at the sizes on hand, and which sizes would do; None where nothing is."""
     sizes = f"with {planned.fit_n:,} rows to fit and {planned.holdout_n:,} held out"
-    worst = planned.worst_teeth
+    worst = planned.worst_bad
     if planned.passes.value <= 0:
         problem = f"no release can pass {sizes}"
     elif planned.passes.value < weak:
         problem = f"a sound release passes only {planned.passes.value:.0%} of the time {sizes}"
-    elif worst.passes > WEAK_TEETH:
+    elif worst.passes > WEAK_AGAINST_BAD:
         decade = f"from {100 * worst.start:.3g} to {100 * worst.stop:.3g} %"
         problem = f"a release at {float(worst.multiple):g} times its rates {decade} may still pass"
-        needed = planned.teeth_needed
+        needed = planned.needed_against_bad
         cure = (
             "no number of rows would do" if needed is None else f"about {needed:,} held-out rows would let it pass at"
         )
-        cure += "" if needed is None else f" most {WEAK_TEETH:.0%} of the time"
+        cure += "" if needed is None else f" most {WEAK_AGAINST_BAD:.0%} of the time"
         return f"{planned.judged.check}: {problem} {worst.passes:.0%} of the time; {cure}"
     else:
         return None

@@ -11,12 +11,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from gate.contract import Floats
+from gate.contract import Floats, Ints, Mask
 from gate.planning.law import LARGEST, POWER, Budget, Law, band_of
 from gate.policy import Policy, Target
 from gate.statistics.binomial import Band
 from gate.statistics.sequential import SequentialTails
-from gate.statistics.tails import Ints, Mask, last_counts
+from gate.statistics.tails import last_counts
 
 PATHS = 2000
 SEED = 0
@@ -27,7 +27,7 @@ OFF_CENTRE = Fraction(3, 5)  # of the way from the target to an edge
 
 
 @dataclass(frozen=True)
-class Rows:
+class LookRows:
     """The rows after which releases at one true rate are decided; infinite where so many never are within the horizon.
 
     multiple    the true rate over the target
@@ -50,7 +50,7 @@ class SequentialPlan:
 
     target: Target
     fixed: int | None
-    rows: tuple[Rows, ...]
+    rows: tuple[LookRows, ...]
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ def decide_band(
     return tuple(found)
 
 
-def _rows(band: Band, p: Fraction, multiple: Fraction, min_n: int) -> Rows:
+def _rows(band: Band, p: Fraction, multiple: Fraction, min_n: int) -> LookRows:
     at, bounds = _schedule(band, p, start=0)
     rng = np.random.default_rng(SEED)
     stopped, proven = _walk(rng, np.full(PATHS, float(p * multiple)), at, bounds, 0, 0)
     stopped = np.maximum(stopped, np.where(proven, min_n, 0))
     decided = np.isfinite(stopped)
     shares = float(proven.mean()), float(decided.mean())
-    return Rows(
+    return LookRows(
         multiple=multiple,
         mean=float(stopped[decided].mean()) if decided.any() else math.inf,
         median=float(np.quantile(stopped, 0.5, method="higher")),

@@ -4,7 +4,7 @@ from gate.policy.detectors import Detector, SystemTarget
 from gate.policy.document import BUILT_IN, MAX_BYTES, OWN, Document, find, load, load_default, parse, schema
 from gate.policy.model import Calibration, Columns, Policy, Waiver, with_checks
 from gate.policy.targets import Range, Span, Target, Tolerance
-from gate.policy.values import PLOTTING_POSITIONS, Count, Flag, Frozen, Label, Location, Rate, rate
+from gate.policy.values import PLOTTING_POSITIONS, Flag, Frozen, Label, Location, MinRows, PolicyCount, PolicyRate, rate
 
 __all__ = [
     "BUILT_IN",
@@ -13,16 +13,17 @@ __all__ = [
     "PLOTTING_POSITIONS",
     "Calibration",
     "Columns",
-    "Count",
     "Detector",
     "Document",
     "Flag",
     "Frozen",
     "Label",
     "Location",
+    "MinRows",
     "Policy",
+    "PolicyCount",
+    "PolicyRate",
     "Range",
-    "Rate",
     "Span",
     "SystemTarget",
     "Target",

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from gate.contract import LOWEST
 from gate.names import DETECTOR, CheckName, parse_name
-from gate.policy.values import Count, Flag, Frozen, Labels, Location, Paths, Rate, Text, rate
+from gate.policy.values import Flag, Frozen, Location, MinRows, Paths, PolicyLabels, PolicyRate, Text, rate
 
 MOST_DETECTORS = 200
 COLUMNS = ("score", "label", "benign")  # of `data`, that a detector may have of its own
@@ -41,7 +41,7 @@ class Detector(Frozen):
     name: DetectorName = Field(description="its directory below `detectors/`, and how its findings begin")
     score: Text | None = Field(default=None, description="its column of raw scores; null: that of `data`")
     label: Text | None = Field(default=None, description="its column of labels; null: that of `data`")
-    benign: Labels | None = Field(default=None, description="what marks a row benign for it; null: as in `data`")
+    benign: PolicyLabels | None = Field(default=None, description="what marks a row benign for it; null: as in `data`")
     fit: Paths | None = Field(default=None, description="its own files to fit on; null: those of all")
     holdout: Paths | None = Field(default=None, description="its own files to judge on; null: those of all")
     malicious: Paths | None = Field(default=None, description="its own malicious rows; null: those of all")
@@ -51,9 +51,9 @@ class Detector(Frozen):
 class SystemTarget(Frozen):
     """What all detectors together may flag of the rows that are benign for each of them."""
 
-    score: Rate = Field(description="the calibrated score from which a detector flags a row")
-    max_fpr: Rate = Field(description="the share of benign rows that any of the detectors may flag there")
-    min_n: Count = Field(description="the fewest held-out benign rows on which a pass is believed")
+    score: PolicyRate = Field(description="the calibrated score from which a detector flags a row")
+    max_fpr: PolicyRate = Field(description="the share of benign rows that any of the detectors may flag there")
+    min_n: MinRows = Field(description="the fewest held-out benign rows on which a pass is believed")
     required: Flag = Field(default=True, description="false: shown, but never blocks a release")
 
     @field_validator("score")
@@ -68,13 +68,6 @@ class SystemTarget(Frozen):
     def _possible(cls, value: Decimal) -> Decimal:
         if not 0 < value < 1:
             raise PydanticCustomError("max_fpr", "must be above 0 and below 1, such as 0.3%")
-        return value
-
-    @field_validator("min_n")
-    @classmethod
-    def _at_least_one(cls, value: int) -> int:
-        if not 1 <= value <= 10**12:
-            raise PydanticCustomError("min_n", "must be from 1 to 10^12")
         return value
 
     @property

@@ -27,14 +27,14 @@ from gate.policy.coherence import incoherences
 from gate.policy.detectors import FILES, MERGED, REPLACED, Detector, SystemTarget, alone
 from gate.policy.targets import Range, Target
 from gate.policy.values import (
-    Count,
     Day,
     Frozen,
-    Labels,
-    Number,
     Paths,
     PlottingPosition,
-    Rate,
+    PolicyCount,
+    PolicyLabels,
+    PolicyNumber,
+    PolicyRate,
     Text,
     distinguishable,
 )
@@ -43,8 +43,8 @@ from gate.policy.values import (
 class ContractPoint(Frozen):
     """One anchor: benign rows reach the calibrated score at this rate."""
 
-    fpr: Rate = Field(description="the share of benign rows")
-    score: Rate = Field(description="the calibrated score that this share reaches")
+    fpr: PolicyRate = Field(description="the share of benign rows")
+    score: PolicyRate = Field(description="the calibrated score that this share reaches")
 
     @field_validator("fpr", "score")
     @classmethod
@@ -55,7 +55,7 @@ class ContractPoint(Frozen):
 class Calibration(Frozen):
     """How the release's calibrator is fitted."""
 
-    knots: Count = Field(default=10_000, description="size of the stored curve")
+    knots: PolicyCount = Field(default=10_000, description="size of the stored curve")
     plotting_position: PlottingPosition = Field(
         default="filliben",
         description="what FPR the k-th largest benign score stands for; {np: 0.95} is an upper bound",
@@ -63,7 +63,9 @@ class Calibration(Frozen):
     ties: Literal["conservative", "average"] = Field(
         default="conservative", description="average is the paper's; conservative never flags more than promised"
     )
-    domain: tuple[Number, Number] = Field(default=(0.0, 1.0), description="lowest and highest possible raw score")
+    domain: tuple[PolicyNumber, PolicyNumber] = Field(
+        default=(0.0, 1.0), description="lowest and highest possible raw score"
+    )
 
     @field_validator("knots")
     @classmethod
@@ -99,7 +101,7 @@ class Columns(Frozen):
         default=None, description="the calibrated scores that were served beside them, for `gate check --calibrated`"
     )
     label: Text | None = Field(default=None, description="null: every row is benign")
-    benign: Labels = Field(
+    benign: PolicyLabels = Field(
         default=("0",), description="the value in the label column that marks a benign row, or a list of such values"
     )
     segment: Text | None = Field(
@@ -134,7 +136,7 @@ class Reuse(Frozen):
     spending: Literal["harmonic-square"] = Field(
         default="harmonic-square", description="use t of the rows may err at most (1 - confidence) / (t (t + 1))"
     )
-    max_uses: Count = Field(default=20, description="after so many uses the rows no longer decide")
+    max_uses: PolicyCount = Field(default=20, description="after so many uses the rows no longer decide")
 
     @field_validator("max_uses")
     @classmethod
@@ -185,7 +187,7 @@ class Policy(Frozen):
         default="proven",
         description="what ships: what is proven; what is observed inside, not refuted; whatever is not refuted",
     )
-    confidence: Rate = Field(
+    confidence: PolicyRate = Field(
         default=Decimal("0.95"),
         description="of every interval; a bad release is proven at most (1 - C) / 2 of the time",
     )

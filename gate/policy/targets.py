@@ -10,14 +10,14 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from gate.names import CheckName
-from gate.policy.values import RATE_SCHEMA, Count, Flag, Frozen, Rate, distinguishable
+from gate.policy.values import RATE_SCHEMA, Flag, Frozen, MinRows, PolicyRate, distinguishable
 
 
 class Tolerance(Frozen):
     """The band around a target, as relative errors; `below: 1` or more means that only excess counts."""
 
-    above: Rate = Field(description="how far the rate may exceed the target, relative to it")
-    below: Rate = Field(description="how far it may fall short; 1 or more: only excess counts")
+    above: PolicyRate = Field(description="how far the rate may exceed the target, relative to it")
+    below: PolicyRate = Field(description="how far it may fall short; 1 or more: only excess counts")
 
     @field_validator("above", "below")
     @classmethod
@@ -39,17 +39,10 @@ class Tolerance(Frozen):
 class Target(Frozen):
     """An anchor that the policy judges."""
 
-    fpr: Rate = Field(description="the false-positive rate promised at this anchor of the contract")
-    min_n: Count = Field(description="the fewest held-out benign rows on which a pass is believed")
+    fpr: PolicyRate = Field(description="the false-positive rate promised at this anchor of the contract")
+    min_n: MinRows = Field(description="the fewest held-out benign rows on which a pass is believed")
     max_relative_error: Tolerance = Field(description="how far the rate may be off: 0.5 is plus or minus 50 %")
     required: Flag = Field(default=True, description="false: shown, but never blocks a release")
-
-    @field_validator("min_n")
-    @classmethod
-    def _at_least_one(cls, value: int) -> int:
-        if not 1 <= value <= 10**12:
-            raise PydanticCustomError("min_n", "must be from 1 to 10^12")
-        return value
 
     @property
     def check(self) -> CheckName:
@@ -65,8 +58,8 @@ class Target(Frozen):
 class Span(Frozen):
     """A stretch of the contract, from one rate down to another."""
 
-    start: Rate = Field(alias="from", description="the highest rate, at or below the contract's first anchor")
-    stop: Rate = Field(alias="to", description="the lowest rate, at or above its last anchor")
+    start: PolicyRate = Field(alias="from", description="the highest rate, at or below the contract's first anchor")
+    stop: PolicyRate = Field(alias="to", description="the lowest rate, at or above its last anchor")
 
     @field_validator("start", "stop")
     @classmethod
@@ -81,11 +74,6 @@ class Span(Frozen):
 class Range(Span):
     """A stretch of the contract that the policy judges at every threshold."""
 
-    min_n: Count = Field(description="the fewest held-out benign rows on which a pass is believed")
+    min_n: MinRows = Field(description="the fewest held-out benign rows on which a pass is believed")
     max_relative_error: Tolerance = Field(description="how far the rate may be off at every threshold of the range")
     required: Flag = Field(default=True, description="false: shown, but never blocks a release")
-
-    @field_validator("min_n")
-    @classmethod
-    def _at_least_one(cls, value: int) -> int:
-        return Target._at_least_one(value)

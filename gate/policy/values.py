@@ -8,12 +8,18 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError
 
 MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
 
-PLOTTING_POSITIONS = ("filliben", "mean", "median", "conformal")
+# What a policy may name, and the class of each; `{np: C}`, which takes a number, is written in its own way.
+PLOTTING_POSITIONS = {
+    "filliben": "gate.calibration.positions:Filliben",
+    "mean": "gate.calibration.positions:Mean",
+    "median": "gate.calibration.positions:Median",
+    "conformal": "gate.calibration.positions:Conformal",
+}
 
 Location = tuple[str | int, ...]
 
@@ -84,6 +90,12 @@ def _paths(value: object) -> tuple[str, ...]:
 _LABELS = "must be a number or a word of the label column, or a list of those"
 
 
+def _countable(value: int) -> int:
+    if not 1 <= value <= 10**12:
+        raise PydanticCustomError("min_n", "must be from 1 to 10^12")
+    return value
+
+
 def _date(value: object) -> date:
     if isinstance(value, date):
         return value
@@ -116,19 +128,21 @@ ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and s
 # No leading zeros: `010` is eight to YAML 1.1 and ten to YAML 1.2, so here it is text.
 NUMBER = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 RATE_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({NUMBER.pattern})%?$"}]}
-_POSITION_SCHEMA = {
-    "anyOf": [
-        {"enum": list(PLOTTING_POSITIONS)},
-        {
-            "type": "object",
-            "properties": {
-                "np": {**RATE_SCHEMA, "description": "how surely each threshold's rate is at most its target"}
-            },
-            "required": ["np"],
-            "additionalProperties": False,
-        },
-    ]
+_NP_SCHEMA = {
+    "type": "object",
+    "properties": {"np": {**RATE_SCHEMA, "description": "how surely each threshold's rate is at most its target"}},
+    "required": ["np"],
+    "additionalProperties": False,
 }
+
+
+class _PositionSchema:
+    """The names that there are when the schema is asked for."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"enum": [*PLOTTING_POSITIONS]}, _NP_SCHEMA]}
+
+
 _COUNT_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({NUMBER.pattern})$"}]}
 
 _LABEL_SCHEMA: dict[str, Any] = {"type": ["string", "number", "boolean"]}
@@ -139,15 +153,16 @@ _PATHS_SCHEMA = {
     "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 }
 
-Rate = Annotated[Decimal, BeforeValidator(exact_decimal), WithJsonSchema(RATE_SCHEMA)]
-Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
-Number = Annotated[float, BeforeValidator(_float), WithJsonSchema(RATE_SCHEMA)]
+PolicyRate = Annotated[Decimal, BeforeValidator(exact_decimal), WithJsonSchema(RATE_SCHEMA)]
+PolicyCount = Annotated[int, BeforeValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
+MinRows = Annotated[PolicyCount, AfterValidator(_countable)]
+PolicyNumber = Annotated[float, BeforeValidator(_float), WithJsonSchema(RATE_SCHEMA)]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema(_LABEL_SCHEMA)]
-Labels = Annotated[tuple[str, ...], BeforeValidator(_labels), WithJsonSchema(_LABELS_SCHEMA)]
+PolicyLabels = Annotated[tuple[str, ...], BeforeValidator(_labels), WithJsonSchema(_LABELS_SCHEMA)]
 Paths = Annotated[tuple[str, ...], BeforeValidator(_paths), WithJsonSchema(_PATHS_SCHEMA)]
 Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]
-PlottingPosition = Annotated[str, BeforeValidator(_plotting_position), WithJsonSchema(_POSITION_SCHEMA)]
+PlottingPosition = Annotated[str, BeforeValidator(_plotting_position), _PositionSchema()]
 Flag = Annotated[bool, Field(strict=True)]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gate.policy import Document
 
 
-Kind = TypeVar("Kind", bound=Section)
+Model = TypeVar("Model", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def parse_json(raw: bytes, path: str | Path) -> Any:
     return content
 
 
-def follow(kind: type[Kind], content: Any, path: str | Path) -> Kind:
+def follow(kind: type[Model], content: Any, path: str | Path) -> Model:
     """The record of that kind, or a line on the first key that is none."""
     known = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(known, int) and known > SCHEMA_VERSION:

@@ -156,6 +156,19 @@ def read_time(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
+def policy_text(document: Document) -> PolicyText:
+    policy = document.policy
+    return PolicyText(
+        name=policy.name,
+        rule=policy.rule,
+        confidence=float(policy.confidence),
+        interval=policy.interval,
+        path=document.path,
+        sha256=document.sha256,
+        content=document.text,
+    )
+
+
 def compose(
     *,
     release: str,
@@ -181,15 +194,7 @@ def compose(
         outcome=verdict.outcome,
         reason=verdict.reason,
         confidence=confidence,
-        policy=PolicyText(
-            name=policy.name,
-            rule=policy.rule,
-            confidence=float(policy.confidence),
-            interval=policy.interval,
-            path=document.path,
-            sha256=document.sha256,
-            content=document.text,
-        ),
+        policy=policy_text(document),
         data=policy.data,
         fit=evidence.fit,
         holdout=evidence.holdout,

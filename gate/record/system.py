@@ -26,6 +26,7 @@ from gate.record.schema import (
     json_text,
     known_columns,
     libraries,
+    policy_text,
     read_time,
     stamp,
 )
@@ -140,14 +141,7 @@ def compose_system(
         judged_on=judged_on,
         outcome=verdict.outcome,
         reason=verdict.reason,
-        policy=PolicyText(
-            name=policy.name,
-            rule=policy.rule,
-            confidence=float(policy.confidence),
-            path=document.path,
-            sha256=document.sha256,
-            content=document.text,
-        ),
+        policy=policy_text(document),
         data=policy.data,
         detectors=detectors,
         findings=verdict.findings,

@@ -11,11 +11,11 @@ from gate.checks.change import Change, Flipped
 from gate.checks.check import Finding
 from gate.checks.detection import Detection
 from gate.checks.drop import Drops
-from gate.errors import plural
 from gate.record import Record
 from gate.report.numbers import bounds, clean, exact, grouped, p_value, percent, share
 from gate.report.rows import in_order, weight
 from gate.statistics.tally import Tally
+from gate.words import plural
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ MAX_ROWS = 12
 LARGEST = 1e100  # a raw score; matplotlib's axes end before floats do
 MISSING = "the record has no curve; `gate run` writes one"
 
-Floats = Sequence[float]
+Numbers = Sequence[float]
 Bounds = Sequence[tuple[float, float]]
 
 
@@ -74,8 +74,8 @@ class ForestDisplay(Display):
 
     def __init__(
         self,
-        target_fpr: Floats,
-        observed_fpr: Floats,
+        target_fpr: Numbers,
+        observed_fpr: Numbers,
         interval: Bounds,
         tolerance: Bounds,
         outcome: Sequence[str],
@@ -143,13 +143,13 @@ class _CurveDisplay(Display):
 
     def __init__(
         self,
-        score: Floats,
-        expected_fpr: Floats,
-        observed_fpr: Floats,
+        score: Numbers,
+        expected_fpr: Numbers,
+        observed_fpr: Numbers,
         interval: Bounds,
         floor_score: float,
-        target_score: Floats,
-        target_fpr: Floats,
+        target_score: Numbers,
+        target_fpr: Numbers,
         tolerance: Bounds,
     ) -> None:
         self.score = score
@@ -259,7 +259,7 @@ class MappingDisplay(Display):
     height = 3.3
 
     def __init__(
-        self, raw: Floats, score: Floats, threshold: Floats, target_score: Floats, labels: Sequence[str]
+        self, raw: Numbers, score: Numbers, threshold: Numbers, target_score: Numbers, labels: Sequence[str]
     ) -> None:
         self.raw = raw
         self.score = score
@@ -304,10 +304,10 @@ class DetectionDisplay(Display):
 
     def __init__(
         self,
-        fpr: Floats,
-        tpr: Floats,
-        anchor_fpr: Floats,
-        anchor_tpr: Floats,
+        fpr: Numbers,
+        tpr: Numbers,
+        anchor_fpr: Numbers,
+        anchor_tpr: Numbers,
         interval: Bounds,
         minimum: Sequence[tuple[float, float]] = (),
         baseline: Sequence[tuple[float, float]] = (),

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from gate.record import Record
+if TYPE_CHECKING:
+    from gate.record import Record
 
 
 @dataclass(frozen=True)
 class Format:
-    """One way to show a record; `file` is its name in a release directory, None where it has none there."""
+    """One way to show a record.
+
+    file       its name in a release directory; None where it has none there
+    endings    of files that `gate report -o` writes so
+    offered    whether `gate report` names it
+    """
 
     name: str
     module: str
     file: str | None = None
+    endings: tuple[str, ...] = ()
+    offered: bool = True
 
     @property
     def render(self) -> Callable[[Record], str]:
@@ -26,19 +34,19 @@ class Format:
 
 
 FORMATS: tuple[Format, ...] = (
-    Format("text", "gate.report.terminal"),
-    Format("short", "gate.report.short"),
-    Format("md", "gate.report.markdown", "report.md"),
-    Format("html", "gate.report.html", "report.html"),
-    Format("junit", "gate.report.junit", "junit.xml"),
-    Format("predicate", "gate.report.predicate", "predicate.json"),
-    Format("json", "gate.report.document", "verdict.json"),
+    Format("text", "gate.report.terminal", endings=(".txt",)),
+    Format("short", "gate.report.short", offered=False),
+    Format("md", "gate.report.markdown", "report.md", (".md",)),
+    Format("html", "gate.report.html", "report.html", (".html", ".htm")),
+    Format("junit", "gate.report.junit", "junit.xml", (".xml",)),
+    Format("predicate", "gate.report.predicate", "predicate.json", offered=False),
+    Format("json", "gate.report.document", "verdict.json", (".json",)),
 )
 
 
-def rendered(record: Record, formats: tuple[Format, ...] = FORMATS) -> dict[str, bytes]:
+def rendered(record: Record) -> dict[str, bytes]:
     """The files of a release that follow from its record alone."""
-    return {format_.file: format_.render(record).encode() for format_ in formats if format_.file is not None}
+    return {format_.file: format_.render(record).encode() for format_ in FORMATS if format_.file is not None}
 
 
 def warm_up() -> None:
@@ -61,9 +69,11 @@ def named(name: str) -> Format:
     return next(format_ for format_ in FORMATS if format_.name == name)
 
 
-def by_ending(path: str) -> str | None:
-    """The format that a file's name asks for; None where its ending tells none."""
-    ending = PurePath(path).suffix
-    files = {PurePath(format_.file).suffix: format_.name for format_ in reversed(FORMATS) if format_.file is not None}
-    known = files | {".json": "json", ".xml": "junit", ".txt": "text"}
-    return known.get(ending)
+def offered() -> list[str]:
+    """What `gate report` can be asked for."""
+    return [format_.name for format_ in FORMATS if format_.offered]
+
+
+def by_ending() -> dict[str, str]:
+    """The format that each ending of a file asks for."""
+    return {ending: format_.name for format_ in FORMATS for ending in format_.endings}

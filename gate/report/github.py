@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from gate.checks import owner, parse_policy, reasons
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.names import CheckName
 from gate.policy import Document, Location
 from gate.record import Record
@@ -19,6 +19,7 @@ from gate.report import markdown
 from gate.report.numbers import clean
 from gate.report.rows import in_order
 from gate.report.templates import shortened
+from gate.words import plural
 
 MAX_SUMMARY_BYTES = 900 * 1024
 MAX_OUTPUT_BYTES = 1_000_000

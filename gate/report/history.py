@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gate.checks.check import Finding
-from gate.errors import plural
-from gate.history import Detected, Flagged, History, Reading, Release
+from gate.history import Detected, Flagged, History, PastRelease, Reading
 from gate.report.figures import to_svg
 from gate.report.html import FigurePart
 from gate.report.markdown import escape, verbatim
@@ -25,6 +24,7 @@ from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, STYLES, console_on, inert, text_of
 from gate.report.timeline import MOST_DRAWN, Column, counted, display, in_words, latest, title_of
 from gate.report.timeline import figure as draw
+from gate.words import plural
 
 MAX_BYTES = {"html": 1_000_000, "md": 60_000}
 MOST = {"html": 50, "md": 30, "text": 20}  # records in the table: the latest, releases and checks by halves
@@ -34,7 +34,7 @@ NAMED = 3  # checks in a note
 
 
 @dataclass(frozen=True)
-class Cell:
+class TargetCell:
     """One anchor in one release, ready to print; `tolerance` is empty where it is that of the latest release."""
 
     outcome: str
@@ -44,7 +44,7 @@ class Cell:
     interval: str
     tolerance: str
     threshold: str
-    kept: str
+    if_kept: str
     tpr: str
     tpr_counted: str
     tpr_interval: str
@@ -52,7 +52,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class ReleaseLine:
     """One release or check, ready to print; a cell is null where it was not judged at that anchor.
 
     `of` is the number of the release that a check is of, null where that is not among those read.
@@ -67,7 +67,7 @@ class Line:
     fit: str
     holdout: str
     notes: list[str]
-    cells: list[Cell | None]
+    cells: list[TargetCell | None]
 
     @property
     def shown_name(self) -> str:
@@ -95,11 +95,11 @@ def _row(finding: Finding) -> Row:
     return rate_row(rated([finding])[0])
 
 
-def lines(history: History, shown: list[Column], most: int) -> list[Line]:
+def lines(history: History, shown: list[Column], most: int) -> list[ReleaseLine]:
     """The latest releases and checks, in the order in which they were made."""
     numbers = {id(release): number for number, release in enumerate(history.releases, start=1)}
     return [
-        Line(
+        ReleaseLine(
             number=numbers[id(release)],
             name=clean(release.name),
             created=clean(release.created)[:16].replace("T", " "),
@@ -115,7 +115,7 @@ def lines(history: History, shown: list[Column], most: int) -> list[Line]:
     ]
 
 
-def _notes(release: Release) -> list[str]:
+def _notes(release: PastRelease) -> list[str]:
     """What the cells do not say: other checks that block, waivers, and held-out rows that have judged before."""
     notes = []
     if release.blocking:
@@ -135,12 +135,12 @@ def _notes(release: Release) -> list[str]:
     return notes
 
 
-def _cell(reading: Reading | None, column: Column) -> Cell | None:
+def _cell(reading: Reading | None, column: Column) -> TargetCell | None:
     if reading is None:
         return None
     row = _row(reading.fpr)
     tpr, counted, interval = _detected(reading.tpr)
-    return Cell(
+    return TargetCell(
         outcome=row.outcome,
         weight=row.weight,
         observed=row.observed,
@@ -148,7 +148,7 @@ def _cell(reading: Reading | None, column: Column) -> Cell | None:
         interval=row.interval,
         tolerance="" if row.tolerance == column.tolerance else row.tolerance,
         threshold="none" if reading.threshold is None else f"{reading.threshold:.6g}",
-        kept=_flagged(reading.kept) if reading.kept else "",
+        if_kept=_flagged(reading.if_kept) if reading.if_kept else "",
         tpr=tpr,
         tpr_counted=counted,
         tpr_interval=interval,
@@ -235,7 +235,7 @@ def _parts(history: History, shown: list[Column], limit: Limit, format_: str) ->
         "left_out": left_out(history, made),
         "unread": history.unread[: limit.entries],
         "unread_more": max(0, len(history.unread) - limit.entries),
-        "kept": any(cell.kept for cell in cells),
+        "kept": any(cell.if_kept for cell in cells),
         "detected": any(cell.tpr for cell in cells),
         "drawn": MOST_DRAWN,
         "undrawn": len(history.releases) > MOST_DRAWN,
@@ -243,7 +243,7 @@ def _parts(history: History, shown: list[Column], limit: Limit, format_: str) ->
     }
 
 
-def left_out(history: History, made: list[Line]) -> str:
+def left_out(history: History, made: list[ReleaseLine]) -> str:
     """`the latest 10 of 14 releases and the latest 40 of 365 checks`."""
     parts = []
     for kind, noun in (("run", "release"), ("check", "check")):
@@ -268,7 +268,7 @@ def to_json(history: History) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _as_json(release: Release, of: Release | None) -> dict[str, Any]:
+def _as_json(release: PastRelease, of: PastRelease | None) -> dict[str, Any]:
     return {
         "release": release.name,
         "kind": release.kind,
@@ -288,7 +288,7 @@ def _as_json(release: Release, of: Release | None) -> dict[str, Any]:
             {
                 **reading.fpr.model_dump(mode="json"),
                 "tpr": _tpr_as_json(reading.tpr),
-                "if_kept": asdict(reading.kept) if reading.kept else None,
+                "if_kept": asdict(reading.if_kept) if reading.if_kept else None,
             }
             for reading in release.readings.values()
         ],
@@ -335,7 +335,7 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
     if len(history.checks) > len(shown):
         console.print()
         console.print(Text(f"And {len(history.checks) - len(shown):,} more targets, which --format json lists."))
-    if any(cell and cell.kept for line in made for cell in line.cells):
+    if any(cell and cell.if_kept for line in made for cell in line.cells):
         console.print()
         console.print(
             Text("if kept: what the first release's raw threshold, kept since then, would flag of the held-out rows.")
@@ -349,7 +349,7 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
     return text_of(buffer)
 
 
-def _overview(made: list[Line]) -> Table:
+def _overview(made: list[ReleaseLine]) -> Table:
     table = _table(("release", "left"), ("created", "left"), ("to fit", "right"), ("held out", "right"))
     table.add_column("outcome", no_wrap=True)
     for line in made:
@@ -359,14 +359,14 @@ def _overview(made: list[Line]) -> Table:
     return table
 
 
-def _anchor_table(made: list[Line], i: int) -> Table:
+def _anchor_table(made: list[ReleaseLine], i: int) -> Table:
     """One anchor over the releases; a column that no release has anything for is left out."""
     measured = [(line, cell) for line in made if (cell := line.cells[i])]
     table = _table(("release", "left"), ("FP / benign", "right"), ("interval", "right"))
     optional = {
         "tolerance": [cell.tolerance for _, cell in measured],
         "threshold": [cell.threshold for _, cell in measured],
-        "if kept": [cell.kept for _, cell in measured],
+        "if kept": [cell.if_kept for _, cell in measured],
         "TP / malicious": [cell.tpr_counted for _, cell in measured],
         "TPR interval": [cell.tpr_interval for _, cell in measured],
         "TPR": [cell.tpr_outcome for _, cell in measured],

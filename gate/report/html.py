@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gate.checks.detection import Detection
 from gate.record import Record
@@ -11,6 +13,9 @@ from gate.report.page import Limit, fitting, parts
 from gate.report.rows import Row, target_rows
 from gate.report.templates import template
 from gate.words import listed
+
+if TYPE_CHECKING:
+    from gate.report import figures
 
 MAX_BYTES = 1_000_000
 
@@ -37,70 +42,91 @@ def _render(record: Record, figures: list[FigurePart], limit: Limit) -> str:
 
 def draw(record: Record) -> list[FigurePart]:
     """The figures that the record has numbers for, the one that shows the verdict first."""
+    from gate.report import figures
+
+    targets, ranges = target_rows(record), list(_draw_ranges(record))
+    drawn = [*ranges]
+    if targets:
+        drawn.append(
+            _draw(
+                record,
+                figures.ForestDisplay,
+                "forest",
+                _forest_title(targets),
+                " ".join(_in_words(row) for row in targets[: figures.MAX_ROWS]),
+                "The observed rate and its interval at each target, as multiples of it. The shaded band is what the "
+                "policy tolerates.",
+            )
+        )
+    if record.curve and len(record.curve.points) > 1:
+        drawn += _draw_curve(record, len(record.curve.points), targets, with_errors=not ranges)
+    return drawn
+
+
+def _draw(
+    record: Record, display: type[figures.Display], name: str, title: str, described: str, caption: str
+) -> FigurePart:
+    from gate.report import figures
+
+    return FigurePart(name, figures.to_svg(display.from_record(record), name, title, described), title, caption)
+
+
+def _draw_ranges(record: Record) -> Iterator[FigurePart]:
+    """Each range as rates, and as errors."""
     from gate.report import corridor, figures
 
-    targets, curve, drawn = target_rows(record), record.curve, []
-    ranges = corridor.range_findings(record)
-
-    def add(display: type[figures.Display], name: str, title: str, described: str, caption: str) -> None:
-        svg = figures.to_svg(display.from_record(record), name, title, described)
-        drawn.append(FigurePart(name, svg, title, caption))
-
-    for number, finding in enumerate(ranges):
+    for number, finding in enumerate(corridor.range_findings(record)):
         title, said = corridor.title_of(finding), corridor.CAPTION
         for display, kind in ((corridor.CorridorDisplay, "range"), (corridor.CorridorErrorDisplay, "range-error")):
             name = f"{kind}-{number}" if number else kind
             svg = figures.to_svg(display.from_finding(record, finding), name, title, finding.message)
-            drawn.append(FigurePart(name, svg, title, said))
+            yield FigurePart(name, svg, title, said)
             said = "The same as errors: above zero there are too many false positives."
-    if targets:
-        add(
-            figures.ForestDisplay,
-            "forest",
-            _forest_title(targets),
-            " ".join(_in_words(row) for row in targets[: figures.MAX_ROWS]),
-            "The observed rate and its interval at each target, as multiples of it. The shaded band is what the policy "
-            "tolerates.",
+
+
+def _draw_curve(record: Record, points: int, targets: list[Row], with_errors: bool) -> Iterator[FigurePart]:
+    """What is drawn along the whole curve."""
+    from gate.report import figures
+
+    lowest = bare_percent(float(f"{record.calibrator.lowest_label:.3g}"))
+    yield _draw(
+        record,
+        figures.ContractDisplay,
+        "contract",
+        f"The fit sample supports rates down to {lowest}",
+        f"{points} points on {record.holdout.n:,} held-out benign rows; rarer rates are extrapolated.",
+        "The whole contract: what each calibrated score promises (dashed), what the held-out rows show, and the "
+        "interval at each point by itself. In the hatched part the curve is extrapolated.",
+    )
+    if with_errors:
+        yield _draw(
+            record,
+            figures.RelativeErrorDisplay,
+            "error",
+            "Measured against promised: " + ", ".join(f"{row.error} at {row.target}" for row in targets[:4]),
+            "At the targets: " + "; ".join(f"{row.target}: {row.error} ({row.outcome})" for row in targets) + ".",
+            "Above zero there are too many false positives. The bars are the tolerances at the targets. The line "
+            "stops where the interval is wider than twice the promised rate; the hatched part is extrapolated.",
         )
-    if curve and len(curve.points) > 1:
-        lowest = bare_percent(float(f"{record.calibrator.lowest_label:.3g}"))
-        add(
-            figures.ContractDisplay,
-            "contract",
-            f"The fit sample supports rates down to {lowest}",
-            f"{len(curve.points)} points on {record.holdout.n:,} held-out benign rows; rarer rates are extrapolated.",
-            "The whole contract: what each calibrated score promises (dashed), what the held-out rows show, and the "
-            "interval at each point by itself. In the hatched part the curve is extrapolated.",
+    if not record.calibrated:
+        yield _draw(
+            record,
+            figures.MappingDisplay,
+            "mapping",
+            "Raw thresholds: " + ", ".join(f"{row.threshold} at {row.target}" for row in targets[:4]),
+            "Raw thresholds: " + "; ".join(f"{row.target} at {row.threshold}" for row in targets) + ".",
+            "How this release's raw scores become calibrated scores. The marks are the raw thresholds of the targets.",
         )
-        if not ranges:
-            add(
-                figures.RelativeErrorDisplay,
-                "error",
-                "Measured against promised: " + ", ".join(f"{row.error} at {row.target}" for row in targets[:4]),
-                "At the targets: " + "; ".join(f"{row.target}: {row.error} ({row.outcome})" for row in targets) + ".",
-                "Above zero there are too many false positives. The bars are the tolerances at the targets. The line "
-                "stops where the interval is wider than twice the promised rate; the hatched part is extrapolated.",
-            )
-        if not record.calibrated:
-            thresholds = [f"{row.threshold} at {row.target}" for row in targets]
-            add(
-                figures.MappingDisplay,
-                "mapping",
-                "Raw thresholds: " + ", ".join(thresholds[:4]),
-                "Raw thresholds: " + "; ".join(f"{row.target} at {row.threshold}" for row in targets) + ".",
-                "How this release's raw scores become calibrated scores. The marks are the raw thresholds of the "
-                "targets.",
-            )
-        if record.malicious is not None and record.of(Detection) is not None:
-            add(
-                figures.DetectionDisplay,
-                "detection",
-                _detection_title(record),
-                f"{len(curve.points)} points on {record.malicious.n:,} malicious rows.",
-                "The share of malicious rows that reach each promised false-positive rate, with its interval at the "
-                "anchors, the policy's minimum where it sets one, and the baseline's share where there is one.",
-            )
-    return drawn
+    if record.malicious is not None and record.of(Detection) is not None:
+        yield _draw(
+            record,
+            figures.DetectionDisplay,
+            "detection",
+            _detection_title(record),
+            f"{points} points on {record.malicious.n:,} malicious rows.",
+            "The share of malicious rows that reach each promised false-positive rate, with its interval at the "
+            "anchors, the policy's minimum where it sets one, and the baseline's share where there is one.",
+        )
 
 
 def _forest_title(targets: list[Row]) -> str:

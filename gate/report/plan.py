@@ -17,7 +17,7 @@ from gate.planning import (
     CHECKS_A_YEAR,
     WEAK_LIVENESS,
     Alarm,
-    Curve,
+    OperatingCurve,
     Plan,
     TargetPlan,
     TargetWatch,
@@ -53,7 +53,7 @@ def render(plan: Plan, policy: Policy, width: int = 80, watch: Watch | None = No
         weakness = describe_weakness(target, plan.power)
         if weakness:
             console.print()
-            console.print(Text(f"{target.standing}: {weakness}."))
+            console.print(Text(f"{target.strength}: {weakness}."))
     _print_ranges(plan, console, tables)
     if watch is not None:
         console.print()
@@ -156,7 +156,7 @@ def _chances(plan: Plan) -> Table:
                 _bracket([getattr(sound, kind) for sound in target.sound])
                 for kind in ("passes", "fails", "inconclusive")
             ),
-            *(_chance(teeth.passes) for teeth in target.teeth),
+            *(_chance(bad.passes) for bad in target.bad),
         )
     return table
 
@@ -227,12 +227,12 @@ def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
             for kind in ("passes", "fails", "inconclusive")
             if (values := [getattr(chance, kind) for chance in chances])
         },
-        "teeth": [{"multiple": float(teeth.multiple), "passes": teeth.passes} for teeth in planned.teeth],
+        "teeth": [{"multiple": float(bad.multiple), "passes": bad.passes} for bad in planned.bad],
         "holdout_needed": planned.holdout_needed,
         "fit_needed": planned.fit_needed,
         "computed": planned.computed,
         "paper_n": planned.paper_n,
-        "standing": planned.standing,
+        "standing": planned.strength,
         "warning": describe_weakness(planned, power),
     }
 
@@ -261,7 +261,7 @@ def _alarm(alarm: Alarm) -> dict[str, float]:
 class OperatingCharacteristicDisplay(Display):
     """The chance to pass against the true FPR: a panel for each target, with its tolerance and what a sound one meets.
 
-    standing   `good`, `weak` or `dead` of each target, as the plan has it
+    strength   `good`, `weak` or `dead` of each target, as the plan has it
     sound      the chance that a sound release passes
     """
 
@@ -270,25 +270,25 @@ class OperatingCharacteristicDisplay(Display):
 
     def __init__(
         self,
-        curves: Sequence[Curve],
+        curves: Sequence[OperatingCurve],
         tolerance: Sequence[tuple[float, float]],
-        standing: Sequence[str],
+        strength: Sequence[str],
         sound: Sequence[float],
         fit_n: Sequence[int],
     ) -> None:
         self.curves = curves
         self.tolerance = tolerance
-        self.standing = standing
+        self.strength = strength
         self.sound = sound
         self.fit_n = fit_n
 
     @classmethod
-    def from_plan(cls, plan: Plan, curves: Sequence[Curve]) -> OperatingCharacteristicDisplay:
+    def from_plan(cls, plan: Plan, curves: Sequence[OperatingCurve]) -> OperatingCharacteristicDisplay:
         bands = [(target.target.tolerance, target.target.fpr) for target in plan.targets]
         return cls(
             curves,
             [(float(low / fpr), float(high / fpr)) for (low, high), fpr in bands],
-            [target.standing for target in plan.targets],
+            [target.strength for target in plan.targets],
             [target.liveness for target in plan.targets],
             [target.fit_n for target in plan.targets],
         )
@@ -297,8 +297,8 @@ class OperatingCharacteristicDisplay(Display):
     def title(self) -> str:
         """What the chart shows, in a sentence: what is in the way, else how often a sound release passes."""
         names = [percent(Decimal(curve.target)) for curve in self.curves]
-        dead = [name for name, standing in zip(names, self.standing, strict=True) if standing == "dead"]
-        weak = [i for i, standing in enumerate(self.standing) if standing == "weak"]
+        dead = [name for name, strength in zip(names, self.strength, strict=True) if strength == "dead"]
+        weak = [i for i, strength in enumerate(self.strength) if strength == "weak"]
         if dead:
             return f"No release can pass {_listed(dead)} with so many rows"
         if weak:
@@ -326,7 +326,7 @@ class OperatingCharacteristicDisplay(Display):
         ax.text(-(left - 0.12) / (WIDTH - left - 0.2), 1.0, said, transform=ax.transAxes, parse_math=False, **head)
 
     def _draw_panel(self, ax: Axes, i: int, first: bool, last: bool) -> None:
-        curve, (low, high), standing = self.curves[i], self.tolerance[i], self.standing[i]
+        curve, (low, high), strength = self.curves[i], self.tolerance[i], self.strength[i]
         left, right = curve.multiples[0], curve.multiples[-1]
         ax.set_xscale("log")
         ax.set_xlim(left, right)
@@ -336,10 +336,10 @@ class OperatingCharacteristicDisplay(Display):
             if left < edge < right:
                 ax.axvline(edge, color=COLORS["soft"], lw=0.8, ls=(0, (2, 2)))
         ax.axvline(1, color=COLORS["ink"], lw=0.9)
-        color = COLORS[{"good": "pass", "weak": "inconclusive", "dead": "fail"}[standing]]
+        color = COLORS[{"good": "pass", "weak": "inconclusive", "dead": "fail"}[strength]]
         ax.plot(curve.multiples, curve.passes, color=color, lw=1.9, clip_on=False)
         chance = f"passes {_chance(self.sound[i])}"
-        words = {"good": chance, "weak": f"weak\n{chance}", "dead": "dead\nnone passes"}[standing]
+        words = {"good": chance, "weak": f"weak\n{chance}", "dead": "dead\nnone passes"}[strength]
         ax.text(0.985, 0.9, words, transform=ax.transAxes, ha="right", va="top", color=color, fontsize=9.5)
         name: Any = {"transform": ax.transAxes, "ha": "right", "parse_math": False}
         ax.text(-0.13, 0.98, percent(Decimal(curve.target)), va="top", color=COLORS["ink"], fontsize=10, **name)
@@ -369,11 +369,11 @@ class OperatingCharacteristicDisplay(Display):
 
 def _in_words(display: OperatingCharacteristicDisplay) -> str:
     """What the chart shows, for those who do not see it."""
-    parts = zip(display.curves, display.standing, display.sound, strict=True)
+    parts = zip(display.curves, display.strength, display.sound, strict=True)
     return " ".join(
-        f"{percent(Decimal(curve.target))}: {standing}, a sound release passes {_chance(sound)} of the time with "
+        f"{percent(Decimal(curve.target))}: {strength}, a sound release passes {_chance(sound)} of the time with "
         f"{curve.holdout_n:,} rows held out."
-        for curve, standing, sound in parts
+        for curve, strength, sound in parts
     )
 
 

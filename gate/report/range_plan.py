@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gate.planning import Plan
 from gate.planning.ranges import DRAWS, Estimate, RangePlan, describe_weakness, round_up
-from gate.planning.sequential import PATHS, Rows, SequentialPlan
+from gate.planning.sequential import PATHS, LookRows, SequentialPlan
 from gate.policy import Tolerance
 from gate.report.numbers import percent
 
@@ -56,7 +56,7 @@ def _rows(found: Estimate | None) -> str:
 def chances(plan: Plan, table: Table, shown: Callable[[float], str]) -> Table:
     """What the gate does with the rows on hand."""
     for planned in plan.ranges:
-        worst = planned.worst_teeth
+        worst = planned.worst_bad
         table.add_row(
             _span(planned),
             f"{planned.fit_n:,}",
@@ -116,11 +116,11 @@ def range_json(planned: RangePlan, power: float) -> dict[str, Any]:
         "sound": {"passes": _estimate(planned.passes), "fails": _estimate(planned.fails)},
         "off_in_one_decade": [
             {"from": one.start, "to": one.stop, "multiple": float(one.multiple), "passes_at_most": one.passes}
-            for one in planned.teeth
+            for one in planned.bad
         ],
         "holdout_needed": _estimate(planned.holdout_needed),
         "equal_needed": _estimate(planned.equal_needed),
-        "teeth_needed": planned.teeth_needed,
+        "teeth_needed": planned.needed_against_bad,
         "lowest_rate_needed": planned.anchor_needed,
         "cost": planned.cost,
         "exact": planned.exact,
@@ -140,7 +140,7 @@ def looks_json(planned: SequentialPlan) -> dict[str, Any]:
     }
 
 
-def _looked(rows: Rows) -> dict[str, Any]:
+def _looked(rows: LookRows) -> dict[str, Any]:
     sizes = {"mean": rows.mean, "median": rows.median, "most": rows.most}
     return {
         "multiple": float(rows.multiple),

@@ -13,19 +13,20 @@ from xml.etree import ElementTree
 from gate.checks import reasons
 from gate.checks.check import Finding
 from gate.checks.system import System, Together
-from gate.errors import plural
 from gate.names import in_percent
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
+from gate.report import formats
 from gate.report.junit import fill, written
 from gate.report.numbers import bare_percent, bounds, clean, exact, grouped, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
 from gate.report.rows import VERDICTS, in_order, weight
+from gate.words import plural
 
 MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
 TABLED = ("fpr", "ranges", "tpr")  # families with a column of their own
 PAIRS = 10  # listed; more detectors than that are drawn instead of written out
-TOLD = 12  # of what blocks
+MOST_BLOCKING = 12  # findings that are named
 
 
 @dataclass(frozen=True)
@@ -274,8 +275,8 @@ def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
         "reason": sentence(record),
         "columns": [heading for _, heading in columns(record)],
         "lines": listed,
-        "blocking": blocking[:TOLD],
-        "blocking_more": max(0, len(blocking) - TOLD),
+        "blocking": blocking[:MOST_BLOCKING],
+        "blocking_more": max(0, len(blocking) - MOST_BLOCKING),
         "blocked": blocked,
         "together": together[: max(1, limit.entries // 10)],
         "together_more": max(0, len(together) - max(1, limit.entries // 10)),
@@ -359,14 +360,13 @@ FORMATS = {
 
 def rendered_system(record: SystemRecord) -> dict[str, bytes]:
     """The files at the top of a release of several detectors, which follow from its record alone."""
-    texts = {
-        "verdict.json": record.to_json(),
-        "report.html": render_html(record),
-        "report.md": render_markdown(record),
-        "junit.xml": render_junit(record),
-        "predicate.json": render_predicate(record),
-    }
-    return {name: text.encode() for name, text in texts.items()}
+    return {file: FORMATS[name](record).encode() for file, name in files_of_system().items()}
+
+
+def files_of_system() -> dict[str, str]:
+    """The names of these files, and the format of each."""
+    named = {format_.file: format_.name for format_ in formats.FORMATS if format_.file is not None}
+    return {file: name for file, name in named.items() if name in FORMATS}
 
 
 def render_text(record: SystemRecord, width: int = 80, color: bool = False) -> str:

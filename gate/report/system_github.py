@@ -6,12 +6,13 @@ import hashlib
 from pathlib import PurePath
 
 from gate.checks import parse_policy
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.policy import Location
 from gate.record.system import SystemRecord
 from gate.report.github import MAX_ANNOTATIONS, error
 from gate.report.rows import in_order
 from gate.report.system import lines, render_markdown
+from gate.words import plural
 
 
 def summary(record: SystemRecord) -> str:

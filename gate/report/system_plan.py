@@ -9,13 +9,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from gate.errors import plural
 from gate.planning.system import AtRate, SystemPlan
 from gate.policy import Policy
 from gate.report import plan as plans
 from gate.report.numbers import bare_percent, grouped
 from gate.report.terminal import console_on, inert, text_of
-from gate.words import listed
+from gate.words import listed, plural
 
 
 def render(planned: SystemPlan, policy: Policy, width: int = 80) -> str:

@@ -6,14 +6,14 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gate.checks.segments import Segments
-from gate.errors import plural
+from gate.progress import meanwhile
 from gate.record import Record
 from gate.report.changes import Changes, DetectionRow, changes, detection_rows
 from gate.report.numbers import clean
@@ -32,6 +32,7 @@ from gate.report.rows import (
     segment_rows,
     target_rows,
 )
+from gate.words import plural
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 SEGMENTS, SEGMENTS_NAMED = 10, 3
@@ -51,21 +52,17 @@ def inert(text: str) -> str:
 def working(what: Callable[[], str], after: float = 2.0, every: float = 0.5) -> Iterator[None]:
     """A moving line on stderr that says what is being done, from the time when a person begins to wonder."""
     status = Console(stderr=True).status(Text(inert(what())))
-    over = Event()
 
-    def show() -> None:
+    def show(over: Event) -> None:
         if not over.wait(after):
             status.start()
         while not over.wait(every):
             status.update(Text(inert(what())))
 
-    thread = Thread(target=show, daemon=True)
-    thread.start()
     try:
-        yield
+        with meanwhile(show):
+            yield
     finally:
-        over.set()
-        thread.join()
         status.stop()
 
 

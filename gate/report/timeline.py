@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gate.errors import plural
-from gate.history import Flagged, History, Reading, Release
+from gate.history import Flagged, History, PastRelease, Reading
 from gate.names import CheckName
 from gate.report.drawing import COLORS
-from gate.report.figures import LARGEST, MARKERS, Bounds, Display, Floats, grid, to_standalone_svg
+from gate.report.figures import LARGEST, MARKERS, Bounds, Display, Numbers, grid, to_standalone_svg
 from gate.report.numbers import bare_percent
 from gate.report.rows import RatedFinding, rated
+from gate.words import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +48,8 @@ class HistoryDisplay(Display):
 
     `release` holds for each record the place of the release that it is of: its own for a release, that of another for
     a check, -1 for a check whose release is not drawn. Checks are smaller and hollow, and a line ties them to their
-    release. `kept` holds the least and the most that `first_threshold`, the first release's, flags in each record, and
-    `threshold` each record's own; each is null where there is none. Of many releases the intervals become a band.
+    release. `if_kept` holds the least and the most that `first_threshold`, the first release's, flags in each record,
+    and `threshold` each record's own; each is null where there is none. Of many releases the intervals become a band.
     """
 
     height = 3.7
@@ -59,12 +59,12 @@ class HistoryDisplay(Display):
         self,
         target_fpr: float,
         labels: Sequence[str],
-        observed_fpr: Floats,
+        observed_fpr: Numbers,
         interval: Bounds,
         tolerance: Bounds,
         outcome: Sequence[str],
         threshold: Sequence[float | None],
-        kept: Sequence[tuple[float, float] | None],
+        if_kept: Sequence[tuple[float, float] | None],
         first_threshold: float | None = None,
         release: Sequence[int] | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class HistoryDisplay(Display):
         self.tolerance = tolerance
         self.outcome = outcome
         self.threshold = threshold
-        self.kept = kept
+        self.if_kept = if_kept
         self.first_threshold = first_threshold
         self.release = range(len(labels)) if release is None else release
 
@@ -119,7 +119,7 @@ class HistoryDisplay(Display):
         ticks = self._ticks(xs)
         thresholds.set_xticks([xs[i] for i in ticks], [self.labels[i] for i in ticks], parse_math=False)
 
-    def _ticks(self, xs: Floats) -> list[int]:
+    def _ticks(self, xs: Numbers) -> list[int]:
         """As many releases as have room for their names, the latest one among them; without any, checks."""
         letter = (xs[-1] - xs[0] + 1.2) / 42
         chosen: list[int] = []
@@ -129,10 +129,10 @@ class HistoryDisplay(Display):
                 chosen.insert(0, i)
         return chosen
 
-    def _draw_rates(self, ax: Axes, xs: Floats) -> None:
+    def _draw_rates(self, ax: Axes, xs: Numbers) -> None:
         intervals, tolerances = self._ratios(self.interval), self._ratios(self.tolerance)
         observed = [rate / self.target_fpr for rate in self.observed_fpr]
-        kept = [None if pair is None else self._ratios([pair])[0] for pair in self.kept]
+        kept = [None if pair is None else self._ratios([pair])[0] for pair in self.if_kept]
         seen = [r for pair in [*intervals, *tolerances, *kept] if pair for r in pair if r > 0] or [1.0]
         lowest, top = max(min([*seen, 1 / 2]) / 1.15, 1 / 100), min(max([*seen, 2]) * 1.15, 2000)
         below = [r for r in [*observed, *(r for pair in kept if pair for r in pair)] if r < lowest]
@@ -168,7 +168,7 @@ class HistoryDisplay(Display):
         tight: Any = {"columnspacing": 0.9, "handlelength": 1.3, "handletextpad": 0.5} if self._checks else {}
         ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, borderaxespad=0.2, **tight)
 
-    def _draw_releases(self, ax: Axes, xs: Floats, observed: Floats, intervals: Bounds) -> None:
+    def _draw_releases(self, ax: Axes, xs: Numbers, observed: Numbers, intervals: Bounds) -> None:
         drawn = self._releases
         if self._crowded:
             least, most = ([intervals[i][end] for i in drawn] for end in (0, 1))
@@ -185,7 +185,7 @@ class HistoryDisplay(Display):
             if not self._crowded or outcome != "pass":
                 ax.plot([xs[i]], [observed[i]], MARKERS[outcome], color=COLORS[outcome], ms=6, mew=0, clip_on=False)
 
-    def _draw_checks(self, ax: Axes, xs: Floats, observed: Floats, intervals: Bounds) -> None:
+    def _draw_checks(self, ax: Axes, xs: Numbers, observed: Numbers, intervals: Bounds) -> None:
         """Of many checks only those that failed have an interval, so that they show."""
         many = len(self._checks) > self.CROWDED
         size, edge = (3.0, 0.7) if many else (4.0, 1.0)
@@ -203,7 +203,7 @@ class HistoryDisplay(Display):
             hollow = {"color": COLORS[last], "mfc": "none", "ms": size, "mew": edge}
             ax.plot([], [], MARKERS[last], ls="", **hollow, label="check")
 
-    def _draw_thresholds(self, ax: Axes, xs: Floats) -> None:
+    def _draw_thresholds(self, ax: Axes, xs: Numbers) -> None:
         own = [t if t is not None and abs(t) < LARGEST else math.nan for t in self.threshold]
         drawn = self._releases or self._checks
         style = "-" if self._crowded else "o-"
@@ -252,7 +252,7 @@ def display(history: History, check: CheckName) -> HistoryDisplay:
     )
 
 
-def latest(records: Sequence[Release], most: int) -> list[Release]:
+def latest(records: Sequence[PastRelease], most: int) -> list[PastRelease]:
     """The latest releases and checks, so many in all, in the order of time; neither crowds the other out.
 
     Half of the places are kept for each; what one kind does not need is for the other.
@@ -274,7 +274,7 @@ def _kept_rates(reading: Reading, found: RatedFinding) -> tuple[float, float] | 
     """What the first threshold flags; in the release that it comes from, what was observed."""
     if reading.origin:
         return found.rate.tally.rate, found.rate.tally.rate
-    return _rates(reading.kept) if reading.kept else None
+    return _rates(reading.if_kept) if reading.if_kept else None
 
 
 def _rates(flagged: Flagged) -> tuple[float, float]:
@@ -294,7 +294,7 @@ def in_words(history: History, column: Column) -> str:
     if thresholds:
         low, high = min(thresholds, key=float), max(thresholds, key=float)
         sentences.append(f"The raw threshold was between {low} and {high}, and is {thresholds[-1]} in the latest.")
-    rates = [_rates(reading.kept) for reading in judged if reading.kept]
+    rates = [_rates(reading.if_kept) for reading in judged if reading.if_kept]
     if rates:
         low, high = (bare_percent(float(f"{rate:.3g}")) for rate in (min(rates)[0], max(most for _, most in rates)))
         sentences.append(

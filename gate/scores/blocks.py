@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gate.contract import Mask
 from gate.ordered import sort
 from gate.scores.columns import number_names, order_names, text_buffer
 from gate.scores.place import locate
 from gate.scores.runs import Run, having_room, new_path, write_run
-from gate.scores.sample import Rows, Scores
+from gate.scores.sample import Scores
 from gate.scores.taking import Taken, count_once
 from gate.sketch import hash_each
 from gate.sources import Source
@@ -132,7 +133,7 @@ def _read(path: str, batch: int = 0, names: Sequence[str] | None = None) -> pa.T
 
 
 @dataclass(frozen=True)
-class Facts:
+class BlockFacts:
     """What the driver knows of a block: where it lies, its rows and groups, its segments by name."""
 
     path: str
@@ -144,7 +145,7 @@ class Facts:
     run: Run | None  # its scores in rising order
 
 
-def write_block(scores: Scores, directory: str, in_order: bool) -> Facts:
+def write_block(scores: Scores, directory: str, in_order: bool) -> BlockFacts:
     """Write a sample in memory as a block, and its scores as a run where they are asked for in order."""
     path = new_path(directory)
     columns = {"score": pa.array(scores.values)}
@@ -165,13 +166,13 @@ def write_block(scores: Scores, directory: str, in_order: bool) -> Facts:
     run = write_run(directory, sort(scores.values)) if in_order and len(scores.values) else None
     groups = 0 if scores.groups is None else len(scores.group_names)
     again = 0 if scores.repeats is None else len(scores.repeats)
-    return Facts(path, tuple(columns), len(scores.values), groups, again, scores.segment_names, run)
+    return BlockFacts(path, tuple(columns), len(scores.values), groups, again, scores.segment_names, run)
 
 
 class Block(Scores):
     """One block, asked as a sample in memory is; each column is read when it is first used."""
 
-    def __init__(self, facts: Facts, segment_names: tuple[str, ...], first: int, first_group: int) -> None:
+    def __init__(self, facts: BlockFacts, segment_names: tuple[str, ...], first: int, first_group: int) -> None:
         self.__dict__.update(facts=facts, segment_names=segment_names, first=first, before=first_group)
         self.__dict__.update(sources=(), pieces=(), kind="benign", labels=None, unread=(), skipped=(), counts=None)
         self.__dict__.update(stored=None)
@@ -230,7 +231,7 @@ class Block(Scores):
     def __len__(self) -> int:
         return int(self.__dict__["facts"].rows)
 
-    def part(self, rows: Rows) -> Scores:
+    def part(self, rows: Mask) -> Scores:
         """In memory, with segments numbered as in the whole sample."""
         whole = Scores(
             self.values,
@@ -260,7 +261,7 @@ class Keep:
     by_group: bool
     in_order: bool
 
-    def once(self, part: int, paths: tuple[str, ...]) -> tuple[str, str | Facts]:
+    def once(self, part: int, paths: tuple[str, ...]) -> tuple[str, str | BlockFacts]:
         """Of the ids of one part: each once, in the order of their hashes; the rows spread by group, or as a block."""
         scores = count_once(sample_of(gather(paths, part), self.sources))
         table = back(scores).take(pa.array(order_names(scores.ids)))
@@ -274,7 +275,7 @@ class Keep:
         _write(path, names.schema, [names], self.directory)
         return path
 
-    def grouped(self, part: int, paths: tuple[str, ...]) -> Facts:
+    def grouped(self, part: int, paths: tuple[str, ...]) -> BlockFacts:
         """The block of the groups of one part."""
         return write_block(sample_of(gather(paths, part), ()), self.directory, self.in_order)
 

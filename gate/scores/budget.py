@@ -16,7 +16,7 @@ _SLACK = 1 << 30  # what a reader may need beside the columns: libraries reserve
 _max_bytes: ContextVar[int | None] = ContextVar("max_bytes", default=None)
 
 
-class Budget:
+class ByteBudget:
     """What is left to decode of one sample."""
 
     def __init__(self) -> None:

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gate.contract import Floats
-from gate.errors import GateError, plural
+from gate.contract import Floats, Mask
+from gate.errors import GateError
 from gate.scores.formats import File
 from gate.scores.wording import NUMBER, kind_of, name_rows, reason_of, shorten, show
 from gate.sketch import hash_each
+from gate.words import plural
 
 DIGESTED = 1 << 16  # ids; part of what the digest is
 
@@ -45,37 +46,36 @@ def _is_text(kind: Any) -> bool:
     return str(kind) in text or pa.types.is_fixed_size_binary(kind)
 
 
-def read_names(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Any:
-    """Ids as text, one for every benign row."""
-    return _of_benign(_as_text(column, name, path), name, path, benign)
+def read_names(column: Any, name: str, file: File, taken: Mask | None) -> Any:
+    """Ids as text, one for every row that is taken."""
+    return _of_taken(_as_text(column, name, file), name, file, taken)
 
 
-def read_codes(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Any:
-    """Groups or segments of every benign row, as numbers beside the names that they stand for."""
+def read_codes(column: Any, name: str, file: File, taken: Mask | None) -> Any:
+    """Groups or segments of every row that is taken, as numbers beside the names that they stand for."""
     if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
-        kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, path).combine_chunks() for chunk in column.chunks]
+        kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, file).combine_chunks() for chunk in column.chunks]
         parts = zip(column.chunks, kinds, strict=True)
         coded = [pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), kind) for chunk, kind in parts]
     else:
-        coded = _as_text(column, name, path).dictionary_encode().chunks
+        coded = _as_text(column, name, file).dictionary_encode().chunks
     kind = pa.dictionary(pa.int32(), pa.string())
-    return _of_benign(pa.chunked_array(coded, kind), name, path, benign)
+    return _of_taken(pa.chunked_array(coded, kind), name, file, taken)
 
 
-def _as_text(column: Any, name: str, path: File) -> Any:
+def _as_text(column: Any, name: str, file: File) -> Any:
     try:
         return decode(column).cast(pa.string())
     except pa.ArrowException:
-        raise GateError(f"{path}: column {name!r} must hold words or numbers, got {kind_of(column)}") from None
+        raise GateError(f"{file}: column {name!r} must hold words or numbers, got {kind_of(column)}") from None
 
 
-def _of_benign(text: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> Any:
-    text = text if benign is None else text.filter(pa.array(benign))
+def _of_taken(text: Any, name: str, file: File, taken: Mask | None) -> Any:
+    text = text if taken is None else text.filter(pa.array(taken))
     missing = text.is_null().to_numpy() if text.null_count else np.zeros(1, dtype=bool)
     if missing.any():
         raise GateError(
-            f"{path}: column {name!r} must name every row, got none in {name_rows(missing, benign)}; "
-            "name or remove them"
+            f"{file}: column {name!r} must name every row, got none in {name_rows(missing, taken)}; name or remove them"
         )
     return text
 
@@ -116,18 +116,18 @@ def number_names(
 _UNITS = (("s", 1e11), ("ms", 1e14), ("us", 1e17), ("ns", 1e20))  # of numbers: by size, unambiguous from 1973 to 5138
 
 
-def read_times(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """When each benign row was seen, in microseconds since 1970; a time without a zone is UTC."""
-    must = f"{path}: column {name!r} must hold times such as 2026-11-01T12:00:00Z or seconds since 1970"
+def read_times(column: Any, name: str, file: File, taken: Mask | None) -> NDArray[np.int64]:
+    """When each row that is taken was seen, in microseconds since 1970; a time without a zone is UTC."""
+    must = f"{file}: column {name!r} must hold times such as 2026-11-01T12:00:00Z or seconds since 1970"
     try:
         times = decode(column)
-        times = times if benign is None else times.filter(pa.array(benign))
+        times = times if taken is None else times.filter(pa.array(taken))
         missing = times.is_null(nan_is_null=True).to_numpy()
         if not missing.any():
             return np.asarray(_microseconds(times).to_numpy(), dtype=np.int64)
     except (pa.ArrowException, ValueError) as error:
         raise GateError(f"{must}, got {kind_of(column)}: {reason_of(error)}") from None
-    raise GateError(f"{must}, got none in {name_rows(missing, benign)}; date or remove these rows")
+    raise GateError(f"{must}, got none in {name_rows(missing, taken)}; date or remove these rows")
 
 
 def _microseconds(times: Any) -> Any:
@@ -196,9 +196,9 @@ def text_buffer(names: Any) -> tuple[NDArray[np.int64], memoryview]:
 MOST_ROWS = 1 << 53  # up to here a float is an exact whole number
 
 
-def read_counts(column: Any, name: str, path: File) -> NDArray[np.int64]:
+def read_counts(column: Any, name: str, file: File) -> NDArray[np.int64]:
     """How many rows each row stands for."""
-    must = f"{path}: column {name!r} must hold whole numbers of rows"
+    must = f"{file}: column {name!r} must hold whole numbers of rows"
     try:
         counts = decode(column)
         kind = counts.type
@@ -216,42 +216,42 @@ def read_counts(column: Any, name: str, path: File) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def to_float64(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> list[Floats]:
+def to_float64(column: Any, name: str, file: File, taken: Mask | None) -> list[Floats]:
     """The scores in the pieces that they lie in, which need no copy where they are float64 already."""
     if len(column) == 0:
         return []
-    wrong = f"{path}: column {name!r} must hold numbers, got {kind_of(column)} in {plural(len(column), 'row')}"
+    wrong = f"{file}: column {name!r} must hold numbers, got {kind_of(column)} in {plural(len(column), 'row')}"
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "fiu" or column.dtype.itemsize > 8:
             raise GateError(f"{wrong}; save the scores as float64")
-        return [np.asarray(column if benign is None else column[benign], dtype=np.float64)]
+        return [np.asarray(column if taken is None else column[taken], dtype=np.float64)]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
     if _is_text(kind):
-        _refuse_text(column, name, path)
+        _refuse_text(column, name, file)
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)) and (
         column.null_count < len(column)
     ):
         raise GateError(f"{wrong}; write the scores as floats")
-    if benign is not None:
-        column = column.filter(pa.array(benign))
+    if taken is not None:
+        column = column.filter(pa.array(taken))
     if column.null_count:
         nulls = column.is_null().to_numpy()
         raise GateError(
-            f"{path}: column {name!r} must hold a score in every row, got none in {name_rows(nulls, benign)}; "
+            f"{file}: column {name!r} must hold a score in every row, got none in {name_rows(nulls, taken)}; "
             "remove or score these rows"
         )
     chunks = round_decimals(column).chunks
     return [np.asarray(chunk.to_numpy(zero_copy_only=False), dtype=np.float64) for chunk in chunks]
 
 
-def read_served(column: Any, name: str, path: File, benign: NDArray[np.bool_] | None) -> list[Floats]:
+def read_served(column: Any, name: str, file: File, taken: Mask | None) -> list[Floats]:
     """The calibrated scores that were served, whatever they are; one that was not, or is no number, reaches nothing."""
     if isinstance(column, pa.ChunkedArray) and column.null_count:
         with contextlib.suppress(pa.ArrowException):  # which the next line says better
             column = decode(column).cast(pa.float64()).fill_null(np.nan)
-    return [np.where(np.isnan(chunk), -np.inf, chunk) for chunk in to_float64(column, name, path, benign)]
+    return [np.where(np.isnan(chunk), -np.inf, chunk) for chunk in to_float64(column, name, file, taken)]
 
 
 def round_decimals(column: Any) -> Any:
@@ -259,13 +259,13 @@ def round_decimals(column: Any) -> Any:
     return column.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(column.type) else column
 
 
-def _refuse_text(column: Any, name: str, path: File) -> None:
+def _refuse_text(column: Any, name: str, file: File) -> None:
     column = column.cast(pa.binary())  # which need not be UTF-8
     bad = ~pc.match_substring_regex(column, NUMBER).fill_null(False).to_numpy()
     bad = bad if bad.any() else ~bad  # numbers written as text are wrong in every row
     example = show(column[int(np.flatnonzero(bad)[0])].as_py())
     raise GateError(
-        f"{path}: column {name!r} must hold numbers, got {example} in {name_rows(bad, None)}; "
+        f"{file}: column {name!r} must hold numbers, got {example} in {name_rows(bad, None)}; "
         "remove these rows or write them as numbers"
     )
 
@@ -278,8 +278,8 @@ def refuse_outside(
     pieces: list[Floats],
     name: str,
     domain: tuple[float, float],
-    path: File,
-    benign: NDArray[np.bool_] | None,
+    file: File,
+    taken: Mask | None,
     hint: str = OWN_DOMAIN,
 ) -> None:
     low, high = domain
@@ -291,12 +291,12 @@ def refuse_outside(
     not_a_number = np.isnan(values)
     if not_a_number.any():
         raise GateError(
-            f"{path}: column {name!r} must hold numbers, got NaN in {name_rows(not_a_number, benign)}; "
+            f"{file}: column {name!r} must hold numbers, got NaN in {name_rows(not_a_number, taken)}; "
             "remove or score these rows"
         )
     outside = ~((values >= low) & (values <= high))
     first = values[np.flatnonzero(outside)[0]]
     raise GateError(
-        f"{path}: column {name!r} must lie in the domain [{shorten(low)}, {shorten(high)}], got {shorten(first)} "
-        f"in {name_rows(outside, benign)}; {hint}"
+        f"{file}: column {name!r} must lie in the domain [{shorten(low)}, {shorten(high)}], got {shorten(first)} "
+        f"in {name_rows(outside, taken)}; {hint}"
     )

@@ -16,9 +16,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs
 
-from gate.errors import GateError, plural
-from gate.scores.formats import READERS, File
+from gate.errors import GateError
+from gate.inputs import endings
+from gate.scores.formats import File
 from gate.scores.wording import reason_of
+from gate.words import plural
 
 MARKERS = ("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*", "*.crc", "*.md")
 TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
@@ -132,7 +134,7 @@ def _expand(pattern: str) -> tuple[list[str], list[str]]:
                 path = os.path.join(folder, name)
                 if fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith(".")):
                     found.append(path)
-                elif (is_folder and parts[i - 1 : i] != ["**"]) or _suffix(name) in READERS:
+                elif (is_folder and parts[i - 1 : i] != ["**"]) or _suffix(name) in endings():
                     passed.append(path)
     return found, passed
 
@@ -210,22 +212,22 @@ def _sort_out(name: str, files: list[File]) -> Found:
             skipped["/".join(below[: hidden + 1])] = "hidden"
         elif _is_marker(file.name):
             skipped["/".join(below)] = "a marker"
-        elif file.suffix not in READERS and _is_empty(file):
+        elif file.suffix not in endings() and _is_empty(file):
             skipped["/".join(below)] = "empty"
         elif private is not None:
             raise GateError(
                 f"{file}: must be left out or read, got {private!r}, which other tools leave out because of its `_`; "
                 "rename it or move it elsewhere"
             )
-        elif file.suffix not in READERS:
-            must = f"must end in one of {', '.join(READERS)} (or these with .gz), got {file.suffix or 'no suffix'}"
+        elif file.suffix not in endings():
+            must = f"must end in one of {', '.join(endings())} (or these with .gz), got {file.suffix or 'no suffix'}"
             raise GateError(f"{file}: {must}; convert it, or move it elsewhere if it holds no scores")
         elif file.remote is None and not os.path.isfile(file.path):
             raise GateError(f"{file}: must be a file, got a broken link or a device; restore or remove it")
         else:
             found.append(replace(file, keys=_keys(name, file)))
     if not found:
-        raise GateError(f"{name}: must hold score files ({', '.join(READERS)}), got none; name another directory")
+        raise GateError(f"{name}: must hold score files ({', '.join(endings())}), got none; name another directory")
     return Found(tuple(found), tuple(sorted(skipped.items())))
 
 
@@ -234,7 +236,7 @@ def _suffix(name: str) -> str:
 
 
 def _is_marker(name: str) -> bool:
-    return _suffix(name) not in READERS and any(fnmatch.fnmatchcase(PurePath(name).name, each) for each in MARKERS)
+    return _suffix(name) not in endings() and any(fnmatch.fnmatchcase(PurePath(name).name, each) for each in MARKERS)
 
 
 def _is_empty(file: File) -> bool:
@@ -256,7 +258,23 @@ def _keys(folder: str, file: File) -> dict[str, str]:
     return keys
 
 
-def refuse_repeated(file: File, seen: dict[Hashable, str]) -> None:
+def find_each(paths: Iterable[str]) -> list[tuple[str, Found]]:
+    """The files of every argument, each of them once."""
+    named = [(path, find(path)) for path in paths]
+    seen: dict[Hashable, str] = {}
+    for _, found in named:
+        for file in found.files:
+            _refuse_repeated(file, seen)
+    return named
+
+
+def refuse_copies(files: Iterable[File]) -> None:
+    copy = find_copy(files)
+    if copy is not None:
+        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+
+
+def _refuse_repeated(file: File, seen: dict[Hashable, str]) -> None:
     """Rows read twice would count twice, and make every interval too narrow."""
     place: Hashable = file.path
     if file.remote is None and file.path != "-":

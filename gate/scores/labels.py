@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores.columns import decode
 from gate.scores.formats import File
 from gate.scores.wording import NUMBER, is_number, kind_of, name_rows, one_line, show
 from gate.sources import MAX_LABELS, LabelCount, Labels
+from gate.words import plural
 
 Kind = Literal["benign", "malicious"]
 
@@ -66,7 +67,7 @@ def find_labels(names: Iterable[str]) -> frozenset[str]:
 
 
 def take_rows(
-    kind: Kind, labels: Any, columns: Columns, path: File, alone: bool, weights: NDArray[np.int64] | None = None
+    kind: Kind, labels: Any, columns: Columns, file: File, alone: bool, weights: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.bool_], pa.Table]:
     """Which rows are benign, or not, and all distinct labels: the policy's text compared in the column's own type.
 
@@ -75,15 +76,15 @@ def take_rows(
     """
     if len(labels) == 0:
         return np.zeros(0, dtype=bool), EMPTY
-    labels = _plain(labels, columns, path)
+    labels = _plain(labels, columns, file)
     counts = pc.value_counts(labels)
     values, rows = counts.field("values"), counts.field("counts")
     if weights is not None:
         places = pc.index_in(labels, value_set=values).to_numpy()
         rows = pa.array(np.bincount(places, weights, len(values)).astype(np.int64))
-    benign = pa.array(_judge(labels, values, columns, path), pa.bool_())
-    if _is_untyped(path, columns):
-        _refuse_two_ways(labels, values.filter(benign), columns, path)
+    benign = pa.array(_judge(labels, values, columns, file), pa.bool_())
+    if _is_untyped(file, columns):
+        _refuse_two_ways(labels, values.filter(benign), columns, file)
     marked = np.asarray(pc.is_in(labels, value_set=values.filter(benign)).to_numpy(), dtype=bool)
     taken = marked if kind == "benign" else ~marked
     if alone and not taken.any():
@@ -91,7 +92,7 @@ def take_rows(
         marks = " or ".join(map(repr, columns.benign))
         must = f"{kind} rows with {'' if kind == 'benign' else 'something else than '}{marks}"
         raise GateError(
-            f"{path}: column {columns.label!r} must mark {must}, "
+            f"{file}: column {columns.label!r} must mark {must}, "
             f"got {shown} in {plural(len(labels), 'row')}; set data.benign or --benign-label"
         )
     table = pa.table({"label": values.cast(pa.string()), "benign": benign.cast(pa.int8()), "rows": rows})
@@ -116,9 +117,9 @@ def count_labels(tables: Iterable[pa.Table]) -> Labels:
     )
 
 
-def _plain(labels: Any, columns: Columns, path: File) -> Any:
+def _plain(labels: Any, columns: Columns, file: File) -> Any:
     """The labels as words, numbers or truths, one in every row."""
-    wrong = f"{path}: column {columns.label!r} must hold words, numbers or booleans, got {kind_of(labels)}"
+    wrong = f"{file}: column {columns.label!r} must hold words, numbers or booleans, got {kind_of(labels)}"
     try:
         labels = decode(labels)
         missing = labels.is_null(nan_is_null=True).to_numpy()
@@ -135,27 +136,27 @@ def _plain(labels: Any, columns: Columns, path: File) -> Any:
         missing = missing | pc.equal(labels, "").fill_null(False).to_numpy()
     if missing.any():
         raise GateError(
-            f"{path}: column {columns.label!r} must label every row, got none in {name_rows(missing, None)}; "
+            f"{file}: column {columns.label!r} must label every row, got none in {name_rows(missing, None)}; "
             "label or remove these rows"
         )
     return labels
 
 
-def _judge(labels: Any, values: Any, columns: Columns, path: File) -> list[bool]:
+def _judge(labels: Any, values: Any, columns: Columns, file: File) -> list[bool]:
     """Which of the distinct labels are benign; one that cannot be told for sure is refused."""
     wanted = [_Wanted.of(text) for text in columns.benign]
-    meaning = _find_meaning(values) if _is_untyped(path, columns) else lambda value: value
+    meaning = _find_meaning(values) if _is_untyped(file, columns) else lambda value: value
     benign = []
     for start in range(0, len(values), PIECE):
         for value in values.slice(start, PIECE).to_pylist():
             benign.append(any(each.equals(meaning(value)) for each in wanted))
             if not benign[-1]:
-                _refuse_doubtful(value, wanted, labels, columns, path)
+                _refuse_doubtful(value, wanted, labels, columns, file)
     return benign
 
 
-def _is_untyped(path: File, columns: Columns) -> bool:
-    return path.is_text and columns.label not in path.keys
+def _is_untyped(file: File, columns: Columns) -> bool:
+    return file.is_text and columns.label not in file.keys
 
 
 def _find_meaning(texts: Any) -> Callable[[str], object]:
@@ -167,14 +168,14 @@ def _find_meaning(texts: Any) -> Callable[[str], object]:
     return lambda text: text
 
 
-def _refuse_two_ways(labels: Any, benign: Any, columns: Columns, path: File) -> None:
+def _refuse_two_ways(labels: Any, benign: Any, columns: Columns, file: File) -> None:
     """One benign label written as `0` and as `0.0`: somebody meant two things by it, or wrote it by two programs."""
     seen: dict[Hashable, str] = {}
     for text in benign.to_pylist():
         other = seen.setdefault(_sense(text), text)
         unlisted = [each for each in (text, other) if each not in columns.benign]
         if text != other and unlisted:
-            _refuse_spelling(unlisted[0], other if unlisted[0] == text else text, labels, columns, path)
+            _refuse_spelling(unlisted[0], other if unlisted[0] == text else text, labels, columns, file)
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def _sense(text: str) -> Hashable:
     return number if number.is_finite() else plain
 
 
-def _refuse_doubtful(value: object, wanted: list[_Wanted], labels: Any, columns: Columns, path: File) -> None:
+def _refuse_doubtful(value: object, wanted: list[_Wanted], labels: Any, columns: Columns, file: File) -> None:
     """Taken for malicious, such a label would hide a benign row."""
     text = str(value)
     sense = Decimal(value) if isinstance(value, int | float) else _sense(text)
@@ -220,7 +221,7 @@ def _refuse_doubtful(value: object, wanted: list[_Wanted], labels: Any, columns:
     missing = isinstance(value, str) and sense in MISSING
     if alike is None and exact and not missing:
         return
-    where, rows = f"{path}: column {columns.label!r}", _name_rows(value, labels)
+    where, rows = f"{file}: column {columns.label!r}", _name_rows(value, labels)
     if not exact:
         raise GateError(
             f"{where} must hold labels that can be told apart, got {show(value)} as a float in {rows}; "
@@ -231,12 +232,12 @@ def _refuse_doubtful(value: object, wanted: list[_Wanted], labels: Any, columns:
             f"{where} must label every row, got {show(value)} in {rows}; label or remove these rows, or list it in "
             "data.benign or with --benign-label"
         )
-    _refuse_spelling(value, alike, labels, columns, path)
+    _refuse_spelling(value, alike, labels, columns, file)
 
 
-def _refuse_spelling(value: object, alike: str, labels: Any, columns: Columns, path: File) -> NoReturn:
+def _refuse_spelling(value: object, alike: str, labels: Any, columns: Columns, file: File) -> NoReturn:
     raise GateError(
-        f"{path}: column {columns.label!r} must write a label in one way, got {show(value)} in "
+        f"{file}: column {columns.label!r} must write a label in one way, got {show(value)} in "
         f"{_name_rows(value, labels)}, which differs from the benign {alike!r} only in case, blanks or number format; "
         "write them alike, or list both in data.benign or with --benign-label"
     )

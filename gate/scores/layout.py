@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gate.errors import plural
+from gate.words import plural
 
 _MAGIC = 8  # bytes of `ARROW1` and padding
 _MARK = b"\xff\xff\xff\xff"  # before the length of a message

@@ -15,7 +15,7 @@ import pyarrow.interchange
 from gate.errors import GateError
 from gate.ordered import Ordered, sort
 from gate.policy import Columns, Policy
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.child import isolated
 from gate.scores.formats import File, Table, list_wanted, one_dimensional, pick, require
 from gate.scores.labels import Kind
@@ -49,7 +49,7 @@ def reading(
 
     The order of rows is that of the files where it is to be kept, or where rows have more than a score.
     """
-    named, budget = tuple(paths), Budget()
+    named, budget = tuple(paths), ByteBudget()
 
     def work() -> Scores:
         scores = read_whole(named, columns, domain, kind, budget)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gate.contract import Ints
 from gate.errors import GateError
-from gate.ordered import Entries, Ints, Ordered, collapse, join_entries
+from gate.ordered import Entries, Ordered, collapse, join_entries
 from gate.scores.place import locate
 from gate.scores.wording import reason_of
 
@@ -125,7 +126,7 @@ def having_room(directory: str) -> Iterator[None]:
         ) from None
 
 
-class Parts(Ordered):
+class RunParts(Ordered):
     """A sample in runs that follow one another: no score of one reaches into the next. They live with `place`."""
 
     def __init__(self, runs: Sequence[Run], place: object = None) -> None:

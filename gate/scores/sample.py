@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gate.contract import Floats
-from gate.errors import plural
+from gate.contract import Floats, Mask
 from gate.ordered import Ordered, sort, sort_counted
 from gate.scores.columns import digest_names, order_names, shared_names, text_buffer
 from gate.scores.formats import File
@@ -20,9 +19,9 @@ from gate.scores.labels import Kind, describe_labels
 from gate.scores.wording import show
 from gate.sketch import Hashes, hash_each, hash_scores
 from gate.sources import Labels, Source
+from gate.words import plural
 
 Result = TypeVar("Result")
-Rows = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Scores:
         """The numbers that a function makes of each part, all together in rising order."""
         return Ordered(_sorted(function(self)))
 
-    def divide(self, fitted: Callable[[Scores], Rows]) -> tuple[Scores, Scores]:
+    def divide(self, fitted: Callable[[Scores], Mask]) -> tuple[Scores, Scores]:
         """The sample of the rows that a function marks, and that of the others."""
         rows = fitted(self)
         return self.part(rows), self.part(~rows)

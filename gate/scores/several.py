@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gate.contract import Floats
-from gate.errors import GateError, plural
+from gate.contract import Floats, Ints
+from gate.errors import GateError
 from gate.policy import Columns, Policy
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.child import isolated, join
 from gate.scores.columns import join_names, number_alike, read_names
-from gate.scores.files import find, find_copy, refuse_repeated
+from gate.scores.files import find_each, refuse_copies
 from gate.scores.formats import File, Table, list_wanted, read_file
 from gate.scores.labels import Kind
 from gate.scores.place import Place
@@ -28,8 +28,8 @@ from gate.scores.stored import estimate_rows
 from gate.scores.taking import Taken, join_parts, piece_of, source_of, take, take_scores
 from gate.scores.wording import show
 from gate.sources import Source
+from gate.words import plural
 
-Ints = NDArray[np.int64]
 HELD = 32  # bytes that a row of one detector takes while its batch is read and judged, beside its own sorting
 NONE: Ints = np.empty(0, dtype=np.int64)
 
@@ -65,12 +65,12 @@ class Panel:
     others: Mapping[str, Ints]
     key: Hashable = None
 
-    def divided(self, halves: Mapping[str, tuple[Scores, Scores]]) -> tuple[Panel, Panel]:
+    def divided(self, sides: Mapping[str, tuple[Scores, Scores]]) -> tuple[Panel, Panel]:
         """The parts to fit on and to hold out; a row that one detector is fitted on is held out for none."""
         parts = []
         for side in (0, 1):
-            samples = {name: parts_of[side] for name, parts_of in halves.items()}
-            away = {name: parts_of[1 - side].units for name, parts_of in halves.items()}
+            samples = {name: parts_of[side] for name, parts_of in sides.items()}
+            away = {name: parts_of[1 - side].units for name, parts_of in sides.items()}
             gone = {name: NONE if units is None else units for name, units in away.items()}
             others = {name: np.union1d(self.others[name], units) for name, units in gone.items()}
             parts.append(replace(self, samples=samples, others=others))
@@ -107,7 +107,7 @@ class Joined:
 @contextlib.contextmanager
 def reading_panel(paths: Sequence[str], views: Mapping[str, View], kind: Kind) -> Iterator[Callable[[], Panel]]:
     """Read the files once for all detectors, in a child, while this process does something else."""
-    named, budget = tuple(paths), Budget()
+    named, budget = tuple(paths), ByteBudget()
     with isolated(lambda: _read(named, views, kind, budget), budget.memory) as answer:
         yield answer
 
@@ -150,19 +150,13 @@ def widened(views: Mapping[str, View]) -> Wide:
     return Wide(**columns[0].model_dump(), also=tuple(also))
 
 
-def _read(paths: tuple[str, ...], views: Mapping[str, View], kind: Kind, budget: Budget) -> Panel:
+def _read(paths: tuple[str, ...], views: Mapping[str, View], kind: Kind, budget: ByteBudget) -> Panel:
     book, wide = _Book(views, kind), widened(views)
     skipped: list[tuple[str, str]] = []
-    seen: dict[Hashable, str] = {}
-    for path in paths:
-        found = find(path)
-        for file in found.files:
-            refuse_repeated(file, seen)
+    for path, found in find_each(paths):
         book.add(path, found.files, (read_file(file, wide, budget) for file in found.files))
         skipped += found.skipped
-    copy = find_copy(piece.file for piece in book.pieces)
-    if copy is not None:
-        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+    refuse_copies(piece.file for piece in book.pieces)
     return replace(book.panel(tuple(skipped)), key=paths)
 
 

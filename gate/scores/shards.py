@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 from gate.policy import Columns
 from gate.progress import advance, enter
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.child import isolate
 from gate.scores.formats import File, Table, finish, list_wanted, pick, read_file, require
 from gate.scores.place import Place
@@ -75,17 +75,17 @@ def stream(shard: Shard, columns: Columns, rows: int) -> Iterator[Table]:
     keys, names = _keys(file, columns)
     if shard.stop is None:
         if (rows * 8 > file.bytes and not file.is_gzip) or columns.score in keys:
-            yield read_file(file, columns, Budget())
+            yield read_file(file, columns, ByteBudget())
             return
         for table in stream_file(file, names, columns, rows):
-            yield finish(file, Table({n: table.columns[n] for n in names}, table.names), columns, keys, Budget())
+            yield finish(file, Table({n: table.columns[n] for n in names}, table.names), columns, keys, ByteBudget())
         return
     with explain(file, "write it again"):
         if file.suffix == ".npy":
             array = np.load(file.path, mmap_mode="r", allow_pickle=False)[shard.start : shard.stop]
             if len(names) > 1:
                 require([names[1]], [], file)
-            yield finish(file, Table({names[0]: np.array(array)}), columns, keys, Budget())
+            yield finish(file, Table({names[0]: np.array(array)}), columns, keys, ByteBudget())
             return
         source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
         few = [columns.segment] if columns.segment in names else None
@@ -110,7 +110,7 @@ def stream(shard: Shard, columns: Columns, rows: int) -> Iterator[Table]:
 def _table(
     file: File, held: list[Any], names: list[str], present: tuple[str, ...], columns: Columns, keys: dict[str, str]
 ) -> Table:
-    return finish(file, Table(pick(pa.Table.from_batches(held), names), present), columns, keys, Budget())
+    return finish(file, Table(pick(pa.Table.from_batches(held), names), present), columns, keys, ByteBudget())
 
 
 def _keys(file: File, columns: Columns) -> tuple[dict[str, str], list[str]]:

@@ -7,7 +7,7 @@ any: whatever is asked of a sample is asked of one block after another.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,18 +15,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gate.contract import Mask
 from gate.errors import GateError
 from gate.ordered import Ordered, collapse, sort
 from gate.policy import Columns
-from gate.scores.blocks import MOST_PARTS, Block, Facts, Keep, back, read_ids, sample_of, spread, table_of, write_block
+from gate.scores.blocks import (
+    MOST_PARTS,
+    Block,
+    BlockFacts,
+    Keep,
+    back,
+    read_ids,
+    sample_of,
+    spread,
+    table_of,
+    write_block,
+)
 from gate.scores.child import isolate, tell
 from gate.scores.columns import digest_names
-from gate.scores.files import find, find_copy, refuse_repeated
+from gate.scores.files import find, find_each, refuse_copies
 from gate.scores.formats import File, list_wanted
 from gate.scores.labels import Kind, count_labels
 from gate.scores.place import Place
-from gate.scores.runs import Parts, Run, merge, plan_ranges, remove, write_run
-from gate.scores.sample import Named, Piece, Result, Rows, Scores, hash_pieces
+from gate.scores.runs import Run, RunParts, merge, plan_ranges, remove, write_run
+from gate.scores.sample import Named, Piece, Result, Scores, hash_pieces
 from gate.scores.shards import Shard, cores, divide, each, stream
 from gate.scores.taking import UNREAD, Taken, source_of, take
 from gate.scores.wording import count_rows_from
@@ -51,12 +63,12 @@ class Spilled:
     labels: Any
     unread: frozenset[str]
     runs: tuple[Run, ...]
-    blocks: tuple[Facts, ...]
+    blocks: tuple[BlockFacts, ...]
     spread: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Job:
+class ShardJob:
     """What to read of every shard, and how to keep it; without `keep`, scores alone."""
 
     columns: Columns
@@ -138,7 +150,7 @@ def read_stored(
         sources = tuple(Source(path=path, rows=0, benign=0) for path in paths)
         by_id, by_group = columns.id is not None, columns.group is not None
         keep = Keep(place.directory, min(parts, MOST_PARTS), sources, by_id, by_group, in_order=not keep_rows)
-    spilled = list(each(Job(columns, domain, kind, rows, place.directory, keep).spill, shards, place, "reading"))
+    spilled = list(each(ShardJob(columns, domain, kind, rows, place.directory, keep).spill, shards, place, "reading"))
     pieces = _add_up(files, shards, spilled)
     taken = sum(piece.taken for piece in pieces)
     if taken < 2:
@@ -155,8 +167,10 @@ def read_stored(
     if keep is None:
         return Scores(np.empty(0), stored=_order([run for part in spilled for run in part.runs], rows, place), **known)
     by_name = sorted(range(len(shards)), key=lambda i: str(shards[i].file))
-    kept = _Kept(keep, place, rows, known)
-    return kept.gather([block for i in by_name for block in spilled[i].blocks], [p for s in spilled for p in s.spread])
+    storage = _Storage(keep, place, rows, known)
+    return storage.gather(
+        [block for i in by_name for block in spilled[i].blocks], [p for s in spilled for p in s.spread]
+    )
 
 
 def _find_all(
@@ -165,11 +179,7 @@ def _find_all(
     """The files of every argument, each once, and what is skipped; workers elsewhere have another working directory."""
     named: list[tuple[str, tuple[File, ...]]] = []
     skipped: list[tuple[str, str]] = []
-    seen: dict[Hashable, str] = {}
-    for path in paths:
-        found = find(path)
-        for file in found.files:
-            refuse_repeated(file, seen)
+    for path, found in find_each(paths):
         files = found.files
         if elsewhere:
             files = tuple(f if f.remote is not None else replace(f, path=os.path.abspath(f.path)) for f in files)
@@ -185,26 +195,24 @@ def _add_up(files: Sequence[File], shards: Sequence[Shard], spilled: Sequence[Sp
         rows[shard.file.path] += part.rows
         taken[shard.file.path] += part.taken
     pieces = [Piece(file, rows[file.path], taken[file.path]) for file in files]
-    copy = find_copy(piece.file for piece in pieces if piece.rows)
-    if copy is not None:
-        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+    refuse_copies(piece.file for piece in pieces if piece.rows)
     return pieces
 
 
 def _order(runs: list[Run], rows: int, place: Place) -> Ordered:
     """All runs as one sample: those of one range of scores after those of another."""
     if len(runs) < 2:
-        return Parts(runs, place)
+        return RunParts(runs, place)
     merged = list(each(partial(merge, directory=place.directory), list(plan_ranges(runs, rows)), place, "sorting"))
     remove(runs)
-    return Parts(merged, place)
+    return RunParts(merged, place)
 
 
 # --- rows with more than a score ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Storage:
     """What all stored samples that come from the same files have in common."""
 
     keep: Keep
@@ -212,7 +220,7 @@ class _Kept:
     rows: int  # of a run
     known: dict[str, Any]
 
-    def gather(self, blocks: list[Facts], paths: list[str]) -> Stored:
+    def gather(self, blocks: list[BlockFacts], paths: list[str]) -> Stored:
         """The sample of what the shards have given, its rows brought together by id and by group."""
         ids: list[str] = []
         parts = range(self.keep.parts)
@@ -220,7 +228,7 @@ class _Kept:
             found = list(each(partial(self.keep.once, paths=tuple(paths)), parts, self.place, "joining names"))
             ids = [names for names, _ in found]
             blocks, paths = [], [rest for _, rest in found if isinstance(rest, str)]
-            blocks = [rest for _, rest in found if isinstance(rest, Facts)]
+            blocks = [rest for _, rest in found if isinstance(rest, BlockFacts)]
         if self.keep.by_group:
             blocks = list(each(partial(self.keep.grouped, paths=tuple(paths)), parts, self.place, "joining names"))
         stored = Stored(self, blocks, ids)
@@ -232,9 +240,11 @@ class _Kept:
 class Stored(Scores):
     """A sample in blocks. It answers as one in memory does; columns that are touched as arrays are read as a whole."""
 
-    def __init__(self, kept: _Kept, blocks: list[Facts], id_files: list[str]) -> None:
+    def __init__(self, storage: _Storage, blocks: list[BlockFacts], id_files: list[str]) -> None:
         segments = tuple(sorted({name for block in blocks for name in block.segments}))
-        self.__dict__.update(kept.known, kept=kept, id_files=id_files, segment_names=segments, counts=None, stored=None)
+        self.__dict__.update(
+            storage.known, storage=storage, id_files=id_files, segment_names=segments, counts=None, stored=None
+        )
         self.__dict__["columns"] = frozenset(name for block in blocks for name in block.columns)
         first = group = 0
         whole: list[Block] = []
@@ -247,37 +257,37 @@ class Stored(Scores):
         return int(self.__dict__["n"])
 
     def each(self, function: Callable[[Scores], Result]) -> list[Result]:
-        kept: _Kept = self.__dict__["kept"]
-        return list(each(function, [block for block in self.__dict__["blocks"] if len(block)], kept.place))
+        storage: _Storage = self.__dict__["storage"]
+        return list(each(function, [block for block in self.__dict__["blocks"] if len(block)], storage.place))
 
     def in_order(self, function: Callable[[Scores], Any]) -> Ordered:
-        kept: _Kept = self.__dict__["kept"]
-        runs = self.each(partial(_write_numbers, function=function, directory=kept.place.directory))
-        return _order([run for run in runs if run.entries], kept.rows, kept.place)
+        storage: _Storage = self.__dict__["storage"]
+        runs = self.each(partial(_write_numbers, function=function, directory=storage.place.directory))
+        return _order([run for run in runs if run.entries], storage.rows, storage.place)
 
-    def divide(self, fitted: Callable[[Scores], Rows]) -> tuple[Scores, Scores]:
-        kept: _Kept = self.__dict__["kept"]
-        keep = Keep(**{**kept.keep.__dict__, "in_order": True})
-        found = list(each(partial(_divide, fitted=fitted, keep=keep), self.__dict__["blocks"], kept.place))
+    def divide(self, fitted: Callable[[Scores], Mask]) -> tuple[Scores, Scores]:
+        storage: _Storage = self.__dict__["storage"]
+        keep = Keep(**{**storage.keep.__dict__, "in_order": True})
+        found = list(each(partial(_divide, fitted=fitted, keep=keep), self.__dict__["blocks"], storage.place))
         sides = []
         for side in range(2):
             blocks, paths = [pair[side][0] for pair in found], tuple(pair[side][1] for pair in found)
-            ids = list(each(partial(keep.ids_of, paths=paths), range(keep.parts), kept.place)) if keep.by_id else []
-            sides.append(Stored(_Kept(keep, kept.place, kept.rows, kept.known), blocks, ids))
+            ids = list(each(partial(keep.ids_of, paths=paths), range(keep.parts), storage.place)) if keep.by_id else []
+            sides.append(Stored(_Storage(keep, storage.place, storage.rows, storage.known), blocks, ids))
         return sides[0], sides[1]
 
     @cached_property
     def ordered(self) -> Ordered:
-        kept: _Kept = self.__dict__["kept"]
-        if not kept.keep.in_order:
+        storage: _Storage = self.__dict__["storage"]
+        if not storage.keep.in_order:
             return self.in_order(_values)
         runs = [block.__dict__["facts"].run for block in self.__dict__["blocks"]]
-        return _order([run for run in runs if run is not None], kept.rows, kept.place)
+        return _order([run for run in runs if run is not None], storage.rows, storage.place)
 
     def score_hashes(self) -> Ordered:
-        kept: _Kept = self.__dict__["kept"]
-        runs = [write_run(kept.place.directory, np.sort(piece)) for piece in hash_pieces(self.ordered)]
-        return _order(runs, kept.rows, kept.place)
+        storage: _Storage = self.__dict__["storage"]
+        runs = [write_run(storage.place.directory, np.sort(piece)) for piece in hash_pieces(self.ordered)]
+        return _order(runs, storage.rows, storage.place)
 
     def named_parts(self, what: str) -> list[Callable[[], Named]]:
         if what == "ids":
@@ -373,7 +383,7 @@ def _write_numbers(part: Scores, function: Callable[[Scores], Any], directory: s
     return write_run(directory, sort(numbers) if numbers.dtype == np.float64 else np.sort(numbers))
 
 
-def _divide(part: Scores, fitted: Callable[[Scores], Rows], keep: Keep) -> list[tuple[Facts, str]]:
+def _divide(part: Scores, fitted: Callable[[Scores], Mask], keep: Keep) -> list[tuple[BlockFacts, str]]:
     """Both sides as blocks, and their ids spread by their hashes."""
     rows, sides = fitted(part), []
     for taken in (rows, ~rows):

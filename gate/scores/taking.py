@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gate.contract import Floats
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.child import join, tell_done
 from gate.scores.columns import (
     CALIBRATED,
@@ -29,7 +29,7 @@ from gate.scores.columns import (
     refuse_outside,
     to_float64,
 )
-from gate.scores.files import find, find_copy, refuse_repeated
+from gate.scores.files import find_each, refuse_copies
 from gate.scores.formats import File, Table, list_wanted, read_file
 from gate.scores.labels import Kind, count_labels, find_labels, take_rows
 from gate.scores.sample import Piece, Scores
@@ -40,16 +40,13 @@ UNREAD = 10
 
 
 def read_whole(
-    paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: Budget
+    paths: tuple[str, ...], columns: Columns, domain: tuple[float, float], kind: Kind, budget: ByteBudget
 ) -> Scores:
     parts, sources, pieces = [], [], []
     skipped: list[tuple[str, str]] = []
-    seen: dict[Hashable, str] = {}
-    everything = [find(path) for path in paths]
-    total = sum(file.bytes for found in everything for file in found.files)
-    for path, found in zip(paths, everything, strict=True):
-        for file in found.files:
-            refuse_repeated(file, seen)
+    everything = find_each(paths)
+    total = sum(file.bytes for _, found in everything for file in found.files)
+    for path, found in everything:
         alone = len(found.files) == 1
         read_now = []
         for file in found.files:
@@ -59,9 +56,7 @@ def read_whole(
         pieces += [piece_of(file, part) for file, part in zip(found.files, read_now, strict=True) if part.rows]
         skipped += found.skipped
         parts += read_now
-    copy = find_copy(piece.file for piece in pieces)
-    if copy is not None:
-        raise GateError(f"{copy[1]}: must be read once, got the same bytes as in {copy[0]}; name one of the two")
+    refuse_copies(piece.file for piece in pieces)
     return replace(join_parts(parts, tuple(sources), kind), pieces=tuple(pieces), skipped=tuple(skipped))
 
 
@@ -147,7 +142,7 @@ def _counted(part: Taken, counts: NDArray[np.int64], file: File) -> Taken:
     values = np.concatenate([np.empty(0), *part.chunks])
     if part.segments is None and part.timestamps is None:
         return replace(part, chunks=[values[counts > 0]], counts=counts[counts > 0])
-    Budget().refuse(24 * int(counts.sum()), file)
+    ByteBudget().refuse(24 * int(counts.sum()), file)
     places = np.repeat(np.arange(len(counts)), counts)
     return replace(
         part,

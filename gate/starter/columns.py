@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from gate.errors import GateError, plural
+from gate.errors import GateError
+from gate.inputs import endings
 from gate.policy import Columns
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.columns import decode, join_names, read_names, read_times
 from gate.scores.files import find
-from gate.scores.formats import READERS, File, list_columns, read_file
+from gate.scores.formats import File, list_columns, read_file
 from gate.scores.wording import is_number, show
+from gate.words import plural
 
 MOST_COLUMNS = 40  # of a file that are looked at
 MOST_LABELS = 50  # a column with more distinct values has no labels
@@ -43,7 +45,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartColumns:
     """What one argument names: its rows, its columns, and what it is taken for.
 
     header   the line that must be put in front of a text file that has none
@@ -60,15 +62,14 @@ class Part:
         return [seen.name for seen in self.columns]
 
 
-def look_at(path: str, scratch: str) -> Part:
+def look_at(path: str, scratch: str) -> PartColumns:
     """The columns of one argument; those of all its files together."""
     files = find(path).files
     for file in files:
-        if file.suffix not in READERS:
-            raise GateError(
-                f"{file}: must end in one of {', '.join(READERS)} (or these with .gz), got {file.suffix or 'no suffix'}"
-            )
-    names = [list_columns(file, Budget()) for file in files]
+        if file.suffix not in endings():
+            known, got = ", ".join(endings()), file.suffix or "no suffix"
+            raise GateError(f"{file}: must end in one of {known} (or these with .gz), got {got}")
+    names = [list_columns(file, ByteBudget()) for file in files]
     header = None
     if files[0].is_text and names[0] and all(is_number(name) or not name for name in names[0]):
         if len(files) > 1 or files[0].is_gzip or files[0].remote is not None:
@@ -81,7 +82,7 @@ def look_at(path: str, scratch: str) -> Part:
     if not names[0]:
         common = [Columns().score]
     columns = [_see(name, files) for name in common[:MOST_COLUMNS]]
-    return Part(path, max((seen.rows for seen in columns), default=0), tuple(columns), header)
+    return PartColumns(path, max((seen.rows for seen in columns), default=0), tuple(columns), header)
 
 
 def _with_header(file: File, header: str, scratch: str) -> File:
@@ -102,7 +103,7 @@ def _see(name: str, files: Sequence[File]) -> Seen:
     if any(name in file.keys for file in files):  # which the paths carry
         texts = sorted({file.keys[name] for file in files})
         return Seen(name, "text", False, len(texts), 0, 0, tuple((text, 0) for text in texts), False)
-    columns = [decode(read_file(file, Columns(score=name), Budget()).columns[name]) for file in files]
+    columns = [decode(read_file(file, Columns(score=name), ByteBudget()).columns[name]) for file in files]
     kinds = {_kind(str(column.type)) for column in columns}
     kind = kinds.pop() if len(kinds) == 1 else "other"
     rows, missing = sum(map(len, columns)), sum(column.null_count for column in columns)
@@ -150,14 +151,14 @@ def plain(name: str) -> str:
     return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).strip()).casefold().strip("_")
 
 
-def names_of(part: Part, name: str, scratch: str) -> Any:
+def names_of(part: PartColumns, name: str, scratch: str) -> Any:
     files = [replace(f, path=named_copy(f.path, scratch)) if part.header else f for f in find(part.path).files]
     return join_names(
-        [read_names(read_file(f, Columns(score=name), Budget()).columns[name], name, f, None) for f in files]
+        [read_names(read_file(f, Columns(score=name), ByteBudget()).columns[name], name, f, None) for f in files]
     )
 
 
-def describe_rows(part: Part) -> str:
+def describe_rows(part: PartColumns) -> str:
     """A file in a few words."""
     shown = ", ".join(map(show, part.names[:10])) + (", ..." if len(part.names) > 10 else "")
     return f"{part.path}: {plural(part.rows, 'row')}, {plural(len(part.names), 'column')} ({shown})"

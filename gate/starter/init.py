@@ -119,9 +119,9 @@ def want(policy: Policy, fpr: Decimal, error: Tolerance | None = None) -> Wanted
     target = Target(fpr=fpr, min_n=1, max_relative_error=error)
     inside = math.ceil(100 / fpr)  # a fit sample that has seen the rate
     planned = plan_target(policy, target, None, inside, 0.95)
-    if planned.equal_needed is None or planned.teeth_needed is None:
+    if planned.equal_needed is None or planned.needed_against_bad is None:
         raise GateError(f"--targets: no number of rows proves {percent(fpr)} by rule {policy.rule}; drop it")
-    return Wanted(fpr, error, max(planned.equal_needed, planned.teeth_needed))
+    return Wanted(fpr, error, max(planned.equal_needed, planned.needed_against_bad))
 
 
 def entry(target: Wanted, policy: Policy, holdout_n: int | None) -> list[str]:

@@ -16,11 +16,11 @@ from gate.contract import Floats
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores import Kind, Scores, read, shared_names, split
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.child import isolate
 from gate.scores.labels import find_labels
 from gate.scores.wording import show
-from gate.starter.columns import MOST_LABELS, Part, Seen, look_at, named_copy, names_of, plain
+from gate.starter.columns import MOST_LABELS, PartColumns, Seen, look_at, named_copy, names_of, plain
 
 ANY = (-math.inf, math.inf)
 HALF = 0.5  # of one sample that is fitted on
@@ -68,7 +68,7 @@ class Survey:
     tails       for each of some rates, the largest share of benign rows, at most it, that a threshold can flag
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PartColumns, ...]
     columns: Columns
     facts: Facts
     others: tuple[str, ...]
@@ -104,14 +104,14 @@ def look(paths: Sequence[str]) -> Survey:
     if "-" in paths:
         raise GateError("--scores: must name files, got - for stdin; save the scores as a file")
     with tempfile.TemporaryDirectory(prefix="gate-") as scratch:
-        parts = [isolate(partial(look_at, path, scratch), Budget().memory) for path in paths]
+        parts = [isolate(partial(look_at, path, scratch), ByteBudget().memory) for path in paths]
         return _survey(parts, scratch)
 
 
 # --- what each column is for --------------------------------------------------------------------------------
 
 
-def _survey(parts: list[Part], scratch: str) -> Survey:
+def _survey(parts: list[PartColumns], scratch: str) -> Survey:
     shared = [name for name in parts[0].names if all(name in part.names for part in parts)]
     label = _label_of(parts, shared)
     seen = {name: [part.columns[part.names.index(name)] for part in parts] for name in shared}
@@ -135,7 +135,7 @@ def _survey(parts: list[Part], scratch: str) -> Survey:
     return _measure(parts, columns, others, dropped, tuple(sorted(labels.items())), scratch)
 
 
-def _label_of(parts: list[Part], shared: list[str]) -> str | None:
+def _label_of(parts: list[PartColumns], shared: list[str]) -> str | None:
     """The column of labels: by its name, else by words in it that say so."""
     for part in parts:
         for seen in part.columns:
@@ -166,7 +166,7 @@ def _benign_of(label: str, labels: dict[str, int]) -> tuple[str, ...]:
 
 
 def _score_of(
-    parts: list[Part], shared: list[str], seen: dict[str, list[Seen]], label: str | None
+    parts: list[PartColumns], shared: list[str], seen: dict[str, list[Seen]], label: str | None
 ) -> tuple[str, tuple[str, ...]]:
     """The column of scores by its name, else the first one of fractions; and the others that it might be."""
 
@@ -193,7 +193,7 @@ def _score_of(
     return best, others
 
 
-def _roles(parts: list[Part], columns: Columns, seen: dict[str, list[Seen]], score: str) -> list[Part]:
+def _roles(parts: list[PartColumns], columns: Columns, seen: dict[str, list[Seen]], score: str) -> list[PartColumns]:
     """What each argument is taken for: by its labels, its name, or its place."""
     kinds = []
     for i, part in enumerate(parts):
@@ -217,7 +217,7 @@ def _roles(parts: list[Part], columns: Columns, seen: dict[str, list[Seen]], sco
 
 
 def _id_of(
-    parts: list[Part],
+    parts: list[PartColumns],
     shared: list[str],
     seen: dict[str, list[Seen]],
     taken: set[str | None],
@@ -236,7 +236,7 @@ def _id_of(
             dropped.append(f"{show(name)} is named like ids, but some repeat or are missing, so it is not used")
         if not unique or not (named or kinds == {"text"}):
             continue
-        texts = [isolate(partial(names_of, part, name, scratch), Budget().memory) for part in parts]
+        texts = [isolate(partial(names_of, part, name, scratch), ByteBudget().memory) for part in parts]
         again = sum(int(shared_names(one, other).sum()) for i, one in enumerate(texts) for other in texts[:i])
         if again:
             dropped.append(f"{show(name)} names rows of several files alike ({again:,}), so it is no id across files")
@@ -249,7 +249,7 @@ def _id_of(
 
 
 def _measure(
-    parts: list[Part],
+    parts: list[PartColumns],
     columns: Columns,
     others: tuple[str, ...],
     dropped: list[str],

@@ -11,12 +11,12 @@ from decimal import Decimal
 from pathlib import Path
 
 from gate.checks import default_policy, parse_policy
-from gate.errors import plural
 from gate.policy import Document, Policy, Tolerance
 from gate.scores.wording import shorten, show
 from gate.starter.columns import describe_rows
 from gate.starter.init import POLICY, Wanted, as_own, commented, entry, judged_block, percent, range_block, want
 from gate.starter.survey import Facts, Survey
+from gate.words import plural
 
 COARSE = 0.5  # a threshold that flags less than the target by this share of its tolerance is too far off
 REVERSED, USELESS = 0.4, 0.6  # concordances below which scores fall with maliciousness, or hardly rise

@@ -13,7 +13,7 @@ from typing import Literal
 
 from gate.statistics.binomial import Band, first, lower_tail, upper_tail
 
-Standing = Literal["fine", "resolution", "unattainable", "borderline"]
+Attainability = Literal["fine", "resolution", "unattainable", "borderline"]
 POWER = 0.95
 MOST_ROWS = 10**10
 
@@ -28,9 +28,9 @@ def is_unattainable(below: float, through: float, n: float, fpr: Fraction, band:
     return through > below and band.refutes_low(below, n) and upper_tail(through, n, float(fpr)) < float(band.alpha / 2)
 
 
-def standing(
+def attainability(
     below: int, through: int, apart: int, n: int, fpr: Fraction, band: Band, n_eff: float | None = None
-) -> Standing:
+) -> Attainability:
     """What tied fit scores leave of a target.
 
     `apart` is what could be flagged if a float told all raw scores apart; `n_eff` the independent rows that fit rows

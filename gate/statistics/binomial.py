@@ -19,7 +19,7 @@ from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln, ga
 
 from gate.contract import Floats
 
-Range = tuple[int, int]
+CountRange = tuple[int, int]
 
 # A tail that equals alpha/2 exactly proves and does not refute; where that happens, rounding moves it by less.
 TIE = 1e-12
@@ -96,12 +96,12 @@ class CriticalCounts:
     refuted_*          the counts that disprove it at or beyond these, or None where none can
     """
 
-    proven: Range | None
-    observed: Range | None
+    proven: CountRange | None
+    observed: CountRange | None
     refuted_at_or_below: int | None
     refuted_at_or_above: int | None
 
-    def passing(self, rule: str, n: int) -> Range | None:
+    def passing(self, rule: str, n: int) -> CountRange | None:
         """The smallest and largest count of n rows that a rule lets pass, whatever the policy's minimum of rows."""
         if rule == "proven":
             return self.proven
@@ -111,7 +111,7 @@ class CriticalCounts:
         high = n + 1 if self.refuted_at_or_above is None else self.refuted_at_or_above
         return _range_or_none(low + 1, high - 1)
 
-    def refuted(self, n: int) -> list[Range]:
+    def refuted(self, n: int) -> list[CountRange]:
         """The counts of n rows that disprove the target."""
         ranges = []
         if self.refuted_at_or_below is not None:
@@ -216,7 +216,7 @@ def first(holds: Callable[[int], bool], start: int, stop: int) -> int:
     return start + bisect_left(range(start, stop), True, key=holds)
 
 
-def _range_or_none(low: int, high: int) -> Range | None:
+def _range_or_none(low: int, high: int) -> CountRange | None:
     return (low, high) if low <= high else None
 
 
@@ -247,7 +247,7 @@ class CountLaw:
         inside = self._at_least[np.clip(k, self.start, self.stop) - self.start]
         return np.where(k > self.stop, 0.0, inside)
 
-    def between(self, counts: Range) -> float:
+    def between(self, counts: CountRange) -> float:
         """P(low <= K <= high)."""
         below, above = self.at_most(np.array([counts[0] - 1])), self.at_least(np.array([counts[1] + 1]))
         return max(0.0, 1.0 - float(below[0]) - float(above[0])) if counts[0] <= counts[1] else 0.0
@@ -263,14 +263,14 @@ class CountLaw:
         likely = self._terms > self._terms[k - self.start] * (1 + 1e-9)
         return min(1.0, float(np.sum(self._terms[~likely])))
 
-    def quantiles(self, alpha: float) -> Range:
+    def quantiles(self, alpha: float) -> CountRange:
         """The narrowest counts beyond which at most alpha/2 lies on each side."""
         low = int(np.searchsorted(self._at_most, alpha / 2, side="right"))
         high = len(self._at_least) - 1 - int(np.searchsorted(self._at_least[::-1], alpha / 2, side="right"))
         return self.start + low, self.start + high
 
 
-def beta_binomial_between(n: int, a: float, b: float, counts: Range) -> float:
+def beta_binomial_between(n: int, a: float, b: float, counts: CountRange) -> float:
     """P(low <= K <= high) for K ~ BetaBinomial(n, a, b): summed, or integrated where the sum would be too long."""
     if counts[0] > counts[1]:
         return 0.0

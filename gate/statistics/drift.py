@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from gate.statistics.clusters import Effective
 from gate.statistics.proportions import ratio_interval
 
-Reading = Literal["noise", "drift", "cannot tell"]
+DriftReading = Literal["noise", "drift", "cannot tell"]
 
 
 class Tail(NamedTuple):
@@ -49,7 +49,7 @@ def ratio_of(held_out: Tail, fit: Tail, alpha: float) -> Ratio:
     return Ratio(value, *ends)
 
 
-def read_ratio(ratio: Ratio, above: Fraction, below: Fraction, p_value: float, level: float) -> Reading:
+def read_ratio(ratio: Ratio, above: Fraction, below: Fraction, p_value: float, level: float) -> DriftReading:
     """What the ratio says of two samples that a test told apart with this p-value.
 
     drift         they differ: the test says so at its level

@@ -11,8 +11,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from gate.contract import Floats
-from gate.ordered import Ints, Ordered, in_order
+from gate.contract import Floats, Ints
+from gate.ordered import Ordered, in_order
 from gate.statistics.binomial import CountLaw, hypergeometric
 from gate.statistics.floats import from_ordinal, ordinal
 

@@ -15,8 +15,7 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 from scipy.special import ndtr
 
-from gate.contract import Floats
-from gate.ordered import Ints
+from gate.contract import Floats, Ints
 
 NODES = 48  # of the integral over the rates of groups
 STEPS = 100
@@ -47,14 +46,14 @@ def bins_of(values: Floats, exact: int, ratio: float) -> Ints:
     return np.where(values <= exact, values, exact + 1 + scaled).astype(np.int64)
 
 
-class Tails(NamedTuple):
+class TailChances(NamedTuple):
     """The chances of fewer flagged rows than a number, and of as many or more."""
 
     below: Floats
     reached: Floats
 
 
-def tails(sizes: Sizes, at: Floats, rates: Floats, correlation: float) -> Tails:
+def tails(sizes: Sizes, at: Floats, rates: Floats, correlation: float) -> TailChances:
     """For each of some rates: how likely fewer rows than `at` are flagged, and how likely as many or more are.
 
     `correlation` is that of two rows of one group. At the mean, where the formula has no value, both are a half.
@@ -72,7 +71,7 @@ def tails(sizes: Sizes, at: Floats, rates: Floats, correlation: float) -> Tails:
         correction = np.exp(-depth / 2) / math.sqrt(2 * math.pi) * (1 / (-np.expm1(-theta) * spread) - 1 / root)
     correction = np.where(near, 0.0, correction)
     below, reached = ndtr(root) - correction, ndtr(-root) + correction
-    return Tails(np.where(near, 0.5, np.clip(below, 0.0, 1.0)), np.where(near, 0.5, np.clip(reached, 0.0, 1.0)))
+    return TailChances(np.where(near, 0.5, np.clip(below, 0.0, 1.0)), np.where(near, 0.5, np.clip(reached, 0.0, 1.0)))
 
 
 def _saddlepoint(sizes: Sizes, at: Floats, rates: Floats, nodes: Floats, logs: Floats) -> tuple[Floats, Floats, Floats]:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from gate.contract import Floats
-from gate.ordered import Ints
+from gate.contract import Floats, Ints
 
 DRAWS = 9_999
 ENOUGH = 20  # differences as large as the one observed, after which no more are drawn (Besag and Clifford 1991)

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gate.contract import Floats
-from gate.ordered import Ints
-from gate.statistics.binomial import Range
+from gate.contract import Floats, Ints
+from gate.statistics.binomial import CountRange
 from gate.statistics.permutation import SEED, divide
 
 DIVISIONS = 999
@@ -34,7 +33,7 @@ def predicted_counts(
     alpha: float = 0.05,
     divisions: int = DIVISIONS,
     seed: int = SEED,
-) -> tuple[Range, ...]:
+) -> tuple[CountRange, ...]:
     """For each rank of the fit sample the held-out counts that all but alpha of the divisions show, half on each side.
 
     `fit` and `held_out` have a row for each group, or for each unit of groups, and a column for each score from the

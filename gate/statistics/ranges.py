@@ -19,13 +19,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gate.contract import Anchor, Contract, Floats
+from gate.contract import Anchor, Contract, Floats, Ints, Mask
 from gate.statistics.binomial import TIE
 from gate.statistics.clusters import Effective
 from gate.statistics.sequential import SequentialTails
-from gate.statistics.tails import FixedTails, Ints, Mask, Tails, last_counts
+from gate.statistics.tails import FixedTails, Tails, last_counts
+from gate.stored import Grade
 
-Grade = Literal["proven", "refuted", "open"]
 Side = Literal["above", "below"]
 
 FINENESS = 50  # steps of the grid that one tolerance has room for: what lies between two points costs a fiftieth of it

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc
 
-from gate.contract import Floats
+from gate.contract import Floats, Ints, Mask
 from gate.statistics.binomial import beta_quantiles
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Tails(Protocol):

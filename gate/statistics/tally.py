@@ -10,9 +10,8 @@ from pydantic import model_validator
 from gate.contract import Floats
 from gate.statistics.binomial import Band, CriticalCounts, clopper_pearson, critical_counts
 from gate.statistics.clusters import Effective, effective_rows
+from gate.statistics.proportions import Interval
 from gate.stored import Count, Ordinal, Section, Size
-
-Interval = tuple[float, float]
 
 
 class Tally(Section):

@@ -18,12 +18,12 @@ from benchmarks.simulations import Row, share_error
 from scipy.special import ndtr
 from scipy.stats import binom, poisson
 
-from gate.contract import Contract, Floats
+from gate.contract import Contract, Floats, Ints
 from gate.planning.ranges import RangeLaw, draw_counts
 from gate.policy import parse
 from gate.statistics.clusters import effective_rows
 from gate.statistics.ranges import BAND_LEVELS, Corridor, grid, worth_of
-from gate.statistics.tails import FixedTails, Ints
+from gate.statistics.tails import FixedTails
 
 # --- the band to draw: exact boundary crossing ---------------------------------------------------------------
 

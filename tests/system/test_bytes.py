@@ -32,6 +32,7 @@ from gate.policy import Columns
 from gate.scores import Scores, formats, from_object, layout, read
 from gate.scores.budget import bound
 from gate.scores.child import isolate
+from gate.scores.formats import delimited, json_lines
 
 LARGE = 1 << 30
 
@@ -334,18 +335,18 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(
     monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", shrink(pa.parquet.ParquetFile.iter_batches))
     monkeypatch.setattr(pa.ipc, "IpcReadOptions", shrink(pa.ipc.IpcReadOptions))
     monkeypatch.setattr(np.lib.format, "read_array", shrink(np.lib.format.read_array))
-    monkeypatch.setattr(formats, "_FIELDS", {})
+    monkeypatch.setattr(delimited, "_FIELDS", {})
 
     class Shrinking:
         def search(self, text: Any) -> None:
             os.truncate(path, 5000)
             bytes(text)
 
-    monkeypatch.setattr(formats, "_NULL_LINE", Shrinking())
+    monkeypatch.setattr(json_lines, "_NULL_LINE", Shrinking())
     if ending == ".jsonl":
         path.write_text(path.read_text() + '{"score": 0.5, "x": null}\n')
     if ending == ".csv":
-        monkeypatch.setattr(formats, "_FIELDS", {",": type("Match", (), {"match": Shrinking().search})})
+        monkeypatch.setattr(delimited, "_FIELDS", {",": type("Match", (), {"match": Shrinking().search})})
         path.write_text(path.read_text() + '"0.5"\n')
     with pytest.raises(GateError, match=f"^{path}: must ") as caught:
         read([str(path)], Columns(), (0.0, 1.0))
@@ -371,7 +372,7 @@ def test_the_death_of_the_child_names_the_file_and_leaves_no_copy(
         assert os.path.dirname(path) == str(copies)
         os.kill(os.getpid(), number)
 
-    monkeypatch.setitem(formats.READERS, ".csv", (die, "no remedy"))
+    monkeypatch.setattr(delimited, "read", die)
     good = tmp_path / "first.parquet"
     good.write_bytes(parquet_bytes(table_of(50)))
     bad = tmp_path / "second.csv.gz"
@@ -386,12 +387,12 @@ def test_a_child_ends_with_the_run_that_is_stopped(tmp_path: Path) -> None:
     code = """
 import os, time
 from pathlib import Path
-from gate.scores import formats
+from gate.scores.formats import delimited
 def wait(path, names, budget):
     Path("child").write_text(str(os.getpid()))
     Path("child").rename("ready")
     time.sleep(100)
-formats.READERS[".csv"] = (wait, "")
+delimited.read = wait
 from gate.cli import main
 main(["run", "--release", "v1", "--fit", "scores.csv", "--holdout", "scores.csv", "--dry-run"])
 """
@@ -574,8 +575,8 @@ def test_every_command_that_reads_scores_takes_max_bytes(
 
 def test_without_max_bytes_a_quarter_of_the_memory_is_the_bound(tmp_path: Path) -> None:
     """Of the least of what the machine has and this process may use."""
-    code = "import resource\nfrom gate.scores.budget import Budget, memory\nprint(memory(), Budget().limit)\n"
-    code += "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\nprint(memory(), Budget().limit)"
+    code = "import resource\nfrom gate.scores.budget import ByteBudget, memory\nprint(memory(), ByteBudget().limit)\n"
+    code += "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\nprint(memory(), ByteBudget().limit)"
     lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     (all_, quarter), limited = map(int, lines[0].split()), lines[1]
     assert quarter == all_ // 4

@@ -16,9 +16,9 @@ from small import RELEASE_FILES, gate
 
 import gate as api
 from gate.checks import parse_policy
-from gate.joint import judge_together
 from gate.policy import Document
 from gate.report.system import rendered_system
+from gate.systems.verdict import judge_together
 
 NAMES = ("injection", "jailbreak", "..leak-age_1")
 TOP = ["detectors", "junit.xml", "manifest.json", "predicate.json", "report.html", "report.md", "verdict.json"]

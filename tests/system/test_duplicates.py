@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from gate.repetition import Data, verify
-from gate.verification import state_of
+from gate.inspection.answers import state_of
+from gate.verification.release import verify
+from gate.verification.result import Data
 
 
 def rows(scores: Any, names: Any, **columns: Any) -> pa.Table:

@@ -83,7 +83,7 @@ def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
         (tmp_path / name / "verdict.json").write_text(json.dumps(content))
     history = collect([str(tmp_path)])
     assert [release.kind for release in history.releases] == ["run", "run"]
-    assert all(reading.kept is None for release in history.releases for reading in release.readings.values())
+    assert all(reading.if_kept is None for release in history.releases for reading in release.readings.values())
     for render in RENDERERS.values():
         assert "0.25" in render(history)
 
@@ -186,7 +186,7 @@ def test_six_retrainings_move_the_thresholds_and_keep_the_contract(
         reading = release.readings[TENTH]
         rates.append(observed(reading))
         thresholds.append(reading.threshold or 0.0)
-        kept += [reading.kept.most / reading.kept.benign] if reading.kept else []
+        kept += [reading.if_kept.most / reading.if_kept.benign] if reading.if_kept else []
     assert max(rates) / min(rates) < 1.5
     assert max(thresholds) / min(thresholds) > 2
     assert max(kept) / min(kept) > 20
@@ -201,10 +201,10 @@ def test_what_a_kept_threshold_would_flag_is_what_it_does_flag(
     history, checked = collect([str(directory / "releases")]), 0
     for release in history.releases:
         for reading in release.readings.values():
-            if reading.kept is not None:
-                exact = count_flagged(samples[release.name], reading.kept.threshold)
-                assert reading.kept.least <= exact <= reading.kept.most
-                assert reading.kept.most <= 1.3 * reading.kept.least + 10
+            if reading.if_kept is not None:
+                exact = count_flagged(samples[release.name], reading.if_kept.threshold)
+                assert reading.if_kept.least <= exact <= reading.if_kept.most
+                assert reading.if_kept.most <= 1.3 * reading.if_kept.least + 10
                 checked += 1
     assert checked == 20
 
@@ -234,7 +234,7 @@ def test_the_figure_of_the_readme_is_the_one_that_the_demo_draws(
 
 def test_the_readme_says_what_the_figure_shows(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     readings = [r.readings[TENTH] for r in collect([str(demo[0] / "releases")]).releases]
-    kept = [reading.kept for reading in readings if reading.kept]
+    kept = [reading.if_kept for reading in readings if reading.if_kept]
     rates = [100 * observed(reading) for reading in readings]
     low, high = min(k.least / k.benign for k in kept), max(k.most / k.benign for k in kept)
     section = README.partition("\n## How it compares\n")[2].partition("\n## ")[0]

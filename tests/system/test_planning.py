@@ -77,9 +77,9 @@ def test_json_agrees_with_the_planner(place: Path) -> None:
         assert found["holdout_needed"] == target.holdout_needed
         assert found["fit_needed"] == target.fit_needed
         assert found["paper_n"] == target.paper_n
-        assert found["standing"] == target.standing
+        assert found["standing"] == target.strength
         assert found["sound"]["passes"][0] == target.liveness
-        assert [teeth["passes"] for teeth in found["teeth"]] == [teeth.passes for teeth in target.teeth]
+        assert [bad["passes"] for bad in found["teeth"]] == [bad.passes for bad in target.bad]
         assert found["warning"] == planning.describe_weakness(target, 0.95)
 
 

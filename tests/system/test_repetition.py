@@ -17,17 +17,21 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from gate import gating, repetition, verification
+from gate import gating
 from gate.calibration.calibrator import Calibrator
 from gate.checks import parse_policy
 from gate.cli import cli
 from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release, read_reference, read_sample
+from gate.inspection import judgement
+from gate.inspection import release as inspection
 from gate.policy import Document
 from gate.record import Record, json_text, read_release
-from gate.repetition import Data, not_bound, verify
 from gate.scores import split
 from gate.storage import manifest_of
+from gate.verification import release as repetition
+from gate.verification.release import not_bound, verify
+from gate.verification.result import Data
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\
@@ -104,7 +108,7 @@ def _record_alone() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gate.checks.curve.STEPS", 10)
-        for module in (gating, verification):
+        for module in (gating, inspection):
             patch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
         yield
 
@@ -290,16 +294,16 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
         return made[key]  # type: ignore[no-any-return]
 
     judged: dict[str, Any] = {}
-    decide = verification.judge
+    decide = judgement.judge
 
     def judge(policy: Any, evidence: Any) -> Any:
         key = repr((policy, evidence))
         return judged[key] if key in judged else judged.setdefault(key, decide(policy, evidence))
 
     fitted: dict[str, Calibrator] = {}
-    load = verification.from_json
+    load = judgement.from_json
     monkeypatch.setattr(
-        verification, "from_json", lambda text: fitted[text] if text in fitted else fitted.setdefault(text, load(text))
+        judgement, "from_json", lambda text: fitted[text] if text in fitted else fitted.setdefault(text, load(text))
     )
     traced: dict[Any, Calibrator] = {}
 
@@ -317,8 +321,8 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
             samples[key] = read_sample(name, paths, policy, calibrated)
         return samples[key]
 
-    monkeypatch.setattr(verification, "judge", judge)
-    monkeypatch.setattr(verification, "replace", replaced)
+    monkeypatch.setattr(judgement, "judge", judge)
+    monkeypatch.setattr(judgement, "replace", replaced)
     monkeypatch.setattr(repetition, "read_sample", read)
     monkeypatch.setattr(repetition, "_repeat", repeat)
 

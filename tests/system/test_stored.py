@@ -15,7 +15,7 @@ from gate.errors import GateError
 from gate.ordered import Ordered
 from gate.policy import Columns
 from gate.scores import Scores, row_keys, split
-from gate.scores.budget import Budget
+from gate.scores.budget import ByteBudget
 from gate.scores.place import Place
 from gate.scores.split import match
 from gate.scores.stored import Stored, read_stored
@@ -55,7 +55,7 @@ def draw(folder: Path, seed: int, keys: tuple[str, ...], first: int = 0) -> Draw
 
 
 def read_both(drawn: Drawn, place: Place, keep_rows: bool = False) -> tuple[Scores, Stored]:
-    whole = read_whole(drawn.paths, drawn.columns, (0.0, 1.0), "benign", Budget())
+    whole = read_whole(drawn.paths, drawn.columns, (0.0, 1.0), "benign", ByteBudget())
     stored = read_stored(drawn.paths, drawn.columns, (0.0, 1.0), "benign", place, keep_rows)
     assert isinstance(stored, Stored)
     assert len(stored.__dict__["blocks"]) >= 2
@@ -156,6 +156,6 @@ def test_an_id_with_two_scores_is_refused_there_too(tmp_path: Path) -> None:
     drawn = Drawn(Columns(id="id"), (str(tmp_path / "rows"),))
     said = rf"^{tmp_path}/rows: must have one score for each id, got 'row 77' with 0.25 and 0.5"
     with pytest.raises(GateError, match=said):
-        read_whole(drawn.paths, drawn.columns, (0.0, 1.0), "benign", Budget())
+        read_whole(drawn.paths, drawn.columns, (0.0, 1.0), "benign", ByteBudget())
     with pytest.raises(GateError, match=said):
         read_stored(drawn.paths, drawn.columns, (0.0, 1.0), "benign", Place(1_000_000, str(tmp_path / "s")))

@@ -193,7 +193,8 @@ def test_no_matplotlibrc_of_the_working_directory_is_read(tmp_path: Path, variab
     os.mkfifo(tmp_path / "matplotlibrc")
     env = {**CLEAN, **({"MATPLOTLIBRC": variable} if variable else {})}
     code = (
-        "import os\nfrom gate.planning import Curve\nfrom gate.report.plan import OperatingCharacteristicDisplay as D\n"
+        "import os\nfrom gate.planning import OperatingCurve as Curve\n"
+        "from gate.report.plan import OperatingCharacteristicDisplay as D\n"
         "D([Curve('0.1', 5, (0.25, 5.0), (1.0, 0.0))], [(0.5, 1.5)], ['good'], [1.0], [5]).to_svg()\n"
         "import matplotlib\nprint(os.environ.get('MATPLOTLIBRC'), matplotlib.rcParams == matplotlib.rcParamsDefault)"
     )

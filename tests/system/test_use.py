@@ -117,7 +117,7 @@ def test_the_ending_says_the_format(here: Path, ending: str, begins: str) -> Non
     assert (here / f"x.{ending}").read_text().lower().startswith(begins)
     refused = gate("report", "releases/v2", "-o", "x.pdf", cwd=here)
     assert refused.returncode == 2
-    assert "must end in one of .html, .md, .xml, .json, .txt, or --format must be given" in refused.stderr
+    assert "must end in one of .txt, .md, .html, .xml, .json, or --format must be given" in refused.stderr
 
 
 def test_help_is_in_the_order_of_use_and_whole(here: Path) -> None:

@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from gate import repetition, verification
 from gate.checks import parse_policy
 from gate.gating import Job, gate_release
+from gate.inspection import release as inspection
+from gate.inspection.answers import Answer
 from gate.record import Record
-from gate.repetition import Data, Verification
 from gate.report import formats
 from gate.scores import read, split
-from gate.verification import Answer
+from gate.verification import release as repetition
+from gate.verification.result import Data, Verification
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\
@@ -78,7 +79,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _render_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures take their time; the same record gives the same bytes."""
-    monkeypatch.setattr(verification, "rendered", rendered_once)
+    monkeypatch.setattr(inspection, "rendered", rendered_once)
 
 
 RENDERED: dict[str, dict[str, bytes]] = {}

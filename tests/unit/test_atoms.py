@@ -18,7 +18,7 @@ from gate.calibration.positions import Filliben
 from gate.checks import readings
 from gate.contract import Anchor, Contract
 from gate.policy import Calibration
-from gate.statistics.atoms import is_unattainable, rows_to_reach, rows_to_settle, standing
+from gate.statistics.atoms import attainability, is_unattainable, rows_to_reach, rows_to_settle
 from gate.statistics.binomial import Band, lower_tail
 
 RATES = (Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
@@ -80,7 +80,7 @@ def test_only_excess_makes_every_rate_attainable() -> None:
 
 
 def stand(found: Attainable, n: int, rate: Decimal) -> str:
-    return standing(found.below, found.through, found.apart, n, Fraction(rate), BAND[rate])
+    return attainability(found.below, found.through, found.apart, n, Fraction(rate), BAND[rate])
 
 
 def boosted(rng: np.random.Generator, trees: int, rows: int) -> np.ndarray:
@@ -159,7 +159,7 @@ def test_on_real_scores_the_remedy_works_or_none_would(name: str, column: str) -
 def stand_within(found: Attainable, n: int, rate: Decimal) -> str:
     half = Fraction(1, 2)
     band = Band.around(Fraction(rate), half, half, Fraction(1, 20))
-    return standing(found.below, found.through, found.apart, n, Fraction(rate), band)
+    return attainability(found.below, found.through, found.apart, n, Fraction(rate), band)
 
 
 @settings(max_examples=30, deadline=None)

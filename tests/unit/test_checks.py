@@ -23,15 +23,14 @@ from gate.checks import fpr as targets
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.errors import GateError
 from gate.gating import Job, Release, check_release, facts_of, gate_release, gather
+from gate.inspection.judgement import _contradictions
 from gate.names import CheckName
 from gate.planning import Budget
-from gate.policy import Count as PolicyCount
-from gate.policy import Flag, Frozen, Policy
+from gate.policy import Flag, Frozen, Policy, PolicyCount
 from gate.record import Record, StoredRelease, as_reference, parse_record
 from gate.scores import Scores, columns_for, describe, from_object, kind_of
 from gate.stored import Count, Section
 from gate.verdict import Verdict, judge
-from gate.verification import _contradictions
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

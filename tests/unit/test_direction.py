@@ -21,11 +21,12 @@ from gate.checks import direction, parse_policy
 from gate.checks.detection import Detection
 from gate.checks.direction import Direction
 from gate.checks.fpr import AtAnchor, Targets
+from gate.inspection.answers import state_of
 from gate.record import Record
-from gate.repetition import Data, verify
 from gate.report import html, junit, markdown, terminal
 from gate.statistics.tally import Tally
-from gate.verification import state_of
+from gate.verification.release import verify
+from gate.verification.result import Data
 
 CREATED = datetime(2026, 3, 1, tzinfo=UTC)
 POLICY = "version: 1\nname: x\ntargets: [{fpr: 10%, min_n: 100, max_relative_error: 0.5}]\n"
@@ -123,7 +124,7 @@ def test_sound_scores_pass_and_an_advisory_check_blocks_nothing() -> None:
 
 @pytest.mark.parametrize("groups", [False, True])
 def test_no_count_of_it_can_be_changed_unnoticed(groups: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("gating", "verification"):  # without its reports, which take longer than all else
+    for module in ("gating", "inspection.release"):  # without its reports, which take longer than all else
         monkeypatch.setattr(f"gate.{module}.rendered", lambda record: {"verdict.json": record.to_json().encode()})
     text = "version: 1\nname: x\nrule: observed\ntargets: [{fpr: 10%, min_n: 100, max_relative_error: 0.9}]\n"
     (tmp_path / "p.yaml").write_text(text + ("data: {group: user}\n" if groups else ""))

@@ -231,7 +231,7 @@ def test_a_kept_threshold_is_bracketed_by_the_curve(tmp_path: Path) -> None:
     for i, threshold in enumerate(known):
         findings = tuple(with_tally(f, threshold=threshold) for f in record.findings)
         old = record.model_copy(update={"findings": findings, "release": "old", "created": "2026-01-01T00:00:00Z"})
-        kept = history_of(tmp_path / str(i), [old, record]).releases[1].readings[TENTH].kept
+        kept = history_of(tmp_path / str(i), [old, record]).releases[1].readings[TENTH].if_kept
         assert kept is not None
         assert (kept.release, kept.threshold, kept.benign) == ("old", threshold, 200_000)
         brackets.append((kept.least, kept.most))

@@ -42,7 +42,7 @@ def test_a_tailored_policy_lets_a_sound_release_pass_and_stops_a_bad_one(rule: s
     assert [target.fpr for target in document.policy.targets] == wanted
     assert every_line_is_commented(document.text)
     for planned in planning.plan(document.policy).targets:
-        assert planned.standing == "good"
+        assert planned.strength == "good"
         assert planned.liveness >= 0.95
         assert planned.target.required
     assert ("slips through" in document.text) == (rule == "proven")

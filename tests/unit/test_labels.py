@@ -20,13 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gate
-from gate import repetition
 from gate.checks import parse_policy
 from gate.errors import GateError
+from gate.inspection.answers import state_of
 from gate.policy import Columns
-from gate.repetition import Data, verify
 from gate.scores import Scores, from_object, read
-from gate.verification import state_of
+from gate.verification import release as repetition
+from gate.verification.release import verify
+from gate.verification.result import Data
 
 DOMAIN = (0.0, 1.0)
 

@@ -16,12 +16,12 @@ from gate.checks import parse_policy
 from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release
+from gate.inspection.judgement import read_judged
 from gate.ledger import Entry, Rows
 from gate.policy import Document
 from gate.record import Record
 from gate.scores import from_object, read
 from gate.sketch import Hashes, hash_scores, sketch
-from gate.verification import read_judged
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\

@@ -208,10 +208,10 @@ def test_no_fit_makes_up_for_too_few_held_out_rows() -> None:
 def test_rows_at_which_bad_releases_rarely_ship(rule: str) -> None:
     """At 1 + 2r times the target; every size from there on, and not one row before."""
     tested = law(rule, "0.1", "0.5", "0.5")
-    found = tested.teeth_needed(1000)
+    found = tested.needed_against_bad(1000)
     assert found is not None
-    assert tested.teeth(found - 1, 1000)[0].passes > 0.1
-    assert max(tested.teeth(n, 1000)[0].passes for n in range(found, found + 1500)) <= 0.1
+    assert tested.bad(found - 1, 1000)[0].passes > 0.1
+    assert max(tested.bad(n, 1000)[0].passes for n in range(found, found + 1500)) <= 0.1
 
 
 def test_six_targets_down_to_a_millionth_in_one_plan() -> None:
@@ -222,13 +222,13 @@ def test_six_targets_down_to_a_millionth_in_one_plan() -> None:
     assert needed[4:] == [226_069_187, 2_260_692_310]
 
 
-# --- standing -----------------------------------------------------------------------------------------------
+# --- strength -----------------------------------------------------------------------------------------------
 
 
 def test_the_papers_size_is_dead_by_the_proven_rule() -> None:
     """0.1 % plus or minus 25 % with 64,000 rows: no count at all is proven."""
     found = only(plan(make("proven", ("0.001", "0.25", "0.25")), fit_n=64_000, holdout_n=64_000))
-    assert (found.standing, found.liveness) == ("dead", 0.0)
+    assert (found.strength, found.liveness) == ("dead", 0.0)
     assert planning.describe_weakness(found, 0.95) == (
         "fpr@0.1%: no release can pass with 64,000 rows to fit and 64,000 held out; "
         "368,864 rows to fit and as many held out would let a sound one pass 95% of the time"
@@ -245,10 +245,10 @@ def test_the_papers_size_is_dead_by_the_proven_rule() -> None:
         ("not-refuted", 100_000, "weak"),
     ],
 )
-def test_standing(rule: str, n: int, expected: str) -> None:
+def test_strength(rule: str, n: int, expected: str) -> None:
     found = only(plan(make(rule, ("0.001", "0.25", "0.25")), fit_n=n, holdout_n=n))
-    assert found.standing == expected
-    weak = found.liveness < 0.8 or found.teeth[0].passes > 0.1
+    assert found.strength == expected
+    weak = found.liveness < 0.8 or found.bad[0].passes > 0.1
     assert weak == (expected == "weak")
     assert (planning.describe_weakness(found, 0.95) is None) == (expected == "good")
 
@@ -261,13 +261,13 @@ def test_the_number_in_a_warning_would_do(rule: str, n: int) -> None:
     found = only(plan(policy, fit_n=n, holdout_n=n))
     sentence = planning.describe_weakness(found, 0.95)
     if sentence is None:
-        assert found.standing == "good"
+        assert found.strength == "good"
         return
     rows = int(re.findall(r"; ([\d,]+) ", sentence)[0].replace(",", ""))
     fit_n = rows if "to fit and as many" in sentence else n
     cured = only(plan(policy, fit_n=fit_n, holdout_n=rows))
     if "let it pass at most 10%" in sentence:
-        assert found.teeth[0].passes > 0.1 >= cured.teeth[0].passes
+        assert found.bad[0].passes > 0.1 >= cured.bad[0].passes
     else:
         assert found.liveness < 0.8
         assert cured.liveness >= 0.95
@@ -277,8 +277,8 @@ def test_nothing_passes_before_the_minimum_of_rows() -> None:
     """One row fewer than min_n: dead, and the warning asks for min_n; refutations count all the same."""
     policy = make("observed", ("0.01", "0.5", "0.5"), min_n=9000)
     short, enough = (only(plan(policy, fit_n=9000, holdout_n=n)) for n in (8999, 9000))
-    assert (short.standing, short.liveness, short.teeth[0].passes) == ("dead", 0.0, 0.0)
-    assert enough.standing == "good"
+    assert (short.strength, short.liveness, short.bad[0].passes) == ("dead", 0.0, 0.0)
+    assert enough.strength == "good"
     assert short.sound[0].fails == pytest.approx(enough.sound[0].fails, rel=0.01)
     assert short.sound[0].inconclusive > 0.99
     assert "; 9,000 held-out rows would" in (planning.describe_weakness(short, 0.95) or "")
@@ -287,12 +287,12 @@ def test_nothing_passes_before_the_minimum_of_rows() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_chances_add_up_and_teeth_fall(rule: str) -> None:
+def test_chances_add_up_and_passes_of_bad_releases_fall(rule: str) -> None:
     found = only(plan(make(rule, ("0.001", "0.25", "0.25")), fit_n=60_000, holdout_n=140_000))
     (sound,) = found.sound
     assert sound.passes + sound.fails + sound.inconclusive == pytest.approx(1.0, abs=1e-12)
-    assert [float(teeth.multiple) for teeth in found.teeth] == [1.5, 2.0, 5.0]
-    assert 1.0 > found.teeth[0].passes > found.teeth[1].passes >= found.teeth[2].passes
+    assert [float(bad.multiple) for bad in found.bad] == [1.5, 2.0, 5.0]
+    assert 1.0 > found.bad[0].passes > found.bad[1].passes >= found.bad[2].passes
 
 
 def test_few_fit_rows_give_a_bracket_not_a_number() -> None:
@@ -389,7 +389,7 @@ def test_curves_pass_through_the_chances_of_the_plan() -> None:
     assert [curve.target for curve in curves] == ["0.01", "0.001"]
     for curve, target in zip(curves, planned.targets, strict=True):
         assert (curve.multiples[0], curve.multiples[-1]) == (0.25, pytest.approx(5.0, rel=1e-12))
-        assert curve.passes[-1] == pytest.approx(target.teeth[2].passes, abs=1e-12)
+        assert curve.passes[-1] == pytest.approx(target.bad[2].passes, abs=1e-12)
         best = max(range(len(curve.passes)), key=curve.passes.__getitem__)
         assert 0.8 < curve.multiples[best] < 1.2
 

@@ -16,7 +16,6 @@ from scipy.stats import beta
 
 from gate.calibration.calibrator import from_json
 from gate.calibration.fit import fit
-from gate.calibration.positions import POSITIONS as KNOWN
 from gate.calibration.positions import fractional_rank, named, rows_to_support
 from gate.checks import parse_policy
 from gate.contract import Anchor, Contract
@@ -344,4 +343,5 @@ def test_an_unknown_position_is_an_error_everywhere(text: str) -> None:
 
 
 def test_every_position_that_a_policy_may_name_has_a_class() -> None:
-    assert [position.name for position in KNOWN] == [*PLOTTING_POSITIONS, "np"]
+    assert [named(name).name for name in PLOTTING_POSITIONS] == [*PLOTTING_POSITIONS]
+    assert named("np 0.95").name == "np"

@@ -20,9 +20,12 @@ import gate
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks import fpr, parse_policy, ranges, segments
 from gate.checks.check import Case, Evidence, Finding
-from gate.checks.ranges import InRange, Judged, Ranges
+from gate.checks.ranges import InRange, JudgedSpan, Ranges
 from gate.contract import Floats
 from gate.gating import Release
+from gate.inspection.answers import RefusedError
+from gate.inspection.judgement import _check_thresholds, _judge_again
+from gate.inspection.release import inspect
 from gate.names import CheckName
 from gate.planning import band_of
 from gate.planning.ranges import corridor_of
@@ -31,7 +34,6 @@ from gate.record import Record, parse_record
 from gate.scores import from_object
 from gate.statistics.tally import Tally
 from gate.verdict import judge
-from gate.verification import RefusedError, _check_thresholds, _judge_again, inspect
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 RANKS = ("pass", "inconclusive", "fail")
@@ -84,7 +86,7 @@ def evidence_with(base: Evidence, policy: Policy, counts: Any, n: int, lowest_la
     return replace(base, parts=parts, holdout=base.holdout.model_copy(update={"n": n}), calibrator=facts)
 
 
-def judged_of(base: Evidence, policy: Policy, counts: Any, n: int) -> Judged:
+def judged_of(base: Evidence, policy: Policy, counts: Any, n: int) -> JudgedSpan:
     (found,) = ranges.judge_ranges(policy, evidence_with(base, policy, counts, n))
     return found
 

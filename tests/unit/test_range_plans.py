@@ -110,11 +110,11 @@ def test_too_few_rows_never_pass() -> None:
 def test_a_release_off_in_one_decade_hardly_ships() -> None:
     """At 1 + 2r in any decade; with few rows the lowest one is where it may."""
     lax = make(rule="not-refuted")
-    found = RangeLaw(lax, lax.ranges[0]).teeth(4000, 4000)
+    found = RangeLaw(lax, lax.ranges[0]).bad(4000, 4000)
     assert [(round(t.start, 9), round(t.stop, 9)) for t in found] == [(0.01, 0.001), (0.1, 0.01)]
     assert found[0].passes > 0.5 > found[1].passes
     assert found[0].multiple == 2
-    assert max(t.passes for t in law("0.5").teeth(97_826, 97_826)) < 1e-3
+    assert max(t.passes for t in law("0.5").bad(97_826, 97_826)) < 1e-3
 
 
 @settings(max_examples=30, deadline=None)

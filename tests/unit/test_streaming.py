@@ -13,9 +13,8 @@ import pytest
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import streaming
-from gate.scores.budget import Budget
-from gate.scores.formats import File, list_wanted, read_file
+from gate.scores.budget import ByteBudget
+from gate.scores.formats import File, delimited, json_lines, list_wanted, read_file
 from gate.scores.shards import Shard, stream
 from gate.scores.taking import take
 from gate.scores.wording import count_rows_from
@@ -25,7 +24,8 @@ ROWS = 500
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "BLOCK", 1 << 12)
+    for module in (delimited, json_lines):
+        monkeypatch.setattr(module, "BLOCK", 1 << 12)
 
 
 def read_both(path: Path, columns: Columns) -> list[object]:
@@ -33,7 +33,7 @@ def read_both(path: Path, columns: Columns) -> list[object]:
     file, found = File(path.name, str(path)), []
     for at_a_time in (True, False):
         try:
-            tables = stream(Shard(file), columns, ROWS) if at_a_time else [read_file(file, columns, Budget())]
+            tables = stream(Shard(file), columns, ROWS) if at_a_time else [read_file(file, columns, ByteBudget())]
             values, rows, labels, unread, parts = [np.empty(0)], 0, [], frozenset(), 0
             for table in tables:
                 with count_rows_from(rows):

@@ -89,7 +89,7 @@ def test_every_format_says_which_records_are_checks(history: History) -> None:
 def test_calibrated_scores_show_the_raw_threshold_of_their_release(history: History) -> None:
     """And nothing is said of what a kept raw threshold would flag of them."""
     readings = [release.readings[history.checks[0]] for release in history.releases]
-    assert [reading.kept is None for reading in readings] == [True, False, False, False, True, True]
+    assert [reading.if_kept is None for reading in readings] == [True, False, False, False, True, True]
     assert readings[-1].fpr.rate is not None
     assert readings[-1].fpr.rate.tally.threshold == 0.5 != readings[-1].threshold
 

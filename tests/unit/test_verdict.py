@@ -20,7 +20,7 @@ from gate.calibration.positions import named
 from gate.checks import Parts, load_policy, parse_policy
 from gate.checks import fpr as targets
 from gate.checks.check import AnchorFacts, CalibratorFacts, Case, Evidence, Finding
-from gate.checks.fpr import AtAnchor, Judged, Targets, judge_targets
+from gate.checks.fpr import AtAnchor, JudgedTarget, Targets, judge_targets
 from gate.contract import Floats
 from gate.gating import facts_of, gather
 from gate.planning import Budget
@@ -87,7 +87,7 @@ def evidence_of(
 
 def measured(
     policy: Policy, k: int, n: int = N, threshold: float | None = 0.9, lowest_label: float = SUPPORTED
-) -> Judged:
+) -> JudgedTarget:
     [judged] = judge_targets(policy, evidence_of(policy, k, n=n, threshold=threshold, lowest_label=lowest_label))
     return judged
 

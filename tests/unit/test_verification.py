@@ -20,20 +20,22 @@ import pyarrow.parquet
 import pytest
 from pydantic import ValidationError
 
-from gate import repetition, verification
 from gate.checks import parse_policy
 from gate.checks.baseline import Comparison
 from gate.checks.duplicates import Duplicates, Repeats
 from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release
+from gate.inspection import judgement
+from gate.inspection import release as inspection
+from gate.inspection.answers import Answer, state_of
 from gate.policy import Document
 from gate.record import Record, as_reference, parse_record, read_release
-from gate.repetition import Data, Verification
 from gate.report import formats
 from gate.report.formats import rendered
 from gate.scores import read, split
 from gate.storage import manifest_of
-from gate.verification import Answer, state_of
+from gate.verification import release as repetition
+from gate.verification.result import Data, Verification
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\
@@ -103,7 +105,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _render_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures take their time; the same record gives the same bytes."""
-    for module in (verification, sys.modules[__name__]):
+    for module in (inspection, sys.modules[__name__]):
         monkeypatch.setattr(module, "rendered", rendered_once)
 
 
@@ -120,7 +122,7 @@ def rendered_once(record: Record) -> dict[str, bytes]:
 @pytest.fixture
 def record_alone(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a release had no reports beside its record, for tests of many records."""
-    for module in (verification, sys.modules[__name__]):
+    for module in (inspection, sys.modules[__name__]):
         monkeypatch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
     for name in ("report.html", "report.md", "junit.xml", "predicate.json"):
         (release / name).unlink()
@@ -214,7 +216,7 @@ def test_segments_and_days_are_judged_again_and_repeated(tmp_path: Path, monkeyp
     findings = {str(f.check): f.outcome for f in parse_record((made / "verdict.json").read_bytes(), "").findings}
     assert findings["segment/language=fr"] == findings["overlap"] == "fail"
     assert {"freshness", "fpr@1%/language=tr", "granularity@0.1%", "floor"} <= findings.keys()
-    for module in (verification, sys.modules[__name__]):
+    for module in (inspection, sys.modules[__name__]):
         monkeypatch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
     original = (made / "verdict.json").read_bytes()
     for case, tamper in TAMPERED.items():
@@ -283,7 +285,7 @@ def test_a_changed_byte_of_any_class_in_any_file_is_found(release: Path, name: s
     tried = 0
     for damaged in damages(content):
         (release / name).write_bytes(damaged)
-        found = verification.answer("manifest", lambda: verification.check_manifest(*verification.load(release)))
+        found = inspection.answer("manifest", lambda: inspection.check_manifest(*inspection.load(release)))
         assert found.state == "does not hold", damaged[:100]
         tried += 1
     assert tried >= 10
@@ -404,9 +406,7 @@ def test_what_groups_are_worth_is_held_against_the_data(tmp_path: Path) -> None:
         for point in content["curve"]["points"]:
             if point["fpr"] == 0.01:
                 point["tally"].update(effective=more)
-        judged = verification.judge(
-            parse_policy(GROUPED, "policy.yaml").policy, Record.model_validate(content).evidence
-        )
+        judged = judgement.judge(parse_policy(GROUPED, "policy.yaml").policy, Record.model_validate(content).evidence)
         content["findings"] = [finding.model_dump(mode="json") for finding in judged.findings]
 
     forge(made, everywhere)

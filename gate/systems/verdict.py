@@ -11,12 +11,11 @@ from typing import Literal
 from gate.checks import system
 from gate.checks.check import Finding
 from gate.checks.system import System
-from gate.errors import plural
 from gate.policy import Policy
 from gate.record import Record
 from gate.stored import Outcome
 from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, judged_by_day
-from gate.words import listed
+from gate.words import listed, plural
 
 _SYSTEM = {
     "too-many": "together the detectors flag too many benign rows",
@@ -64,8 +63,8 @@ def depends_on_day(policy: Policy) -> bool:
 def blocking_detectors(policy: Policy, records: Mapping[str, Record]) -> dict[str, Outcome]:
     """The required detectors that do not pass, those that fail first."""
     required = [detector.name for detector in policy.detectors if detector.required]
-    kept = {name: records[name].outcome for name in required if records[name].outcome != "pass"}
-    return dict(sorted(kept.items(), key=lambda entry: entry[1] != "fail"))
+    blocking = {name: records[name].outcome for name in required if records[name].outcome != "pass"}
+    return dict(sorted(blocking.items(), key=lambda entry: entry[1] != "fail"))
 
 
 def _named(name: str, finding: Finding, required: bool) -> Finding:

@@ -6,7 +6,7 @@ What nothing given here binds is named, and so is what nothing could bind.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from importlib.metadata import version
@@ -16,23 +16,19 @@ from typing import Any
 from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
-from gate.differences import differences
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.gating import NO_BASELINE, Job, check_release, gate_release, read_reference, read_sample
+from gate.inspection.answers import Answer, RefusedError, answer, other_installation, refuse_differences, state_of
+from gate.inspection.differences import differences
+from gate.inspection.judgement import read_judged
+from gate.inspection.release import inspect
 from gate.policy import Document, Policy
-from gate.record import Record, json_text
+from gate.record import Record
+from gate.record.system import SystemRecord
 from gate.scores import Scores, split
 from gate.sources import Split
-from gate.verification import (
-    Answer,
-    RefusedError,
-    State,
-    answer,
-    inspect,
-    other_installation,
-    read_judged,
-    state_of,
-)
+from gate.verification.result import NOTHING_GIVEN, Data, NotChecked, Verification
+from gate.words import plural
 
 # What no data and no policy can bind, by its place in the record: times, names that people chose, where things lay, and
 # a fraction or seed beside another one that divides the rows alike. Files by the names that they had then are compared.
@@ -56,76 +52,9 @@ OF_LIBRARIES = ("calibrator.sha256", "calibrator.bytes")
 SENTENCES = ("tool.version", "reason", "warnings", "findings.*.message", "findings.*.remedy")
 
 
-@dataclass(frozen=True)
-class Data:
-    """What a person gives to repeat a judgement with; `baseline` is a directory, or "none" for a first release."""
-
-    fit: tuple[str, ...] = ()
-    holdout: tuple[str, ...] = ()
-    benign: tuple[str, ...] = ()
-    malicious: tuple[str, ...] = ()
-    baseline: str | None = None
-    baseline_holdout: tuple[str, ...] = ()
-    baseline_malicious: tuple[str, ...] = ()
-    ledger: str | None = None
-
-    @property
-    def given(self) -> set[str]:
-        """By the names of the options."""
-        return {name for name in self.__dataclass_fields__ if getattr(self, name)}
-
-
-@dataclass(frozen=True)
-class NotChecked:
-    """What nothing given here binds, and the option that would."""
-
-    what: str
-    option: str
-
-
-@dataclass(frozen=True)
-class Verification:
-    """All that was found of one directory; `whole` where whatever was not checked is no pass."""
-
-    answers: tuple[Answer, ...]
-    record: Record | None = None
-    not_checked: tuple[NotChecked, ...] = ()
-    expired: tuple[str, ...] = ()
-    whole: bool = False
-
-    @property
-    def state(self) -> State:
-        found = state_of(self.answers)
-        return "cannot be checked" if found == "holds" and self.whole and self.not_checked else found
-
-    @property
-    def lines(self) -> list[str]:
-        """For people: what was checked, what was not, what nothing could, and what has expired since."""
-        lines = [answer.line for answer in self.answers]
-        lines += [f"not checked: {entry.what}; give {entry.option}" for entry in self.not_checked]
-        if self.record is not None:
-            lines.append(f"not bound: {', '.join(not_bound(self.record))}: no data can show these")
-        return lines + [f"expired: {sentence}" for sentence in self.expired]
-
-    def to_json(self) -> str:
-        """For programs; a verified check is told from a verified release by `kind`."""
-        content = {
-            "schema_version": 1,
-            "kind": None if self.record is None else {"run": "release", "check": "check"}[self.record.kind],
-            "release": None if self.record is None else self.record.release,
-            "outcome": None if self.record is None else self.record.outcome,
-            "state": self.state,
-            "checks": [asdict(answer) for answer in self.answers],
-            "not_checked": [asdict(entry) for entry in self.not_checked],
-            "not_bound": [] if self.record is None else [*not_bound(self.record)],
-            "expired": [*self.expired],
-        }
-        return json_text(content)
-
-
 def verify(
     directory: str | Path,
-    data: Data = Data(),
+    data: Data = NOTHING_GIVEN,
     *,
     pinned: Document | None = None,
     complete: bool = False,
@@ -138,8 +67,9 @@ def verify(
     inspected = inspect(directory, pinned)
     answers, record, document = list(inspected.answers), inspected.record, inspected.document
     whole = complete or bool(data.given)
+    unbound = () if record is None else not_bound(record)
     if record is None or document is None:
-        return Verification(tuple(answers), record, whole=whole)
+        return Verification(tuple(answers), record, unbound, whole=whole)
     try:
         _refuse_unneeded(record, data)
         samples = _read(record, document.policy, data)
@@ -152,6 +82,7 @@ def verify(
     return Verification(
         tuple(answers),
         record,
+        unbound,
         tuple(_not_checked(record, data, pinned)),
         tuple(expired(record, document.policy, today or datetime.now(UTC).date())),
         whole,
@@ -328,13 +259,8 @@ def _check_data(record: Record, document: Document, samples: _Samples, data: Dat
     for name in ("fit", "holdout", "malicious"):
         was, is_ = ([source["path"] for source in (r[name] or {"sources": []})["sources"]] for r in (recorded, again))
         excepted += [f"{name}.files.first.*.path", f"{name}.files.sha256"] if was != is_ else []
-    first = next(differences("verdict.json", without(recorded, excepted), without(again, excepted)), None)
-    if first is not None:
-        raise RefusedError(first)
-    if not same_words:
-        raise RefusedError(
-            f"the numbers are the same again, but the sentences may be others: {other}", "cannot be checked"
-        )
+    refuse_differences("verdict.json", without(recorded, excepted), without(again, excepted))
+    refuse_other_words(record)
     return "the whole record, made again from the data, is the same in every value that anything binds"
 
 
@@ -359,6 +285,15 @@ def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -
         reference=reference,
         first_release=_is_first(record),
     ).record
+
+
+def refuse_other_words(record: Record | SystemRecord) -> None:
+    """Sentences are compared only with those of the same version of gate."""
+    if record.tool.version != version("fpr-gate"):
+        other = other_installation(record)
+        raise RefusedError(
+            f"the numbers are the same again, but the sentences may be others: {other}", "cannot be checked"
+        )
 
 
 def without(value: Any, places: Sequence[str], at: str = "") -> Any:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gate.calibration.export import FILES, Exported
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.record import Record
 from gate.storage import CHECKS_DIRECTORY, checks_in
+from gate.words import plural
 
 EXPORTS = frozenset(name for name, _ in FILES.values())
 

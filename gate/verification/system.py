@@ -6,109 +6,67 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gate import beside
 from gate.calibration.calibrator import from_json
 from gate.checks import system as systems_check
 from gate.checks.baseline import Comparison
 from gate.checks.fpr import Targets
 from gate.checks.reuse import Uses
-from gate.differences import differences
-from gate.errors import GateError, plural
+from gate.errors import GateError
 from gate.gating import NO_BASELINE, Job
-from gate.joint import depends_on_day, judge_together
-from gate.policy import Document
-from gate.record import Record, json_text
-from gate.record.system import DETECTORS, SystemRecord, facts_of, parse_system, require_name
-from gate.repetition import OF_LIBRARIES, SENTENCES, Data, NotChecked, expired, needed_for, not_bound, without
-from gate.report.system import rendered_system
-from gate.scores.several import Panel, reading_panels
-from gate.storage import CHECKS_DIRECTORY
-from gate.systems import Past, Rows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
-from gate.verification import (
+from gate.inspection import beside
+from gate.inspection.answers import (
     Answer,
-    Inspection,
     RefusedError,
-    State,
     answer,
-    check_manifest,
-    check_reports,
-    document_of,
-    inspect_files,
-    load,
     named,
     other_installation,
-    plain,
     refuse_differences,
     require,
     state_of,
 )
+from gate.inspection.files import check_manifest, load
+from gate.inspection.judgement import document_of, plain
+from gate.inspection.release import Inspection, check_reports, inspect_files
+from gate.policy import Document
+from gate.record import Record
+from gate.record.system import DETECTORS, SystemRecord, facts_of, parse_system, require_name
+from gate.report.system import files_of_system, rendered_system
+from gate.scores.several import Panel, reading_panels
+from gate.storage import CHECKS_DIRECTORY
+from gate.systems import Past, SystemRows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
+from gate.systems.verdict import depends_on_day, judge_together
+from gate.verification.release import (
+    OF_LIBRARIES,
+    SENTENCES,
+    expired,
+    needed_for,
+    not_bound,
+    refuse_other_words,
+    without,
+)
+from gate.verification.result import NOTHING_GIVEN, Data, NotChecked, Verification
+from gate.words import plural
 
 MOST_DETECTORS = 1000
-NOTHING_GIVEN = Data()
 # Of the record of all: times, names that people chose, where things lay.
 UNBOUND = ("created", "judged_on", "release", "policy.path", "tool.libraries.*")
 
 
-@dataclass(frozen=True)
-class SystemVerification:
-    """All that was found of one directory of several detectors; `whole` where what was not checked is no pass."""
-
-    answers: tuple[Answer, ...]
-    record: SystemRecord | None = None
-    not_checked: tuple[NotChecked, ...] = ()
-    expired: tuple[str, ...] = ()
-    whole: bool = False
-
-    @property
-    def state(self) -> State:
-        found = state_of(self.answers)
-        return "cannot be checked" if found == "holds" and self.whole and self.not_checked else found
-
-    @property
-    def lines(self) -> list[str]:
-        """For people: what does not hold of any detector, then what was checked of all."""
-        lines = [one.line for one in self.answers]
-        lines += [f"not checked: {entry.what}; give {entry.option}" for entry in self.not_checked]
-        if self.record is not None:
-            lines.append(f"not bound: {', '.join(UNBOUND)}: no data can show these")
-        return lines + [f"expired: {sentence}" for sentence in self.expired]
-
-    def to_json(self) -> str:
-        record = self.record
-        content = {
-            "schema_version": 1,
-            "kind": None if record is None else {"run": "release", "check": "check"}[record.kind],
-            "release": None if record is None else record.release,
-            "outcome": None if record is None else record.outcome,
-            "detectors": [] if record is None else [facts.name for facts in record.detectors],
-            "state": self.state,
-            "checks": [asdict(one) for one in self.answers],
-            "not_checked": [asdict(entry) for entry in self.not_checked],
-            "not_bound": [*UNBOUND] if record is not None else [],
-            "expired": [*self.expired],
-        }
-        return json_text(content)
-
-
 def verify_system(
-    directory: str | Path,
-    data: Data = NOTHING_GIVEN,
-    *,
-    pinned: Document | None = None,
-    complete: bool = False,
-    today: date | None = None,
-) -> SystemVerification:
+    directory: str | Path, data: Data = NOTHING_GIVEN, *, pinned: Document | None = None, complete: bool = False
+) -> Verification:
     """Whether a release of several detectors is what its own counts, the policy and the data give."""
     answers, record, document, records = _inspect(Path(directory), pinned)
     whole = complete or bool(data.given)
+    unbound, names = ((), ()) if record is None else (UNBOUND, tuple(facts.name for facts in record.detectors))
     if record is None or document is None or len(records) < len(record.detectors):
-        return SystemVerification(tuple(answers), record, whole=whole)
+        return Verification(tuple(answers), record, unbound, whole=whole, detectors=names)
     needed = {name: what for own in records.values() for name, what in needed_for(own).items()}
     try:
         _refuse_unneeded(needed, data)
@@ -117,10 +75,11 @@ def verify_system(
     except GateError:
         if state_of(tuple(answers)) != "does not hold":
             raise
-    day = today or datetime.now(UTC).date()
-    return SystemVerification(
+    day = datetime.now(UTC).date()
+    return Verification(
         tuple(answers),
         record,
+        unbound,
         tuple(_not_checked(needed, data, pinned, document)),
         tuple(
             f"{name}: {sentence}"
@@ -128,6 +87,7 @@ def verify_system(
             for sentence in expired(own, document.policy.detector(name), day)
         ),
         whole,
+        names,
     )
 
 
@@ -232,7 +192,7 @@ def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
     require(not stray, f"{named([f'{DETECTORS}/{name}' for name in stray])} of no detector that the record names")
     lacking = sorted(names - own)
     require(not lacking, f"{named([f'{DETECTORS}/{name}' for name in lacking])} missing")
-    known = {"manifest.json", "verdict.json", "report.html", "report.md", "junit.xml", "predicate.json"}
+    known = {"manifest.json", *files_of_system()}
     unknown = sorted(path for path in files if "/" not in path and path not in known)
     require(not unknown, f"{named(unknown)} foreign in a release of several detectors")
     what = "a check of" if record.kind == "check" else "the release"
@@ -350,19 +310,12 @@ def _check_data(record: SystemRecord, document: Document, records: Mapping[str, 
     for name, own in records.items():
         excepted = [*not_bound(own), *(OF_LIBRARIES if other else ()), *(() if same_words else SENTENCES)]
         pair = (own.model_dump(mode="json"), again.releases[name].record.model_dump(mode="json"))
-        first = next(differences(name, *(without(content, excepted) for content in pair)), None)
-        if first is not None:
-            raise RefusedError(first)
+        refuse_differences(name, *(without(content, excepted) for content in pair))
     excepted = [*UNBOUND, "detectors.*.verdict_sha256", *(() if same_words else SENTENCES)]
     excepted += ["detectors.*.calibrator_sha256"] if other else []
     pair = (record.model_dump(mode="json"), again.record.model_dump(mode="json"))
-    first = next(differences("verdict.json", *(without(content, excepted) for content in pair)), None)
-    if first is not None:
-        raise RefusedError(first)
-    if not same_words:
-        raise RefusedError(
-            f"the numbers are the same again, but the sentences may be others: {other}", "cannot be checked"
-        )
+    refuse_differences("verdict.json", *(without(content, excepted) for content in pair))
+    refuse_other_words(record)
     return "all records, made again from the data, are the same in every value that anything binds"
 
 
@@ -378,10 +331,10 @@ def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Reco
         past = read_past(data.baseline or NO_BASELINE, document.detectors, scored)
     samples = {sample: _panels(sample, document, data) for sample in ("fit", "holdout", "benign", "malicious")}
     split = next((own.split for own in records.values() if own.split is not None), None)
-    rows = Rows(samples["fit"], samples["holdout"], samples["malicious"])
+    rows = SystemRows(samples["fit"], samples["holdout"], samples["malicious"])
     if split is not None:
         fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
-        rows = Rows(fit, holdout, samples["malicious"], how)
+        rows = SystemRows(fit, holdout, samples["malicious"], how)
     return gate_system(job, [lambda: rows], past)
 
 

@@ -1,0 +1,76 @@
+"""Answers: of each thing that is checked, whether it holds, does not hold, or cannot be checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Literal
+
+from gate.inspection.differences import differences
+from gate.record import Record, libraries
+from gate.record.system import SystemRecord
+
+State = Literal["holds", "does not hold", "cannot be checked"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line of the answer."""
+
+    name: str
+    state: State
+    message: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.state}: {self.name}: {self.message}"
+
+
+class RefusedError(Exception):
+    """Why something does not hold, or cannot be checked."""
+
+    def __init__(self, message: str, state: State = "does not hold") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+def state_of(answers: tuple[Answer, ...]) -> State:
+    """One thing that does not hold is enough, and one that could not be checked is no pass."""
+    states: tuple[State, ...] = ("does not hold", "cannot be checked")
+    return next((state for state in states if any(one.state == state for one in answers)), "holds")
+
+
+def answer(name: str, check: Callable[[], str]) -> Answer:
+    try:
+        return Answer(name, "holds", check())
+    except RefusedError as objection:
+        return Answer(name, objection.state, str(objection))
+
+
+def require(true: bool, message: str) -> None:
+    if not true:
+        raise RefusedError(message)
+
+
+def refuse_differences(where: str, recorded: Any, found: Any) -> None:
+    first = next(differences(where, recorded, found), None)
+    if first is not None:
+        raise RefusedError(first)
+
+
+def other_installation(record: Record | SystemRecord) -> str:
+    """How what wrote the record differs from this gate, in words: bytes are compared only between the same."""
+    theirs = {"gate": record.tool.version, **record.tool.libraries}
+    ours = {"gate": version("fpr-gate"), **libraries()}
+    other = [name for name in ours if theirs.get(name) != ours[name]]
+    return ", ".join(f"written with {name} {theirs.get(name, 'unknown')}, here {ours[name]}" for name in other)
+
+
+def named(names: list[str]) -> str:
+    return f"{listed_files(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def listed_files(names: list[str]) -> str:
+    """File names, which may be long and many."""
+    return ", ".join(name[:100] for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -1,0 +1,214 @@
+"""The judgement: whether policy, calibrator and verdict of a record follow from one another."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gate.calibration.calibrator import Calibrator, from_json
+from gate.checks import CHECKS, curve, parse_policy, ranges
+from gate.checks.duplicates import Duplicates
+from gate.checks.reuse import alpha_of
+from gate.contract import Contract
+from gate.errors import GateError
+from gate.inspection.answers import RefusedError, other_installation, refuse_differences, require
+from gate.policy import Document, Policy
+from gate.record import Record, StoredRelease, read_release
+from gate.record.system import SystemRecord
+from gate.verdict import Verdict, judge, judged_by_day
+from gate.words import plural
+
+MAX_ROWS = 10**10
+# Sentences may change from version to version of gate; what they say of the verdict may not.
+SENTENCES = ("message", "remedy")
+
+
+def read_judged(directory: str | Path) -> StoredRelease:
+    """Read a release to rely on, and judge its evidence again first: a manifest can be sealed by anyone."""
+    stored = read_release(directory)
+    record = stored.record
+    try:
+        policy = document_of(record).policy
+        if record.kind == "run":
+            _check_thresholds(calibrator_of(stored.calibrator_json or b""), record, policy)
+        _judge_again(record, policy)
+    except RefusedError as objection:
+        raise GateError(
+            f"{directory}: must be a release whose verdict follows from its own counts and policy, got one where "
+            f"{objection}; see `gate verify`, and restore the release"
+        ) from None
+    return stored
+
+
+def document_of(record: Record | SystemRecord, pinned: Document | None = None) -> Document:
+    """The recorded policy, read again from its text; where one is pinned it must be that, with the same columns."""
+    section = record.policy
+    digest = hashlib.sha256(section.content.encode()).hexdigest()
+    require(digest == section.sha256, f"its text has the digest {digest[:12]}, the record says {section.sha256[:12]}")
+    try:
+        document = parse_policy(section.content, section.path).with_columns(record.data.model_dump())
+    except GateError as error:
+        raise RefusedError(f"its text cannot be read: {str(error).splitlines()[0]}") from None
+    policy = document.policy
+    refuse_differences(
+        "policy",
+        section.model_dump(include={"name", "rule", "confidence", "interval"}),
+        {
+            "name": policy.name,
+            "rule": policy.rule,
+            "confidence": float(policy.confidence),
+            "interval": policy.interval,
+        },
+    )
+    if pinned is not None:
+        same = pinned.sha256 == digest
+        require(same, f"it was judged by a text with the digest {digest[:12]}, {pinned.path} has {pinned.sha256[:12]}")
+    for wanted in (policy, *(() if pinned is None else (pinned.policy,))):
+        refuse_differences("data", record.data.model_dump(), wanted.data.model_dump())
+    return document
+
+
+def calibrator_of(content: bytes) -> Calibrator:
+    try:
+        return from_json(content.decode(errors="replace"))
+    except GateError as error:
+        raise RefusedError(str(error)) from None
+
+
+def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy) -> str:
+    facts, promised = record.calibrator, [(anchor.fpr, anchor.score) for anchor in policy.anchors.anchors]
+    same = [(anchor.fpr, anchor.score) for anchor in facts.anchors] == promised
+    require(same, "the record has another contract than the policy")
+    if record.kind == "check":
+        return f"a check fits none; it is that of {record.release!r}, which `gate verify` of that release checks"
+    content, pickle = files.get("calibrator.json", b""), files.get("calibrator.joblib", b"")
+    calibrator = calibrator_of(content)
+    require(calibrator.to_json().encode() == content, "calibrator.json is not what its own knots give")
+    require(calibrator.settings == policy.calibration, "calibrator.json has other settings than the policy")
+    anchors = [(anchor.fpr, anchor.score) for anchor in calibrator.contract.anchors]
+    require(anchors == promised, "calibrator.json has another contract than the policy")
+    require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
+    refuse_differences(
+        "calibrator",
+        facts.model_dump(exclude={"anchors"}),
+        {
+            "sha256": hashlib.sha256(pickle).hexdigest(),
+            "bytes": len(pickle),
+            "knots": len(calibrator.knots[0]),
+            "plotting_position": policy.calibration.plotting_position,
+            "ties": policy.calibration.ties,
+            "distinct": calibrator.facts.distinct,
+            "lowest_label": calibrator.facts.lowest_label,
+        },
+    )
+    _check_thresholds(calibrator, record, policy)
+    if calibrator.artifact != pickle:
+        other = other_installation(record)
+        require(bool(other), "calibrator.joblib is not the pipeline of calibrator.json; do not load it")
+        raise RefusedError(
+            "calibrator.json agrees with the record and calibrator.joblib has the recorded digest, but whether it is "
+            f"the same pipeline shows only where it was written: {other}",
+            "cannot be checked",
+        )
+    return "calibrator.json agrees with policy and record, and calibrator.joblib is its pipeline, byte for byte"
+
+
+def _check_thresholds(calibrator: Calibrator, record: Record, policy: Policy) -> None:
+    """Every raw threshold of the record is the calibrator's."""
+    refuse_differences("thresholds", [*record.calibrator.thresholds.values()], [*calibrator.thresholds.values()])
+    if record.curve is not None:
+        traced = replace(calibrator, contract=Contract(curve.grid(policy.anchors))).thresholds
+        refuse_differences("curve", [point.tally.threshold for point in record.curve.points], [*traced.values()])
+        counted = [(point.tally.threshold, point.tally.flagged) for point in record.curve.points]
+        for objection in ranges.counted_otherwise(policy, record.evidence, calibrator, counted):
+            raise RefusedError(objection)
+
+
+def check_verdict(record: Record, policy: Policy) -> str:
+    _judge_again(record, policy)
+    findings = plural(len(record.findings), "finding")
+    judged = f"{record.outcome} follows from the recorded counts and policy; {findings} judged again"
+    if record.tool.version != version("fpr-gate"):
+        other = other_installation(record)
+        raise RefusedError(f"{judged}, but the sentences may be other ones: {other}", "cannot be checked")
+    return judged
+
+
+def _judge_again(record: Record, policy: Policy) -> Verdict:
+    """Refuse a record that says otherwise than the policy says of its evidence; another gate's sentences may differ."""
+    evidence = record.evidence
+    for objection in _contradictions(record, policy):
+        raise RefusedError(objection)
+    verdict = judge(policy, evidence)
+    fields = ("outcome", "reason", "findings", "waivers", "not_asked", "warnings")
+    recorded = {**record.model_dump(include={*fields}), "confidence": record.confidence}
+    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
+    again["confidence"] = float(1 - alpha_of(policy, evidence))
+    if record.tool.version != version("fpr-gate"):
+        for content in (recorded, again):
+            content["findings"] = [{**found, **dict.fromkeys(SENTENCES)} for found in content["findings"]]
+            content |= {"reason": None, "warnings": None}
+    refuse_differences("verdict.json", recorded, again)
+    return verdict
+
+
+def plain(value: Any) -> Any:
+    return (
+        [part if isinstance(part, str) else part.model_dump() for part in value] if isinstance(value, tuple) else value
+    )
+
+
+def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
+    """What no samples could show, before any arithmetic is done with it."""
+    evidence = record.evidence
+    for name, facts in (("fit", record.fit), ("holdout", record.holdout), ("malicious", record.malicious)):
+        if facts is None:
+            continue
+        if facts.n > MAX_ROWS:
+            yield f"{name}.n must be at most {MAX_ROWS:,}, got {facts.n:,}"
+        foreign = name == "fit" and record.kind == "check"  # the release's, which may have had other columns
+        labelled = facts.labels is not None if foreign else record.data.label is not None
+        yield from (f"{name}.{what}" for what in facts.contradictions(labelled))
+        if not foreign and (facts.groups is not None) != (record.data.group is not None):
+            yield f"{name}.groups must be counted where there is a column of them, only there"
+    yield from _contradicting_sizes(record)
+    if judged_by_day(policy) != (record.judged_on is not None):
+        yield "judged_on must be recorded where the policy has waivers or a freshness, only there"
+    if record.judged_on is not None and record.judged_on.isoformat() < record.created[:10]:
+        yield f"judged_on must not be before the record was created, got {record.judged_on} and {record.created[:10]}"
+    if record.kind == "run" and record.calibrated:
+        yield "calibrated must be false in a release, which is fitted on raw scores"
+    if record.kind == "check" and record.split is not None:
+        yield "split must be null in a check, which has one sample"
+    if record.curve is None:
+        yield "curve must be recorded"
+    else:
+        yield from curve.contradictions(policy, evidence, record.curve)
+    for check in CHECKS:
+        yield from check.contradictions(policy, evidence)
+
+
+def _contradicting_sizes(record: Record) -> Iterator[str]:
+    """Samples whose rows are not those of their sources; rows that repeat an id count once."""
+    found = record.of(Duplicates) or Duplicates()
+    again, held_again, malicious_again = (
+        0 if repeats is None else repeats.repeated for repeats in (found.fit, found.holdout, found.malicious)
+    )
+    fit, holdout = record.fit, record.holdout
+    if record.split is not None:
+        if not fit.benign == holdout.benign == fit.n + holdout.n + again + held_again + fit.unscored:
+            yield "fit.n and holdout.n do not add up to the benign rows of their sources"
+    else:
+        # A check names the sources of the release that it checks, which may have split them or counted rows once.
+        if fit.benign != fit.n + again + fit.unscored and not (record.kind == "check" and fit.benign > fit.n):
+            yield "fit.n is not the benign rows of its sources"
+        if holdout.benign != holdout.n + held_again + holdout.unscored:
+            yield "holdout.n is not the benign rows of its sources"
+    malicious = record.malicious
+    repeated = malicious_again + (0 if malicious is None else malicious.unscored)
+    if malicious is not None and malicious.rows - malicious.benign != malicious.n + repeated:
+        yield "malicious.n is not the malicious rows of its sources"

@@ -1,0 +1,115 @@
+"""Text with a header, its columns divided by commas or tabs."""
+
+from __future__ import annotations
+
+import csv
+import mmap
+import os
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from gate.errors import GateError
+from gate.policy import Columns
+from gate.scores.budget import ByteBudget
+from gate.scores.formats.table import BLOCK, Batches, File, Table, pick, require
+from gate.words import plural
+
+
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
+    separator = "\t" if file.suffix == ".tsv" else ","
+    with open(file, encoding="utf-8-sig", errors="replace", newline="") as opened:
+        header = next(csv.reader(opened, delimiter=separator), [])
+    if any("\ufffd" in name or "\0" in name for name in header):
+        raise GateError(f"{file}: must be UTF-8 text, got other bytes in the header; save it as UTF-8")
+    quoted = has_quotes(file, len(header), separator)
+    require(names, header, file)
+    parsing = _parsing(header, separator, quoted)
+    kinds = {file.label: pa.string()} if file.label in names else None
+    converting = pyarrow.csv.ConvertOptions(include_columns=names, column_types=kinds)
+    try:
+        table = pyarrow.csv.read_csv(os.fspath(file), parse_options=parsing, convert_options=converting)
+        budget.take(table.nbytes, file)
+        return Table(pick(table, names), tuple(header))
+    except pa.ArrowInvalid:
+        _refuse_uneven_rows(file, len(header), separator)
+        raise
+
+
+def stream(file: File, names: list[str], columns: Columns) -> Batches:
+    if not {*names} <= {columns.score, columns.count, columns.label}:
+        raise pa.ArrowInvalid("columns whose kind only all rows tell")
+    separator = "\t" if file.suffix == ".tsv" else ","
+    with open(file, encoding="utf-8-sig", errors="strict", newline="") as opened:
+        header = next(csv.reader(opened, delimiter=separator), [])
+    if any("\0" in name for name in header):
+        raise ValueError("a header that is no text")
+    quoted = has_quotes(file, len(header), separator)
+    require(names, header, file)
+    parsing = _parsing(header, separator, quoted)
+    kinds = {name: pa.string() if name == columns.label else pa.float64() for name in names}
+    converting = pyarrow.csv.ConvertOptions(include_columns=names, column_types=kinds)
+    blocks = pyarrow.csv.ReadOptions(block_size=BLOCK)
+    with pyarrow.csv.open_csv(os.fspath(file), blocks, parsing, converting) as reader:
+        for batch in reader:
+            yield batch, tuple(header)
+
+
+def _parsing(header: list[str], separator: str, quoted: bool) -> Any:
+    """How Arrow divides the text.
+
+    Without `newlines_in_values` it reads in parallel, but may cut a quoted line break in two and invent a row. A blank
+    line is no row, except where there is only one column: there it is a missing score.
+    """
+    return pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=quoted, ignore_empty_lines=len(header) > 1)
+
+
+_FIELDS = {
+    separator: re.compile(
+        rb'(?:"(?:[^"]++|"")*+"(?=[SEP\r\n]|\Z)|[^"SEP\r\n][^SEP\r\n]*+|[SEP\r\n])*+'.replace(
+            b"SEP", separator.encode()
+        )
+    )
+    for separator in (",", "\t")
+}
+_QUOTED = re.compile(rb'"(?:[^"]++|"")*+"')
+
+
+def has_quotes(file: File, width: int, separator: str) -> bool:
+    """Whether a row has quotes. One never closed hides the rows behind it and is refused: Arrow would say nothing."""
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        header = max(text.find(b"\n"), 0)
+        if text.find(b'"', header) < 0 and text[:header].count(b'"') % 2 == 0:  # writers often quote the header alone
+            return False
+        match = _FIELDS[separator].match(text)
+        end = match.end() if match else 0
+        if end < len(text):
+            lines = _QUOTED.sub(b"_", text[:end] + b"_").splitlines()
+            row = len([line for line in lines if line or width == 1]) - 1
+            raise GateError(
+                f"{file}: must close every quoted field before a comma or the end of its row, got an open one in "
+                f"{'the header' if row == 0 else f'row {row:,}'}; double the quotes inside it or restore the file"
+            )
+        return True
+
+
+def _refuse_uneven_rows(file: File, width: int, separator: str) -> None:
+    """Name the row that Arrow could not split; slow, and only used on a file that is refused anyway."""
+    with open(file, encoding="utf-8-sig", errors="replace", newline="") as opened:
+        lines = csv.reader(opened, delimiter=separator)
+        next(lines)
+        row = 0
+        try:
+            for fields in lines:
+                row += bool(fields) or width == 1
+                if fields and len(fields) != width:
+                    raise GateError(
+                        f"{file}: must have {plural(width, 'column')} in every row, got {len(fields)} in row {row:,}; "
+                        "quote fields that hold commas, or restore the row"
+                    )
+        except csv.Error as error:
+            raise GateError(
+                f"{file}: must be a readable .csv file, got: {error} in row {row + 1:,}; remove it"
+            ) from None

@@ -1,0 +1,72 @@
+"""JSON, one object to a line."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json
+
+from gate.errors import GateError
+from gate.policy import Columns
+from gate.scores.budget import ByteBudget
+from gate.scores.formats.table import BLOCK, Batches, File, Table, pick, require
+
+
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
+    """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
+    refuse_null_lines(file)
+    table, present = None, []
+    with contextlib.suppress(pa.ArrowException):
+        kinds = first_kinds(file, names[0] if names else "")
+        if {*names} <= {*kinds}:
+            wanted = pa.schema([(name, kinds[name]) for name in names])
+            alone = pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
+            table, present = pyarrow.json.read_json(os.fspath(file), parse_options=alone), list(kinds)
+    if table is None:
+        table = pyarrow.json.read_json(os.fspath(file))
+        present = table.column_names
+    require(names, present, file)
+    budget.take(table.select(names).nbytes, file)
+    return Table(pick(table, names), tuple(present))
+
+
+def stream(file: File, names: list[str], columns: Columns) -> Batches:
+    if not {*names} <= {columns.score, columns.count}:
+        raise pa.ArrowInvalid("columns whose kind only all rows tell")
+    if not hasattr(pyarrow.json, "open_json"):
+        raise pa.ArrowInvalid("an older Arrow")
+    refuse_null_lines(file)
+    present = tuple(first_kinds(file, columns.score))
+    schema = pa.schema([(name, pa.float64()) for name in names])
+    alone = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    with pyarrow.json.open_json(os.fspath(file), pyarrow.json.ReadOptions(block_size=BLOCK), alone) as reader:
+        for batch in reader:
+            if any(column.null_count for column in batch.columns):  # perhaps no such column at all
+                raise pa.ArrowInvalid("rows without a value")
+            yield batch, present
+
+
+_NULL_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)[ \t\r\n]*null")
+
+
+def refuse_null_lines(file: File) -> None:
+    """Arrow crashes on a block of lines that begins with `null` (apache/arrow#47409), and no such line has a score."""
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        found = _NULL_LINE.search(text) if text.find(b"null") >= 0 else None
+        if found:
+            row = text[: found.end()].count(b"\n") + 1
+            raise GateError(f"{file}: must have one JSON object to a line, got null in line {row:,}; remove it")
+
+
+def first_kinds(file: File, score: str) -> dict[str, Any]:
+    """The kind of each column in the first lines; whole scores may turn out to be floats further down."""
+    with open(file, "rb") as opened:
+        lines = opened.read(1 << 20).rpartition(b"\n")[0]
+    schema = pyarrow.json.read_json(pa.BufferReader(lines)).schema if lines else pa.schema([])
+    kinds = {field.name: field.type for field in schema if not pa.types.is_null(field.type)}
+    return kinds | {score: pa.float64()} if pa.types.is_integer(kinds.get(score, pa.null())) else kinds

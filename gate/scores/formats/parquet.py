@@ -1,0 +1,46 @@
+"""Parquet: row groups, each read in batches."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from gate.contract import Floats
+from gate.policy import Columns
+from gate.scores.budget import ByteBudget
+from gate.scores.formats.table import File, Table, pick, require
+
+_ROWS = 1 << 20  # of a batch
+
+
+def read(file: File, names: list[str], budget: ByteBudget) -> Table:
+    source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
+    few = [file.segment] if file.segment in names else None  # kept as Parquet has it: each name once
+    with pyarrow.parquet.ParquetFile(source, memory_map=file.remote is None, read_dictionary=few) as opened:
+        require(names, opened.schema_arrow.names, file)
+        kinds = [opened.schema_arrow.field(name).type for name in names]
+        rows = opened.metadata.num_rows
+        budget.refuse(rows * sum(map(width, kinds)), file)  # at least so many; text is counted as it comes
+        batches = []
+        for batch in opened.iter_batches(_ROWS, columns=names):
+            batches.append(batch)
+            budget.take(batch.nbytes, file)
+        table = pa.Table.from_batches(batches) if batches else opened.read(columns=names)
+        counted = sum(opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups))
+        if not rows == counted == len(table):
+            raise ValueError(f"{rows:,} rows in the footer, {counted:,} in the row groups, {len(table):,} in the pages")
+        return Table(pick(table, names), tuple(opened.schema_arrow.names))
+
+
+def width(kind: Any) -> int:
+    """The bytes of one decoded value, where all have the same; at least one otherwise."""
+    return kind.bit_width // 8 or 1 if pa.types.is_primitive(kind) else 1
+
+
+def write_parquet(path: Path, values: Floats) -> None:
+    """Write scores as one column, the way `read` expects them by default."""
+    pyarrow.parquet.write_table(pa.table({Columns().score: values}), path)

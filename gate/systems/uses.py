@@ -1,0 +1,74 @@
+"""One judgement of several detectors is one use of their rows: the question that all ask, counted in the ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gate import ledger as ledgers
+from gate.calibration.fit import fit_sorted
+from gate.checks.reuse import Use, Uses
+from gate.gating import (
+    Job,
+)
+from gate.policy import Document
+from gate.record import read_calibrator, stamp
+from gate.systems.detector import side_by_side
+from gate.systems.past import Past
+from gate.systems.rows import SystemRows
+
+
+def state_question(
+    job: Job, documents: Mapping[str, Document], batches: Sequence[Callable[[], SystemRows]], past: Past
+) -> str | None:
+    """What all detectors ask of the rows: it names every calibrator and every sample; None where no ledger is kept.
+
+    One judgement of a release is one use of its rows, however many detectors it has.
+    """
+    ledgers.require(job.document, job.ledger)
+    if job.ledger is None:
+        return None
+    asked: dict[str, list[Any]] = {}
+    for batch in batches:
+        rows = batch()
+        here_now = {name: own for name, own in documents.items() if name in rows.names}
+        asked |= side_by_side({name: partial(_ask, own, name, rows, past) for name, own in here_now.items()}, rows)
+    whole = json.dumps([job.document.sha256, job.document.policy.data.model_dump(), asked], sort_keys=True)
+    return f"{ledgers.TOGETHER}{hashlib.sha256(whole.encode()).hexdigest()}"
+
+
+def count_uses(job: Job, question: str | None, rows: SystemRows) -> dict[str, Uses]:
+    """Count the judgement in the ledger, or tell which one it was."""
+    if question is None or job.ledger is None:
+        return {}
+    found = {}
+    for name in sorted(rows.names):
+        _, holdout, malicious = rows.of(name)
+        spent: list[Use | None] = []
+        for sample in (holdout, malicious):
+            if sample is None:
+                spent.append(None)
+            elif job.counted:
+                spent.append(ledgers.recall(job.ledger, ledgers.rows_of(sample), question))
+            else:
+                known = ledgers.rows_of(sample)
+                spent.append(ledgers.claim(job.ledger, known, question, job.release, stamp(job.created)))
+        assert spent[0] is not None
+        found[name] = Uses(ledger=job.ledger, holdout=spent[0], malicious=spent[1])
+    return found
+
+
+def _ask(document: Document, name: str, rows: SystemRows, past: Past) -> list[Any]:
+    """What one detector asks of its rows: its calibrator, and the rows by their digests."""
+    fit, holdout, malicious = rows.of(name)
+    policy = document.policy
+    if name in past.stored:
+        calibrator = read_calibrator(past.stored[name])
+    else:
+        assert fit is not None
+        calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    digests = [sample and (sample.rows_sha256 or sample.sha256) for sample in (holdout, malicious)]
+    return [document.sha256, calibrator.sha256, *digests]
