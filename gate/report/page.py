@@ -28,6 +28,7 @@ from gate.report.rows import (
     passed_checks,
     plain_reason,
     segment_rows,
+    segment_words,
     shown_targets,
     target_rows,
 )
@@ -98,6 +99,7 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "confidence": percent(exact(record.confidence)),
         "not_asked": not_asked(record),
         "command": command(record, limit),
+        "segment_words": segment_words(record),
         "clustered": any(row.effective for row in targets),
         "predicted": any(row.predicted or row.drift for row in targets),
     }
