@@ -376,10 +376,10 @@ def test_a_thousand_records_are_a_page_in_seconds(tmp_path: Path) -> None:
         record |= {"release": f"r{i:04}", "created": f"2026-01-01T{i // 60:02}:{i % 60:02}:00Z"}
         (tmp_path / f"r{i:04}").mkdir()
         (tmp_path / f"r{i:04}" / "verdict.json").write_text(json.dumps(record))
-    start = time.perf_counter()
+    start = time.process_time()
     history = collect([str(tmp_path)])
     pages = {suffix: render(history) for suffix, render in RENDERERS.items()}
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20  # of the processor's, whatever else it does
     assert {suffix: len(page.encode()) <= 1_000_000 for suffix, page in pages.items()} == dict.fromkeys(pages, True)
     assert len(pages["md"].encode()) <= 60_000
     for page in pages.values():
