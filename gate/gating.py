@@ -46,7 +46,7 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.checks.fpr import Targets
 from gate.checks.overlap import refuse_identical
-from gate.checks.reuse import Use, Uses
+from gate.checks.reuse import Use, Uses, alphas_of
 from gate.errors import GateError
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, as_reference, compose, read_calibrator, recorded_policy, stamp
@@ -256,7 +256,7 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
         document=job.document,
         evidence=evidence,
         verdict=judge(case.policy, evidence),
-        confidence=float(1 - case.alpha),
+        alphas=alphas_of(case.policy, evidence),
         split=split,
         curve=trace(case),
     )

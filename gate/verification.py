@@ -20,7 +20,7 @@ from typing import Any, Literal
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks import CHECKS, curve, parse_policy
 from gate.checks.duplicates import Duplicates
-from gate.checks.reuse import alpha_of
+from gate.checks.reuse import alphas_of
 from gate.contract import Contract
 from gate.errors import GateError, plural
 from gate.policy import Document, Policy
@@ -316,9 +316,13 @@ def _judge_again(record: Record, policy: Policy) -> Verdict:
         raise RefusedError(objection)
     verdict = judge(policy, evidence)
     fields = ("outcome", "reason", "findings", "waivers", "not_asked", "warnings")
-    recorded = {**record.model_dump(include={*fields}), "confidence": record.confidence}
+    levels = ("confidence", "malicious_confidence")
+    recorded = record.model_dump(include={*fields, *levels})
     again: dict[str, Any] = {name: _plain(getattr(verdict, name)) for name in fields}
-    again["confidence"] = float(1 - alpha_of(policy, evidence))
+    alphas = alphas_of(policy, evidence)
+    again |= {"confidence": 1 - alphas.benign, "malicious_confidence": None}
+    if evidence.malicious is not None:
+        again["malicious_confidence"] = 1 - alphas.malicious
     if record.tool.version != version("fpr-gate"):
         for content in (recorded, again):
             content["findings"] = [{**found, **dict.fromkeys(SENTENCES)} for found in content["findings"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Self
+from typing import NamedTuple, Self
 
 from pydantic import model_validator
 
@@ -62,6 +62,17 @@ def malicious_alpha_of(policy: Policy, evidence: Evidence) -> Fraction:
     """The same on these malicious rows."""
     found = evidence.of(Uses)
     return policy.alpha(1 if found is None or found.malicious is None else found.malicious.number)
+
+
+class Alphas(NamedTuple):
+    """How often an interval may miss, on benign and on malicious rows."""
+
+    benign: float
+    malicious: float
+
+
+def alphas_of(policy: Policy, evidence: Evidence) -> Alphas:
+    return Alphas(float(alpha_of(policy, evidence)), float(malicious_alpha_of(policy, evidence)))
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:

@@ -63,8 +63,7 @@ def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> 
         content = {key: None if part is None else part.model_dump(mode="json") for key, part in parts.items()}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     separator = THIN_SPACE if format_ == "md" else ","
-    alpha = 1 - found.record.policy.confidence
-    changed = describe_changes(found.comparison, found.drops, "run", alpha, separator)
+    changed = describe_changes(found.comparison, found.drops, found.record, separator)
     assert changed is not None
     if format_ == "md":
         return markdown.render_changes(changed, found.record)

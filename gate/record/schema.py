@@ -17,6 +17,7 @@ from gate.checks.check import CalibratorFacts, Evidence, Finding
 from gate.checks.curve import Curve
 from gate.checks.detection import Detection
 from gate.checks.fpr import Targets
+from gate.checks.reuse import Alphas
 from gate.policy import Columns
 from gate.sources import PathText, SampleFacts, Split
 from gate.stored import Outcome, Rate, Section
@@ -70,7 +71,8 @@ class Record(Section):
     kind        `run` of a release that was fitted and judged, or `check` of one fitted earlier, whose `fit` and
                 `calibrator` are those of that release
     judged_on   the day by which waivers and ages were judged, where the policy has any
-    confidence  of the intervals on held-out rows: the policy's, less what earlier uses of these rows have spent
+    confidence  of the intervals on held-out rows: the policy's, less what earlier uses of these rows have spent;
+                `malicious_confidence` is that of the intervals on malicious rows, where there are any
     data        the columns read, after the command line had its say
     checks      what each check measured; the findings follow from it and the policy alone
     """
@@ -84,6 +86,7 @@ class Record(Section):
     outcome: Outcome
     reason: str
     confidence: Rate
+    malicious_confidence: Rate | None = None
     policy: PolicyText
     data: Annotated[Columns, BeforeValidator(_known_columns)]
     fit: SampleFacts
@@ -121,6 +124,11 @@ class Record(Section):
         return self.judged_on or self.time.date()
 
     @property
+    def alphas(self) -> Alphas:
+        malicious = self.confidence if self.malicious_confidence is None else self.malicious_confidence
+        return Alphas(1 - self.confidence, 1 - malicious)
+
+    @property
     def evidence(self) -> Evidence:
         """What was measured, to be judged again."""
         return Evidence(
@@ -155,7 +163,7 @@ def compose(
     document: Document,
     evidence: Evidence,
     verdict: Verdict,
-    confidence: float,
+    alphas: Alphas,
     split: Split | None = None,
     curve: Curve | None = None,
 ) -> Record:
@@ -170,7 +178,8 @@ def compose(
         judged_on=evidence.day if judged_by_day(policy) else None,
         outcome=verdict.outcome,
         reason=verdict.reason,
-        confidence=confidence,
+        confidence=1 - alphas.benign,
+        malicious_confidence=None if evidence.malicious is None else 1 - alphas.malicious,
         policy=PolicyText(
             name=policy.name,
             rule=policy.rule,

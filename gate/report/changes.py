@@ -82,7 +82,7 @@ def detection_rows(record: Record, separator: str = ",") -> list[DetectionRow]:
         finding = judged.get(anchor.fpr)
         rate = None if finding is None else finding.rate
         minimum = None if rate is None else rate.tolerance[0]
-        interval = anchor.tally.interval(1 - record.policy.confidence) if rate is None else rate.interval
+        interval = anchor.tally.interval(record.alphas.malicious) if rate is None else rate.interval
         rows.append(
             DetectionRow(
                 target=percent(anchor.fpr),
@@ -112,14 +112,12 @@ def changes(record: Record, separator: str = ",") -> Changes | None:
     found, drops = record.of(Comparison), record.of(Drops)
     if found is None or found.reference is None:
         return None
-    return describe_changes(found, drops, record.kind, 1 - record.policy.confidence, separator)
+    return describe_changes(found, drops, record, separator)
 
 
-def describe_changes(
-    found: Comparison, drops: Drops | None, kind: str, alpha: float, separator: str = ","
-) -> Changes | None:
-    """A comparison as strings."""
-    old = found.reference
+def describe_changes(found: Comparison, drops: Drops | None, record: Record, separator: str = ",") -> Changes | None:
+    """A comparison as strings; its intervals miss as often as those of the record."""
+    old, alphas = found.reference, record.alphas
     if old is None:
         return None
     stale = any(c.stale is not None and c.old.threshold != c.new.threshold for c in found.anchors)
@@ -128,9 +126,9 @@ def describe_changes(
         created=clean(old.created),
         outcome=old.outcome,
         is_reference=old.outcome == "pass",
-        since="the release" if kind == "check" else clean(old.release),
-        rows=[_row(change, alpha, separator) for change in found.anchors],
-        detection=[_detection_row(change, alpha, separator) for change in (drops.anchors if drops else ())],
+        since="the release" if record.kind == "check" else clean(old.release),
+        rows=[_row(change, alphas.benign, separator) for change in found.anchors],
+        detection=[_detection_row(change, alphas.malicious, separator) for change in (drops.anchors if drops else ())],
         policy=[regrouped(clean(change), separator) for change in found.policy_changes],
         policy_same=not found.policy_changes,
         paired=any(change.flipped is not None for change in found.anchors),
