@@ -18,7 +18,7 @@ from gate.checks.detection import Detection
 from gate.checks.direction import Direction
 from gate.checks.drop import Drops
 from gate.checks.fpr import AtAnchor, Targets
-from gate.checks.reuse import Use, Uses
+from gate.checks.reuse import Use, Uses, alphas_of
 from gate.names import CheckName
 from gate.policy import Document, Policy
 from gate.policy.changes import policy_changes
@@ -83,7 +83,7 @@ def recorded(document: Document, evidence: Evidence, curve: Curve, checks: tuple
         document=document,
         evidence=evidence,
         verdict=judge(document.policy, evidence, checks),
-        confidence=float(1 - document.policy.alpha()),
+        alphas=alphas_of(document.policy, evidence),
         curve=curve,
     )
 
