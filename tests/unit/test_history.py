@@ -445,5 +445,5 @@ def test_what_is_detected_is_shown_where_no_minimum_is_set_too() -> None:
             assert f.check.rate is not None
             found = _detected(judged)[f.check.rate]
             assert found.tally == counted.at(f.check.rate)
-            assert found.interval == found.tally.interval(0.05)
+            assert found.interval == pytest.approx(found.tally.interval(0.05), rel=1e-12)
             assert (found.outcome is None) == (f.check.rate not in with_minimum)

@@ -17,6 +17,7 @@ from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release
 from gate.ledger import Entry, Rows
+from gate.ordered import Ordered
 from gate.policy import Document
 from gate.record import Record
 from gate.scores import from_object, read
@@ -135,10 +136,15 @@ def test_without_a_ledger_a_check_says_that_nothing_tells_added_rows(tmp_path: P
 FILES = "abcdef"
 
 
+def hashed(n: int) -> Ordered:
+    """So many rows, each with a score of its own."""
+    return Ordered(np.sort(hash_scores(np.arange(float(n)), np.zeros(n, dtype=np.int64))))
+
+
 def entry(number: int, files: frozenset[str], question: str) -> Entry:
     """Every judgement shares all of its rows with every other."""
-    scores = sketch(hash_scores(np.arange(100.0)))
-    return Entry(f"rows {number}", question, f"v{number}", "", None, scores, 100, tuple(sorted(files)))
+    scores = sketch(hashed(100))
+    return Entry(f"rows {number}", question, f"v{number}", "", None, scores, 100, files=tuple(sorted(files)))
 
 
 @settings(max_examples=200, deadline=None)
@@ -151,7 +157,7 @@ def test_a_use_is_counted_once_for_each_chain_of_looks(
 ) -> None:
     """An earlier judgement counts unless a later one with the same question, or this one, has read all of its files."""
     entries = [entry(i, some, question) for i, (some, question) in enumerate(earlier)]
-    rows = Rows("now", None, hash_scores(np.arange(100.0)), 100, tuple(sorted(files)))
+    rows = Rows("now", None, hashed(100), 100, tuple(sorted(files)))
     later = [*earlier, (files, "p")]
     expected = [
         f"v{i}"
@@ -165,7 +171,7 @@ def test_a_use_is_counted_once_for_each_chain_of_looks(
 
 def test_a_ledger_keeps_the_digests_of_files_and_old_lines_have_none(tmp_path: Path) -> None:
     path = str(tmp_path / "ledger.jsonl")
-    rows = Rows("r", None, hash_scores(np.arange(10.0)), 10, ("a", "b"))
+    rows = Rows("r", None, hashed(10), 10, ("a", "b"))
     ledger.claim(path, rows, "q", "v1", "2026-03-01T12:00:00Z")
     ledger.claim(path, Rows("s", None, rows.scores, 10), "q", "v2", "2026-03-01T12:00:00Z")
     assert [found.files for found in ledger.read(path)] == [("a", "b"), ()]
