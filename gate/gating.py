@@ -280,7 +280,6 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
         document=job.document,
         evidence=evidence,
         verdict=judge(case.policy, evidence),
-        confidence=float(1 - case.alpha),
         split=split,
         curve=trace(case),
     )

@@ -272,7 +272,7 @@ def _system(directory: str, record: SystemRecord) -> tuple[PastRelease, _Seen]:
 def _detected(record: Record) -> dict[Decimal | None, Detected]:
     """What was detected, by anchor: the one place where a record is asked for it."""
     found: Detection | None = record.of(Detection)
-    alpha = 1 - record.policy.confidence
+    alpha = record.alphas.malicious
     counted: dict[Decimal | None, Detected] = {
         at.fpr: Detected(at.tally, at.tally.interval(alpha), None, None) for at in (found.anchors if found else ())
     }

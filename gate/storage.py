@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from gate.errors import GateError
@@ -144,15 +144,19 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
                         "meanwhile; that one stays, nothing else was written"
                     )
                 refuse_existing(target, force)
-                for inside in sorted({(staging / name).parent for name in files}, reverse=True):
+                for inside in _directories_of(staging, files):
                     sync_directory(inside)
-                    sync_directory(inside.parent)
-                sync_directory(staging)
                 _put_in_place(staging, target)
             for parent in (target.parent, target.parent.parent):  # which this run may have made
                 sync_directory(parent)
     except OSError as error:
         raise GateError(f"{target}: must be writable, got {error.strerror or error}; nothing was written") from None
+
+
+def _directories_of(top: Path, names: Iterable[str]) -> list[Path]:
+    """Every directory that holds one of these files, up to the top one: each once, those within others first."""
+    above = (place for name in names for place in (top / name).parents)
+    return sorted({top, *(place for place in above if place.is_relative_to(top))}, reverse=True)
 
 
 def manifest_of(files: Mapping[str, bytes]) -> bytes:

@@ -164,25 +164,27 @@ _SENTENCES = {
 
 
 def _reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
-    """What the benign rows say, then what the malicious ones do, then what the data say of themselves."""
+    """What the benign rows say and what is said of them, then what the malicious ones and the baseline do."""
     if outcome == "pass":
         return _reason_of_pass(findings)
     blocking = [finding for finding in findings if finding.blocks and finding.outcome == outcome]
-    verb = "disprove" if outcome == "fail" else "neither prove nor disprove"
-    too_few = [finding for finding in blocking if finding.reason == "min-n"]
-    rated = [finding for finding in blocking if finding not in too_few and finding.grade is not None]
-    lacking = [str(finding.check) for finding in blocking if finding.reason == NOT_MEASURED]
-    parts = []
-    for rows, decided in (
-        ("held-out benign", [str(f.check) for f in rated if not _is_of_malicious(f)]),
-        ("malicious", [str(f.check) for f in rated if _is_of_malicious(f)]),
-    ):
-        parts += [f"the {rows} rows {verb} {listed(decided)}"] if decided else []
-    parts += [f"too few held-out benign rows for {listed([str(f.check) for f in too_few])}"] if too_few else []
-    said = {finding.reason for finding in blocking if finding.grade is None}
-    parts += [sentence for reason, sentence in _SENTENCES.items() if reason in said]
-    parts += [f"{listed(lacking)} could not be measured"] if lacking else []
+    later = [finding for finding in blocking if _is_of_malicious(finding) or finding.check.kind == "baseline"]
+    benign = [finding for finding in blocking if finding not in later]
+    parts = [*_reasons("held-out benign", outcome, benign), *_reasons("malicious", outcome, later)]
     return "; ".join(parts) or "nothing was measured"
+
+
+def _reasons(rows: str, outcome: Outcome, blocking: list[Finding]) -> Iterator[str]:
+    verb = "disprove" if outcome == "fail" else "neither prove nor disprove"
+    for decided, said in (
+        ([f for f in blocking if f.grade is not None and f.reason != "min-n"], f"the {rows} rows {verb} {{}}"),
+        ([f for f in blocking if f.reason == "min-n"], f"too few {rows} rows for {{}}"),
+        ([f for f in blocking if f.reason == NOT_MEASURED], "{} could not be measured"),
+    ):
+        if decided:
+            yield said.format(listed([str(finding.check) for finding in decided]))
+    reasons = {finding.reason for finding in blocking if finding.grade is None}
+    yield from (sentence for reason, sentence in _SENTENCES.items() if reason in reasons)
 
 
 def _is_of_malicious(finding: Finding) -> bool:

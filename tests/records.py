@@ -63,7 +63,7 @@ def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
 
 def evidence_of(policy: Policy, parts: Any, kind: Any = "run", malicious: SampleFacts | None = None) -> Evidence:
     """These parts with samples of fixed content; the held-out rows are those of the targets."""
-    benign = parts.fpr.anchors[0].tally.rows
+    benign = max(parts.fpr.anchors[0].tally.rows, 2)
     return Evidence(
         kind,
         NOON.date(),
@@ -83,7 +83,6 @@ def recorded(document: Document, evidence: Evidence, curve: Curve, checks: tuple
         document=document,
         evidence=evidence,
         verdict=judge(document.policy, evidence, checks),
-        confidence=float(1 - document.policy.alpha()),
         curve=curve,
     )
 

@@ -29,6 +29,7 @@ from gate.statistics.floats import from_ordinal, ordinal
 DECADES = 10  # the grid runs from 1e-10 to 1
 PIECE = 1 << 16  # rows; stays in the processor's cache
 RESOLUTION = 1e-15  # IsotonicRegression merges float64 inputs closer than this, and averages them
+SLACK = 1e-12  # of a calibrated score: what rounding may add to it
 STEP = 2 * RESOLUTION  # within which the spline of a bound rises from one score's value to the next
 
 
@@ -307,8 +308,9 @@ def _fit_conservative(sample: _Sample, contract: Contract, knots: int) -> Isoton
 def _merging_overpromises(x: Floats, y: Floats, sample: _Sample, contract: Contract) -> bool:
     """Whether sklearn, which moves near knots to the first of them at their mean, would lift a benign score.
 
-    It does no harm where no benign score lies between the moved knots and the next one, and where the mean stays
-    at or below what the inclusive label of the first knot's score allows: then the paper's curve stands.
+    It does no harm where no benign score lies between the moved knots and the next one, where the mean stays at or
+    below what the inclusive label of the first knot's score allows, and where the line that leads up to the first knot
+    lifts no benign score on it: then the paper's curve stands.
     """
     blocks = np.array(list(_near_blocks(x, np.diff(x) < RESOLUTION)), dtype=np.int64).reshape(-1, 2)
     starts, stops = blocks.T
@@ -316,7 +318,15 @@ def _merging_overpromises(x: Floats, y: Floats, sample: _Sample, contract: Contr
     means = np.array([y[start:stop].mean() for start, stop in blocks])
     lifted = (here > 0) & (means > contract.score(sample.label(np.maximum(here, 1))))
     moved = (x[stops - 1] > x[starts]) & (sample.rank_above(x[starts]) > beyond)
-    return bool((lifted | moved).any())
+    kept = np.ones(len(x), dtype=bool)
+    for start, stop in blocks:
+        kept[start + 1 : stop] = False
+    merged = y.copy()
+    merged[starts] = means
+    nearest = sample.at_rank(np.minimum(here + 1, sample.n))  # the benign score before the block, if there is one
+    on_the_line = (here < sample.n) & ~np.isin(nearest, x)
+    raised = on_the_line & (np.interp(nearest, x[kept], merged[kept]) > np.interp(nearest, x, y) + SLACK)
+    return bool((lifted | moved | raised).any())
 
 
 def _merge_downward(x: Floats, y: Floats) -> tuple[Floats, Floats]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Self
+from typing import NamedTuple, Self, TypedDict
 
 from pydantic import model_validator
 
@@ -62,6 +62,26 @@ def malicious_alpha_of(policy: Policy, evidence: Evidence) -> Fraction:
     """The same on these malicious rows."""
     found = evidence.of(Uses)
     return policy.alpha(1 if found is None or found.malicious is None else found.malicious.number)
+
+
+class Confidences(TypedDict):
+    """Of the intervals on held-out rows, and on malicious ones where there are any, as a record has them."""
+
+    confidence: float
+    malicious_confidence: float | None
+
+
+def confidences(policy: Policy, evidence: Evidence) -> Confidences:
+    """The policy's, less what earlier uses of the rows have spent."""
+    malicious = None if evidence.malicious is None else float(1 - malicious_alpha_of(policy, evidence))
+    return Confidences(confidence=float(1 - alpha_of(policy, evidence)), malicious_confidence=malicious)
+
+
+class Alphas(NamedTuple):
+    """How often an interval may miss, on benign and on malicious rows."""
+
+    benign: float
+    malicious: float
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:

@@ -114,8 +114,7 @@ def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> 
         parts = {"baseline": found.comparison, "drop": found.drops}
         content = {key: None if part is None else part.model_dump(mode="json") for key, part in parts.items()}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    alpha = 1 - found.record.policy.confidence
-    changed = describe_changes(found.comparison, found.drops, "run", alpha)
+    changed = describe_changes(found.comparison, found.drops, found.record.alphas)
     assert changed is not None
     if format_ == "md":
         return markdown.render_changes(changed, found.record)

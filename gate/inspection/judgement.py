@@ -12,7 +12,7 @@ from typing import Any
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks import CHECKS, curve, parse_policy, ranges
 from gate.checks.duplicates import Duplicates
-from gate.checks.reuse import alpha_of
+from gate.checks.reuse import confidences
 from gate.contract import Contract
 from gate.errors import GateError
 from gate.inspection.answers import RefusedError, other_installation, refuse_differences, require
@@ -145,13 +145,15 @@ def _judge_again(record: Record, policy: Policy) -> Verdict:
         raise RefusedError(objection)
     verdict = judge(policy, evidence)
     fields = ("outcome", "reason", "findings", "waivers", "not_asked", "warnings")
-    recorded = {**record.model_dump(include={*fields}), "confidence": record.confidence}
+    recorded = record.model_dump(include={*fields, "confidence", "malicious_confidence"})
     again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
-    again["confidence"] = float(1 - alpha_of(policy, evidence))
+    again |= confidences(policy, evidence)
     if record.tool.version != version("fpr-gate"):
         for content in (recorded, again):
             content["findings"] = [{**found, **dict.fromkeys(SENTENCES)} for found in content["findings"]]
             content |= {"reason": None, "warnings": None}
+        if record.malicious_confidence is None:  # which an earlier gate did not write
+            again["malicious_confidence"] = None
     refuse_differences("verdict.json", recorded, again)
     return verdict
 

@@ -17,6 +17,7 @@ from gate.checks.check import CalibratorFacts, Evidence, Finding
 from gate.checks.curve import Curve
 from gate.checks.detection import Detection
 from gate.checks.fpr import Targets
+from gate.checks.reuse import Alphas, confidences
 from gate.policy import Columns
 from gate.sources import PathText, SampleFacts, Split
 from gate.stored import Outcome, Rate, Section
@@ -73,7 +74,8 @@ class Record(Section):
     calibrated  the rows had calibrated scores, as production serves them, which the contract's own scores flag; the
                 raw thresholds of `calibrator` are the release's
     judged_on   the day by which waivers and ages were judged, where the policy has any
-    confidence  of the intervals on held-out rows: the policy's, less what earlier uses of these rows have spent
+    confidence  of the intervals on held-out rows: the policy's, less what earlier uses of these rows have spent;
+                `malicious_confidence` is that of the intervals on malicious rows, where there are any
     data        the columns read, after the command line had its say
     checks      what each check measured; the findings follow from it and the policy alone
     """
@@ -88,6 +90,7 @@ class Record(Section):
     outcome: Outcome
     reason: str
     confidence: Rate
+    malicious_confidence: Rate | None = None
     policy: PolicyText
     data: Annotated[Columns, BeforeValidator(known_columns)]
     fit: SampleFacts
@@ -123,6 +126,12 @@ class Record(Section):
     @property
     def day(self) -> date:
         return self.judged_on or self.time.date()
+
+    @property
+    def alphas(self) -> Alphas:
+        """How often its intervals miss; one that was written without `malicious_confidence` has the policy's."""
+        malicious = self.policy.confidence if self.malicious_confidence is None else self.malicious_confidence
+        return Alphas(1 - self.confidence, 1 - malicious)
 
     @property
     def evidence(self) -> Evidence:
@@ -177,7 +186,6 @@ def compose(
     document: Document,
     evidence: Evidence,
     verdict: Verdict,
-    confidence: float,
     split: Split | None = None,
     curve: Curve | None = None,
 ) -> Record:
@@ -193,7 +201,7 @@ def compose(
         judged_on=evidence.day if judged_by_day(policy) else None,
         outcome=verdict.outcome,
         reason=verdict.reason,
-        confidence=confidence,
+        **confidences(policy, evidence),
         policy=policy_text(document),
         data=policy.data,
         fit=evidence.fit,

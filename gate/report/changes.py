@@ -11,6 +11,7 @@ from gate.checks.change import Change, Flipped
 from gate.checks.check import Finding
 from gate.checks.detection import Detection
 from gate.checks.drop import Drops
+from gate.checks.reuse import Alphas
 from gate.record import Record
 from gate.report.numbers import bounds, clean, exact, grouped, p_value, percent, share
 from gate.report.rows import in_order, weight
@@ -84,7 +85,7 @@ def detection_rows(record: Record) -> list[DetectionRow]:
         rate = None if finding is None else finding.rate
         minimum = None if rate is None else rate.tolerance[0]
         edges = None if minimum is None else (minimum, 1.0)
-        interval = anchor.tally.interval(1 - record.policy.confidence) if rate is None else rate.interval
+        interval = anchor.tally.interval(record.alphas.malicious) if rate is None else rate.interval
         rows.append(
             DetectionRow(
                 target=percent(anchor.fpr),
@@ -114,11 +115,11 @@ def changes(record: Record) -> Changes | None:
     found, drops = record.of(Comparison), record.of(Drops)
     if found is None or found.reference is None:
         return None
-    return describe_changes(found, drops, record.kind, 1 - record.policy.confidence, record.calibrated)
+    return describe_changes(found, drops, record.alphas, record.kind, record.calibrated)
 
 
 def describe_changes(
-    found: Comparison, drops: Drops | None, kind: str, alpha: float, calibrated: bool = False
+    found: Comparison, drops: Drops | None, alphas: Alphas, kind: str = "run", calibrated: bool = False
 ) -> Changes | None:
     """A comparison as strings; `calibrated` where the newer rows are not counted at a raw threshold."""
     old = found.reference
@@ -131,8 +132,8 @@ def describe_changes(
         outcome=old.outcome,
         is_reference=old.outcome == "pass",
         since="the release" if kind == "check" else clean(old.release),
-        rows=[_row(change, alpha, calibrated) for change in found.anchors],
-        detection=[_detection_row(change, alpha) for change in (drops.anchors if drops else ())],
+        rows=[_row(change, alphas.benign, calibrated) for change in found.anchors],
+        detection=[_detection_row(change, alphas.malicious) for change in (drops.anchors if drops else ())],
         policy=[clean(change) for change in found.policy_changes],
         policy_same=not found.policy_changes,
         paired=any(change.flipped is not None for change in found.anchors),

@@ -169,7 +169,7 @@ class _CurveDisplay(Display):
             [p.score for p in curve.points],
             [float(p.fpr) for p in curve.points],
             [p.tally.rate for p in curve.points],
-            [p.tally.interval(1 - record.confidence) for p in curve.points],
+            [p.tally.interval(record.alphas.benign) for p in curve.points],
             curve.floor,
             [float(f.rate.score) for f in found],
             [f.target_fpr for f in found],
@@ -332,7 +332,7 @@ class DetectionDisplay(Display):
             [(p.detected or 0) / record.malicious.n for p in points],
             [float(at.fpr) for at in found.anchors],
             [at.tally.rate for at in found.anchors],
-            [at.tally.interval(1 - record.policy.confidence) for at in found.anchors],
+            [at.tally.interval(record.alphas.malicious) for at in found.anchors],
             [(float(rate.target), rate.tolerance[0]) for rate in minima if rate.target is not None],
             [(float(change.fpr), change.old.rate) for change in (drops.anchors if drops else ())],
         )

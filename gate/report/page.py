@@ -28,6 +28,7 @@ from gate.report.rows import (
     passed_checks,
     plain_reason,
     segment_rows,
+    segment_words,
     shown_targets,
     target_rows,
 )
@@ -98,6 +99,7 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "confidence": percent(exact(record.confidence)),
         "not_asked": not_asked(record),
         "command": command(record, limit),
+        "segment_words": segment_words(record),
         "clustered": any(row.effective for row in targets),
         "predicted": any(row.predicted or row.drift for row in targets),
     }
@@ -136,6 +138,8 @@ def assurance(record: Record, targets: list[Row]) -> str:
         interval = "of Clopper and Pearson, on the independent rows that groups are worth, which is an estimate"
     said = f"Intervals are those {interval}, at {percent(confidence)} confidence: a release whose true rate lies "
     said += f"outside the tolerance is called proven at most {percent((1 - confidence) / 2)} of the time."
+    if record.malicious_confidence not in (None, record.confidence):
+        said += f" Intervals on malicious rows are at {percent(exact(record.malicious_confidence))} confidence."
     if record.policy.rule != "proven":
         said += f" The rule {clean(record.policy.rule)} also lets pass what is not proven."
     return f"{said} {assumptions(clustered)}"

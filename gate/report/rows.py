@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from gate.checks import reasons
 from gate.checks.check import Finding, JudgedRate
 from gate.checks.range_words import describe_in_brief
+from gate.checks.segments import Segments
 from gate.record import Record
 from gate.report.numbers import (
     FLOAT_DIGITS,
@@ -213,6 +214,13 @@ def segment_rows(record: Record) -> list[Row]:
     """The segments, in the order of the record, which is worst first, but for those that block."""
     found = rated(in_order(record.findings))
     return [rate_row(one) for one in found if one.finding.check.segment is not None]
+
+
+def segment_words(record: Record) -> tuple[str, str]:
+    """What one such row is called, and several: a segment has one for each of its targets."""
+    counted: Segments | None = record.of(Segments)
+    single = counted is None or len(counted.targets) <= 1
+    return ("segment", "segments") if single else ("test of a segment", "tests of segments")
 
 
 _APART = ("tpr", "tpr-drop", "baseline")

@@ -30,6 +30,7 @@ from gate.report.rows import (
     passed_checks,
     plain_reason,
     segment_rows,
+    segment_words,
     target_rows,
 )
 from gate.words import plural
@@ -150,7 +151,8 @@ def _print_segments(console: Console, record: Record, shown: list[Row]) -> None:
     counted: Segments | None = record.of(Segments)
     tests = len(counted.names) * len(counted.targets) if counted else len(segment_rows(record))
     if tests > len(shown):
-        console.print(Text(f"and {tests - len(shown):,} more segments, which verdict.json lists"))
+        more = tests - len(shown)
+        console.print(Text(f"and {more:,} more {segment_words(record)[more > 1]}, which verdict.json lists"))
 
 
 def _print_remedies(console: Console, findings: list[Row]) -> None:

@@ -54,14 +54,18 @@ class SequentialTails:
         return self._chance(self._against_less(k, n, c, p))
 
     def lower(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
-        """Below which every rate is rejected, at a chance of at most `tail` to err at any look."""
+        """Below which every rate is rejected, at a chance of at most `tail` to err at any look.
+
+        Where not even LEAST_RATE is, as with one of a billion rows at a target of 0.1 %, the bound is 0.
+        """
         k, n, p = _columns(k, n, p)
+        never = self._against_less(k, n, np.full(k.shape, LEAST_RATE), p) < -np.log(tail)
         low, high = np.full(k.shape, LEAST_RATE), np.maximum(k / n, LEAST_RATE)
         for _ in range(HALVINGS):
             middle = np.sqrt(low) * np.sqrt(high)
             rejected = self._against_less(k, n, middle, p) >= -np.log(tail)
             low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
-        return np.where(k <= 0, 0.0, low)
+        return np.where((k <= 0) | never, 0.0, low)
 
     def upper(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
         """Above which every rate is rejected."""

@@ -11,11 +11,11 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.calibration.fit import fit, fit_sorted
+from gate.calibration.fit import RESOLUTION, fit, fit_sorted
 from gate.contract import Anchor, Contract
 from gate.errors import GateError
 from gate.policy import Calibration
@@ -78,6 +78,22 @@ near_values = st.builds(
     st.sampled_from([0.0, 0.3, 0.75, 1.0]),
     st.lists(st.integers(-20, 20), min_size=2, max_size=200),
 )
+
+
+def beside_the_resolution(base: float, gaps: list[int], tied: list[int], others: list[float]) -> list[float]:
+    """Scores just as far apart as the calibrator can tell, or a few floats more or less, some of them tied."""
+    fewest = round(RESOLUTION / 0.99 / np.spacing(base))
+    scores = np.minimum(base + np.cumsum([0, *(fewest + gap for gap in gaps)]) * np.spacing(base), 1.0)
+    return [*np.repeat(scores, [*tied, *[1] * len(scores)][: len(scores)]).tolist(), *others]
+
+
+edge_values = st.builds(
+    beside_the_resolution,
+    st.floats(0.05, 0.99),
+    st.lists(st.integers(-3, 4), min_size=1, max_size=6),
+    st.lists(st.sampled_from([1, 2, 5, 20]), max_size=7),
+    st.lists(st.floats(0, 1), max_size=30),
+)
 any_values = st.lists(st.floats(0, 1), min_size=2, max_size=200)
 repeated = st.builds(
     lambda seed, n, decimals: np.round(np.random.default_rng(seed).beta(0.5, 4, n), decimals).tolist(),
@@ -85,7 +101,7 @@ repeated = st.builds(
     st.integers(2, 5000),
     st.integers(0, 4),
 )
-benign = st.one_of(few_values, near_values, any_values, repeated, st.floats(0, 1).map(lambda v: [v] * 50))
+benign = st.one_of(few_values, near_values, edge_values, any_values, repeated, st.floats(0, 1).map(lambda v: [v] * 50))
 contracts = st.one_of(
     st.just(Contract()),
     st.lists(st.integers(1, 9999), min_size=1, max_size=6, unique=True).map(
@@ -108,6 +124,8 @@ def inclusive_label(count: np.ndarray, n: int) -> np.ndarray:
 
 @settings(max_examples=400, deadline=None)
 @given(benign, contracts, st.sampled_from([11, 101, 1000, 10_000]))
+@example([0.6, *[0.6000000000000012] * 5, 0.9, 0.3], Contract(), 1000)  # the knots that merge begin above the score
+@example([0.75, 0.7500000000000013, *np.linspace(0.1, 0.95, 9).tolist()], Contract(), 1000)
 def test_conservative_ties_never_promise_too_much(values: list[float], contract: Contract, knots: int) -> None:
     """No anchor flags more fit scores than its rank allows, and no score is promised rarer than it was seen."""
     scores = np.array(values)

@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gate.calibration.fit import fit_sorted
 from gate.checks import CHECKS, NOT_MEASURED, curve, measure, parse_policy, policy_model
 from gate.checks import fpr as targets
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.served import ServedRows
 from gate.errors import GateError
 from gate.gating import Job, Release, check_release, facts_of, gate_release, gather
 from gate.inspection.judgement import _contradictions
@@ -148,7 +150,8 @@ EVERYTHING = """\
 version: 1
 name: everything
 targets: [{fpr: 10%, min_n: 10, max_relative_error: 0.9}]
-data: {segment: segment, timestamp: timestamp}
+ranges: [{from: 10%, to: 1%, min_n: 10, max_relative_error: 5}]
+data: {segment: segment, timestamp: timestamp, calibrated: served}
 checks:
   overlap: {required: true}
   duplicates: {required: true}
@@ -163,6 +166,7 @@ reuse: {max_uses: 3}
 """
 ASKED = {
     "fpr": ["fpr@10%"],
+    "ranges": ["fpr@10%..1%"],
     "overlap": ["overlap"],
     "duplicates": ["duplicates"],
     "exchangeability": ["exchangeability"],
@@ -176,16 +180,22 @@ ASKED = {
     "drop": ["tpr-drop@1%"],
     "segments": ["segments"],
 }
+OF_A_CHECK = {"served"}  # only a check of calibrated scores has served ones to compare
 
 
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Evidence]:
-    """A release of which every check has measured something."""
+def drawn_for_everything() -> Drawn:
     drawn = Drawn(1)
     drawn.ids = drawn.groups = False
     drawn.segments = drawn.times = drawn.malicious = True
     drawn.digits = None
     drawn.document = parse_policy(EVERYTHING, "everything.yaml")
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Evidence]:
+    """A release of which every check has measured something, but those that only a check can measure."""
+    drawn = drawn_for_everything()
     place = tmp_path_factory.mktemp("everything")
     reference, found = None, None
     for name in ("v1", "v2"):
@@ -201,11 +211,42 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Eviden
 
 def test_every_check_has_measured_and_found_something(everything: tuple[Policy, Evidence]) -> None:
     policy, evidence = everything
-    assert {*ASKED} == {check.key for check in CHECKS}
-    assert all(getattr(evidence.parts, check.key) is not None for check in CHECKS)
+    assert {*ASKED, *OF_A_CHECK} == {check.key for check in CHECKS}
     for check in CHECKS:
-        assert [*check.judge(policy, evidence)], check.key
+        assert (getattr(evidence.parts, check.key) is None) == (check.key in OF_A_CHECK)
+        assert bool([*check.judge(policy, evidence)]) == (check.key not in OF_A_CHECK), check.key
     assert not [f for f in judge(policy, evidence).findings if f.reason == NOT_MEASURED]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_check_of_calibrated_scores_measures_what_was_served_or_says_what_it_lacks(
+    beside: bool, tmp_path: Path
+) -> None:
+    """With the raw scores beside them; without, `served` is among what was not asked, and no finding."""
+    drawn = drawn_for_everything()
+    job = dataclasses.replace(drawn.job("v1"), ledger=str(tmp_path / "ledger"))
+    fitted = gate_release(job, drawn.sample("fit"), drawn.sample("holdout"), first_release=True)
+    stored = StoredRelease("v1", fitted.record, "a" * 64, fitted.calibrator.to_json().encode())
+    raw = drawn.rng.beta(0.5, 8, 500)
+    if not beside:
+        drawn.document = parse_policy(EVERYTHING.replace("calibrated: served", "calibrated: score"), "everything.yaml")
+    policy = drawn.document.policy
+    table = pa.table(
+        {
+            "score": raw if beside else fitted.calibrator.predict(raw),
+            "served": fitted.calibrator.predict(raw),
+            "segment": ["a"] * 500,
+            "timestamp": ["2026-02-20"] * 500,
+        }
+    )
+    rows = from_object(table, "holdout", columns_for("holdout", policy, True), policy.calibration.domain)
+    job = dataclasses.replace(drawn.job("v1"), ledger=str(tmp_path / "ledger"))
+    record = check_release(job, stored, rows, calibrated=True).record
+    found = {str(finding.check): finding for finding in record.findings}
+    assert (record.evidence.of(ServedRows) is not None) == ("served" in found) == beside
+    assert ("served" in {str(one.check) for one in record.not_asked}) == (not beside)
+    if beside:
+        assert (found["served"].outcome, found["served"].required) == ("pass", True)
 
 
 @pytest.mark.parametrize("key", ASKED)

@@ -187,7 +187,7 @@ def test_a_labelled_file_without_malicious_rows_is_refused(tmp_path: Path) -> No
 # --- judging ------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 400), st.integers(1, 400), st.sampled_from(["proven", "observed", "not-refuted"]))
+@given(st.integers(0, 400), st.integers(2, 400), st.sampled_from(["proven", "observed", "not-refuted"]))
 def test_the_grade_is_where_the_interval_lies(k: int, n: int, rule: str) -> None:
     """L >= 0.8 iff P(Bin(n, 0.8) >= k) <= alpha/2, and U < 0.8 iff P(Bin(n, 0.8) <= k) < alpha/2."""
     k, policy = min(k, n), make(rule)

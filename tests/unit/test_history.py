@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
@@ -20,6 +21,7 @@ from scipy.stats import binom
 
 import gate
 from gate.checks import default_policy
+from gate.checks.baseline import Comparison
 from gate.checks.check import Finding
 from gate.checks.detection import Detection
 from gate.history import History, _detected, collect
@@ -41,6 +43,17 @@ def write(directory: Path, record: Record) -> Path:
     directory.mkdir(parents=True)
     (directory / "verdict.json").write_text(record.to_json(), encoding="utf-8")
     return directory
+
+
+def check_of(directory: Path) -> Record:
+    """A check of the release that was written there, which it knows by the digest of its record."""
+    record = RECORDS["check"]
+    comparison = record.of(Comparison)
+    assert comparison is not None
+    sha256 = hashlib.sha256((directory / "verdict.json").read_bytes()).hexdigest()
+    reference = comparison.reference.model_copy(update={"verdict_sha256": sha256})
+    checks = record.checks.model_copy(update={"baseline": comparison.model_copy(update={"reference": reference})})
+    return record.model_copy(update={"checks": checks})
 
 
 def history_of(directory: Path, records: list[Record]) -> History:
@@ -90,7 +103,8 @@ def test_checks_below_a_release_stand_on_the_same_time_line(tmp_path: Path) -> N
         write(tmp_path / name, record)
     days = [(4, "v2"), (2, "v1"), (5, "v1"), (1, "v1")]
     for month, name in days:
-        made = RECORDS["check"].model_copy(update={"release": name, "created": f"2026-0{month}-15T00:00:00Z"})
+        of = check_of(tmp_path / name)
+        made = of.model_copy(update={"release": name, "created": f"2026-0{month}-15T00:00:00Z"})
         write(tmp_path / name / "checks" / f"{month}", made)
     write(tmp_path / "v1" / "checks" / ".hidden", first)
     (tmp_path / "v1" / "checks" / "notes").mkdir()
@@ -229,8 +243,9 @@ def test_a_kept_threshold_is_bracketed_by_the_curve(tmp_path: Path) -> None:
     known = [points[40][0], (points[40][0] + points[41][0]) / 2, points[0][0] / 2, points[-1][0] * 2]
     brackets = []
     for i, threshold in enumerate(known):
-        findings = tuple(with_tally(f, threshold=threshold) for f in record.findings)
-        old = record.model_copy(update={"findings": findings, "release": "old", "created": "2026-01-01T00:00:00Z"})
+        anchors = tuple(anchor.model_copy(update={"threshold": threshold}) for anchor in record.calibrator.anchors)
+        fitted = record.calibrator.model_copy(update={"anchors": anchors})
+        old = record.model_copy(update={"calibrator": fitted, "release": "old", "created": "2026-01-01T00:00:00Z"})
         kept = history_of(tmp_path / str(i), [old, record]).releases[1].readings[TENTH].if_kept
         assert kept is not None
         assert (kept.release, kept.threshold, kept.benign) == ("old", threshold, 200_000)
@@ -361,10 +376,10 @@ def test_a_thousand_records_are_a_page_in_seconds(tmp_path: Path) -> None:
         record |= {"release": f"r{i:04}", "created": f"2026-01-01T{i // 60:02}:{i % 60:02}:00Z"}
         (tmp_path / f"r{i:04}").mkdir()
         (tmp_path / f"r{i:04}" / "verdict.json").write_text(json.dumps(record))
-    start = time.perf_counter()
+    start = time.process_time()
     history = collect([str(tmp_path)])
     pages = {suffix: render(history) for suffix, render in RENDERERS.items()}
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20  # of the processor's, whatever else it does
     assert {suffix: len(page.encode()) <= 1_000_000 for suffix, page in pages.items()} == dict.fromkeys(pages, True)
     assert len(pages["md"].encode()) <= 60_000
     for page in pages.values():
@@ -430,5 +445,5 @@ def test_what_is_detected_is_shown_where_no_minimum_is_set_too() -> None:
             assert f.check.rate is not None
             found = _detected(judged)[f.check.rate]
             assert found.tally == counted.at(f.check.rate)
-            assert found.interval == found.tally.interval(0.05)
+            assert found.interval == pytest.approx(found.tally.interval(0.05), rel=1e-12)
             assert (found.outcome is None) == (f.check.rate not in with_minimum)

@@ -18,10 +18,11 @@ from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release
 from gate.inspection.judgement import read_judged
 from gate.ledger import Entry, Rows
+from gate.ordered import Ordered
 from gate.policy import Document
 from gate.record import Record
 from gate.scores import from_object, read
-from gate.sketch import Hashes, hash_scores, sketch
+from gate.sketch import hash_scores, sketch
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\
@@ -135,14 +136,14 @@ def test_without_a_ledger_a_check_says_that_nothing_tells_added_rows(tmp_path: P
 FILES = "abcdef"
 
 
-def hashes(n: int) -> Hashes:
-    """Of n different scores, in rising order."""
-    return np.sort(hash_scores(np.arange(float(n)), np.zeros(n, dtype=np.int64)))
+def hashed(n: int) -> Ordered:
+    """So many rows, each with a score of its own."""
+    return Ordered(np.sort(hash_scores(np.arange(float(n)), np.zeros(n, dtype=np.int64))))
 
 
 def entry(number: int, files: frozenset[str], question: str) -> Entry:
     """Every judgement shares all of its rows with every other."""
-    scores = sketch(hashes(100))
+    scores = sketch(hashed(100))
     return Entry(f"rows {number}", question, f"v{number}", "", None, scores, 100, files=tuple(sorted(files)))
 
 
@@ -156,7 +157,7 @@ def test_a_use_is_counted_once_for_each_chain_of_looks(
 ) -> None:
     """An earlier judgement counts unless a later one with the same question, or this one, has read all of its files."""
     entries = [entry(i, some, question) for i, (some, question) in enumerate(earlier)]
-    rows = Rows("now", None, hashes(100), 100, tuple(sorted(files)))
+    rows = Rows("now", None, hashed(100), 100, tuple(sorted(files)))
     later = [*earlier, (files, "p")]
     expected = [
         f"v{i}"
@@ -170,7 +171,7 @@ def test_a_use_is_counted_once_for_each_chain_of_looks(
 
 def test_a_ledger_keeps_the_digests_of_files_and_old_lines_have_none(tmp_path: Path) -> None:
     path = str(tmp_path / "ledger.jsonl")
-    rows = Rows("r", None, hashes(10), 10, ("a", "b"))
+    rows = Rows("r", None, hashed(10), 10, ("a", "b"))
     ledger.claim(path, rows, "q", "v1", "2026-03-01T12:00:00Z")
     ledger.claim(path, Rows("s", None, rows.scores, 10), "q", "v2", "2026-03-01T12:00:00Z")
     assert [found.files for found in ledger.read(path)] == [("a", "b"), ()]

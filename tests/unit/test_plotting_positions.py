@@ -25,7 +25,7 @@ from gate.policy import PLOTTING_POSITIONS, Calibration
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
 POSITIONS = ("filliben", "mean", "median", "conformal", "np 0.95")
 positions = st.sampled_from([*POSITIONS, "np 0.5", "np 0.999"])
-sizes = st.integers(2, 400) | st.sampled_from([10_000, 59_706, 10**6, 10**8])
+sizes = st.integers(2, 400) | st.sampled_from([10_000, 59_706, 885_013, 10**6, 12_250_475, 10**8])
 
 
 # --- golden numbers -----------------------------------------------------------------------------------------
@@ -58,6 +58,17 @@ def test_labels_rise_with_the_rank_and_are_rates(n: int, position: str) -> None:
     assert np.all(np.diff(labels) > 0)
     assert labels[0] > 0
     assert labels[-1] <= 1
+
+
+@pytest.mark.parametrize("position", ["median", "np 0.5", "np 0.95", "np 0.999"])
+def test_a_label_is_at_most_itself_and_not_a_little_less(position: str) -> None:
+    """Also where scipy's distribution function is not exact: as at the second of 885,013 rows."""
+    rng = np.random.default_rng(3)
+    for n in (3, 885_013, 12_250_475, 10**9, 10**12):
+        ranks = np.unique(np.clip(np.append((n ** rng.uniform(size=200)).astype(int), [2, 35]), 1, n))
+        labels = named(position).label(ranks, n)
+        assert np.all(named(position).is_at_most(labels, ranks, n))
+        assert not np.any(named(position).is_at_most(labels * (1 - 1e-11), ranks, n))
 
 
 @settings(max_examples=150, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -17,16 +18,21 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import anchors_of, evidence_of
+from records import RECORDS, anchors_of, evidence_of, recorded
 
 from gate import ledger as ledgers
 from gate.checks import Parts, fpr, parse_policy, reuse
 from gate.checks.check import Evidence, Finding
+from gate.checks.detection import Detection
 from gate.checks.fpr import Targets
 from gate.checks.reuse import Use, Uses
 from gate.errors import GateError
+from gate.history import _detected
 from gate.ledger import Entry, Rows, read, use_of
 from gate.policy import Policy
+from gate.report.changes import detection_rows
+from gate.report.numbers import bounds
+from gate.report.page import assurance
 from gate.scores import Scores
 from gate.sketch import sketch
 from gate.statistics.binomial import Band, critical_counts, upper_tail
@@ -91,6 +97,32 @@ def test_retrying_until_it_passes(reuse: str, holds: bool) -> None:
     assert share == pytest.approx(1 - missed, abs=4 * (missed * (1 - missed) / RUNS) ** 0.5)
     assert (share <= 0.025 + slack) == holds
     assert holds or share > 0.15
+
+
+@pytest.mark.parametrize(("of_benign", "of_malicious"), [(1, 1), (1, 3), (3, 1)])
+def test_each_kind_of_rows_is_bounded_at_the_confidence_that_judged_it(of_benign: int, of_malicious: int) -> None:
+    """Also at anchors that have no minimum, in the comparison, in the history, and in words where the two differ."""
+    known = RECORDS["followed"]
+    document = parse_policy(known.policy.content + REUSE, "test.yaml")
+    holdout, malicious = (
+        Use(number=n, earlier=("v0",) * (n - 1), shared=(1.0,) * (n - 1)) for n in (of_benign, of_malicious)
+    )
+    used = known.checks.model_copy(update={"reuse": Uses(ledger="l", holdout=holdout, malicious=malicious)})
+    assert known.curve is not None
+    record = recorded(document, dataclasses.replace(known.evidence, parts=used), known.curve)
+    alphas = [0.05 / (n * (n + 1)) if n > 1 else 0.025 for n in (of_benign, of_malicious)]
+    assert (record.confidence, record.malicious_confidence) == pytest.approx([1 - a for a in alphas], rel=1e-15)
+    assert record.alphas == pytest.approx(alphas, rel=1e-12)
+    found = record.of(Detection)
+    judged = {f.check.rate: f.rate.interval for f in record.findings if f.check.kind == "tpr" and f.rate is not None}
+    assert 0 < len(judged) < len(found.anchors)
+    for at, row in zip(found.anchors, detection_rows(record), strict=True):
+        interval = at.tally.interval(alphas[1])
+        assert row.interval == bounds(interval, None) or at.fpr in judged
+        assert judged.get(at.fpr, interval) == pytest.approx(interval, rel=1e-9)
+        assert _detected(record)[at.fpr].interval == pytest.approx(interval, rel=1e-9)
+    said = "Intervals on malicious rows are at" in assurance(record, [])
+    assert said == (of_benign != of_malicious)
 
 
 # --- the ledger ---------------------------------------------------------------------------------------------

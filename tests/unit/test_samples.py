@@ -63,21 +63,24 @@ def test_a_rate_is_unattainable_where_both_sides_of_a_tie_are_provably_outside(
         assert above < float(target.tolerance[0]) * n, "what lies below the tie is outside the tolerance"
     assert finding.required is False
     if finding.outcome == "fail":
-        assert "neither inside the tolerance" in finding.message
+        assert f"cannot resolve {float(fpr) * 100:g} %: attainable are " in finding.message
+        assert f" % ({above:,} of 10,000 fit rows) and " in finding.message
+        assert f" % ({above + tied:,})" in finding.message
         assert str(finding.remedy).startswith("more rows cannot help")
 
 
 def test_the_resolution_of_the_fit_scores() -> None:
     policy = parse_policy(f"version: 1\nname: x\n{TARGETS}", "p").policy
-    for values, distinct, largest, atom in (
-        ([0.1, 0.2, 0.2, 0.2, 0.3, 0.3], 3, 3, (0, 2)),
-        ([0.1, 0.2, 0.3], 3, 1, (0, 1)),
+    for values, distinct, largest, top, atom in (
+        ([0.1, 0.2, 0.2, 0.2, 0.3, 0.3], 3, 3, 2, (0, 2)),
+        ([0.1, 0.2, 0.3], 3, 1, 1, (0, 1)),
     ):
         found = granularity.measure(case(policy, values, [0.1, 0.2]))
         assert found == Resolution(
             distinct=distinct,
             largest_tie=largest,
-            targets=(Atom(fpr=policy.targets[0].fpr, below=atom[0], through=atom[1]),),
+            top_tie=top,
+            targets=(Atom(fpr=policy.targets[0].fpr, below=atom[0], through=atom[1], apart=0),),
         )
 
 
@@ -90,10 +93,10 @@ def test_a_target_beyond_the_fit_sample_is_named_with_the_rows_that_would_show_i
     found = evidence(policy, fit_n=1_400, lowest_label=0.0005, fpr=counts, floor=Floor(lowest_label=0.0005))
     (finding,) = floor.judge(policy, found)
     assert (finding.outcome, finding.reason, finding.required) == ("inconclusive", "extrapolated", False)
-    assert "fpr@0.01% and fpr@0.001%" in finding.message
-    advised = re.fullmatch(
-        r"fit on at least ([\d,]+) benign rows whose highest scores are not tied", str(finding.remedy)
+    assert finding.message == (
+        "1,400 fit rows are too few to show 0.001 %: the threshold is extrapolated; so is that of fpr@0.01%"
     )
+    advised = re.fullmatch(r"fit on at least ([\d,]+) benign rows", str(finding.remedy))
     assert advised
     least = rows_to_support(named("filliben"), float(policy.targets[-1].fpr))
     assert int(advised[1].replace(",", "")) >= least

@@ -21,6 +21,7 @@ from gate.checks.segments import MOST_SHOWN, InSegments, Segments, holm
 from gate.gating import Job, gate_release
 from gate.policy import Document, Policy
 from gate.record import Record
+from gate.report import terminal
 from gate.scores import Scores
 from gate.sources import Source
 from gate.verdict import judge
@@ -180,7 +181,10 @@ def test_ten_thousand_segments_give_fifty_findings_and_every_count(tmp_path: Pat
     assert sum("language" in str(finding.check) for finding in record.findings) == MOST_SHOWN
     assert len(release.files["verdict.json"]) < 2_000_000
     assert len(release.files["report.html"]) < 1_000_000
-    assert "19\u202f950 more segments" in release.files["report.html"].decode()
+    left = "19,950 more tests of segments, which verdict.json lists"
+    assert left in release.files["report.html"].decode()
+    assert left in release.files["report.md"].decode()
+    assert "19,990 more tests of segments, which verdict.json lists" in terminal.render(record)
 
 
 @settings(max_examples=8, deadline=None)

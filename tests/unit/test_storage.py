@@ -99,6 +99,18 @@ def test_a_release_is_on_disk_before_it_is_renamed_and_its_name_after(
     assert calls[at:] == [("rename", str(target)), ("sync", str(target.parent)), ("sync", str(tmp_path))]
 
 
+def test_so_are_the_directories_within_it(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+    """Each once, after the files that it holds and before the directory that holds it."""
+    target = tmp_path / "v1"
+    files = {"verdict.json": b"{}", "detectors/one/verdict.json": b"{}", "detectors/two/verdict.json": b"{}"}
+    write(target, files, force=False)
+    at = [kind for kind, _ in calls].index("rename")
+    staging = Path(calls[at - 1][1])
+    synced = [Path(path).relative_to(staging).as_posix() for _, path in calls[:at]]
+    assert synced == [*files, "manifest.json", "detectors/two", "detectors/one", "detectors", "."]
+    assert calls[at:] == [("rename", str(target)), ("sync", str(tmp_path)), ("sync", str(tmp_path.parent))]
+
+
 def test_so_is_a_file(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
     write_file(tmp_path / "page.html", b"text")
     assert calls[1:] == [("rename", str(tmp_path / "page.html")), ("sync", str(tmp_path))]

@@ -43,6 +43,7 @@ OWN = (
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(OWN), unique_by=lambda text: text.partition(":")[0], max_size=4), st.data())
 def test_the_policy_of_one_detector_is_that_of_its_own_text(own: list[str], data: st.DataObject) -> None:
     """What a detector has of its own is in its place, written out as text that is read back as the same policy."""

@@ -643,6 +643,8 @@ def test_releases_held_against_others_hold(followed: Path, name: str) -> None:
         ("v1", lambda record: record["curve"]["points"][10].update(detected=1)),
         ("v1", lambda record: finding(record, "tpr@1%")["rate"]["tally"].update(flagged=2_000)),
         ("v1", lambda record: record.update(malicious=None)),
+        ("v1", lambda record: record.update(malicious_confidence=0.5)),
+        ("v1", lambda record: record.update(malicious_confidence=None)),
         ("v1", lambda record: record["checks"].update(direction=None)),
         ("counts", lambda record: record["checks"]["baseline"]["reference"].update(outcome="fail")),
         ("counts", lambda record: change(record)["new"].update(flagged=1)),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
 import gate
+from gate.checks import default_policy
 from gate.planning import CHECKS_A_YEAR, plan, watch
 from gate.policy import Document, parse
 from gate.report import plan as plans
@@ -73,7 +74,7 @@ def test_the_chances_are_those_of_every_count_summed(
 @settings(deadline=None, max_examples=30)
 @given(rows=st.integers(1, 10**12))
 def test_any_number_of_rows_has_chances_between_none_and_certainty(rows: int) -> None:
-    for watched in watch(gate.policy.load_default().policy, rows).targets:
+    for watched in watch(default_policy().policy, rows).targets:
         for alarm in (*watched.drifted, watched.sound, *watched.edges):
             assert 0.0 <= alarm.fails <= alarm.not_passes + 1e-12
             assert alarm.not_passes <= 1.0
