@@ -152,8 +152,6 @@ def _judge_again(record: Record, policy: Policy) -> Verdict:
         for content in (recorded, again):
             content["findings"] = [{**found, **dict.fromkeys(SENTENCES)} for found in content["findings"]]
             content |= {"reason": None, "warnings": None}
-        if record.malicious_confidence is None:  # which an earlier gate did not write
-            again["malicious_confidence"] = None
     refuse_differences("verdict.json", recorded, again)
     return verdict
 
