@@ -102,7 +102,7 @@ def read(
     others: dict[str, list[Any]] = {name: [] for name in wanted}
     for file, keys in _files(path):
         names = [name for name in (score, label, *wanted) if name is not None and name not in keys]
-        columns = {**_columns(file, names), **keys}
+        columns = {**_columns(file, names, names_of), **keys}
         rows = len(next(iter(columns[name] for name in names)))
         total += rows
         scores = columns[score]
@@ -196,7 +196,7 @@ def _number(value: Any) -> float:
     return number
 
 
-def _columns(file: Path, names: list[str]) -> dict[str, Any]:
+def _columns(file: Path, names: list[str], names_of: tuple[str, ...]) -> dict[str, Any]:
     name, content = file.name.lower(), file.read_bytes()
     if name.endswith(".gz"):
         name, content = name.removesuffix(".gz"), gzip.decompress(content)
@@ -205,11 +205,11 @@ def _columns(file: Path, names: list[str]) -> dict[str, Any]:
         raise UnreadableError(f"{file.name}: no score file by its name")
     readers = {".parquet": _parquet, ".pq": _parquet, ".arrow": _arrow, ".feather": _arrow, ".npy": _npy, ".npz": _npz}
     if suffix in (".csv", ".tsv"):
-        return _csv(content, names, "\t" if suffix == ".tsv" else ",")
+        return _csv(content, names, "\t" if suffix == ".tsv" else ",", names_of)
     return readers.get(suffix, _jsonl)(content, names)
 
 
-def _csv(content: bytes, names: list[str], separator: str) -> dict[str, Any]:
+def _csv(content: bytes, names: list[str], separator: str, names_of: tuple[str, ...]) -> dict[str, Any]:
     lines = csv.reader(
         io.StringIO(content.decode("utf-8-sig", errors="surrogateescape"), newline=""), delimiter=separator, strict=True
     )
@@ -217,7 +217,10 @@ def _csv(content: bytes, names: list[str], separator: str) -> dict[str, Any]:
     rows = [row for row in lines if row or len(header) == 1]
     if any(len(row) != len(header) for row in rows):
         raise UnreadableError("rows of several lengths")
-    return {name: _typed([row[header.index(name)] for row in rows]) for name in names}
+    columns = {name: [row[header.index(name)] for row in rows] for name in names}
+    if any("" in texts for name, texts in columns.items() if name in names_of):
+        raise UnreadableError("a row without a name")
+    return {name: texts if name in names_of else _typed(texts) for name, texts in columns.items()}
 
 
 def _typed(texts: list[str]) -> list[Any]:

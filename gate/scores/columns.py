@@ -65,9 +65,11 @@ def read_codes(column: Any, name: str, file: File, taken: Mask | None) -> Any:
 
 def _as_text(column: Any, name: str, file: File) -> Any:
     try:
-        return decode(column).cast(pa.string())
+        text = decode(column).cast(pa.string())
     except pa.ArrowException:
         raise GateError(f"{file}: column {name!r} must hold words or numbers, got {kind_of(column)}") from None
+    empty = pc.equal(text, "") if file.is_text else None  # which is how text writes that there is none
+    return text if empty is None or not pc.any(empty).as_py() else pc.if_else(empty, None, text)
 
 
 def _of_taken(text: Any, name: str, file: File, taken: Mask | None) -> Any:

@@ -1,7 +1,6 @@
 """Streaming: files that cannot be divided, read some rows at a time, with what their readers check of the whole file.
 
-Only of scores and counts, whose kind is known beforehand; in text, what another column holds is told by all of its
-rows, and such a file is read as a whole.
+Text with a column of times is read as a whole: how they are written is told by all of its rows.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def stream_file(file: File, names: list[str], columns: Columns, rows: int) -> It
         return
     done = 0
     try:
-        with fetched(replace(file, segment=columns.segment, label=columns.label), columns, ByteBudget()) as local:
+        with fetched(replace(file, columns=columns), columns, ByteBudget()) as local:
             if os.stat(local).st_size == 0:
                 raise pa.ArrowInvalid("")
             held: list[Any] = []

@@ -16,6 +16,8 @@ import pyarrow.feather
 import pyarrow.fs
 import pyarrow.parquet
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gate.errors import GateError
 from gate.policy import Columns
@@ -235,3 +237,36 @@ def test_places_without_scores_are_refused(
         read([argument], Columns(), DOMAIN)
     assert str(caught.value).startswith(f"{argument}: ")
     assert sentence in str(caught.value)
+
+
+# --- names in text ------------------------------------------------------------------------------------------
+
+LIKE_NUMBERS = st.sampled_from(
+    ["1", "01", "1.0", "+1", "1e0", "true", "True", "false", "0", "-0", "NA", "null", " 1", "x"]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(names=st.lists(LIKE_NUMBERS, min_size=2, max_size=12), quoted=st.booleans())
+@example(names=["true", "1"], quoted=True)  # which Arrow takes for two ways to write one boolean
+@example(names=["01", "1"], quoted=False)
+def test_names_in_text_are_what_is_written(names: list[str], quoted: bool, tmp_path_factory: Any) -> None:
+    """Rows belong together where a group or segment is written alike, and an id is another where it is not."""
+    path = tmp_path_factory.mktemp("text") / "a.csv"
+    shown = [f'"{name}"' if quoted else name for name in names]
+    path.write_text("".join(["score,name\n", *(f"0.{i + 1:02},{name}\n" for i, name in enumerate(shown))]))
+    found = read([str(path)], Columns(group="name", segment="name"), DOMAIN)
+    assert found.groups is not None
+    assert [found.group_names[int(number)].as_py() for number in found.groups] == names
+    assert found.segments is not None
+    assert [found.segment_names[number] for number in found.segments] == names
+    if len({*names}) == len(names):
+        assert len(read([str(path)], Columns(id="name"), DOMAIN).ids) == len(names)
+
+
+@pytest.mark.parametrize("columns", [Columns(id="name"), Columns(group="name"), Columns(segment="name")])
+@pytest.mark.parametrize("empty", ["", '""'])
+def test_an_empty_name_in_text_is_none(columns: Columns, empty: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"score,name\n0.1,1\n0.2,{empty}\n0.3,2\n")
+    with pytest.raises(GateError, match="column 'name' must name every row, got none in row 2"):
+        read([str(tmp_path / "a.csv")], columns, DOMAIN)

@@ -53,9 +53,7 @@ def read_file(file: File, columns: Columns, budget: ByteBudget) -> Table:
     local: File
     with (
         explain(file, input_.remedy),
-        fetched(
-            replace(file, segment=columns.segment, label=columns.label, calibrated=columns.calibrated), columns, budget
-        ) as local,
+        fetched(replace(file, columns=columns), columns, budget) as local,
     ):
         if local.remote is None and os.stat(local).st_size == 0:
             raise GateError(f"{file}: must hold scores, got an empty file; write it again")

@@ -27,8 +27,7 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     quoted = has_quotes(file, len(header), separator)
     require(names, header, file)
     parsing = _parsing(header, separator, quoted)
-    kinds = {file.label: pa.string()} if file.label in names else None
-    converting = pyarrow.csv.ConvertOptions(include_columns=names, column_types=kinds)
+    converting = pyarrow.csv.ConvertOptions(include_columns=names, column_types=_as_written(names, file.columns))
     try:
         table = pyarrow.csv.read_csv(os.fspath(file), parse_options=parsing, convert_options=converting)
         budget.take(table.nbytes, file)
@@ -39,7 +38,9 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
 
 
 def stream(file: File, names: list[str], columns: Columns) -> Batches:
-    if not {*names} <= {columns.score, columns.count, columns.label}:
+    kinds = {name: pa.float64() for name in (columns.score, columns.count) if name is not None}
+    kinds |= _as_written(names, columns)
+    if not {*names} <= {*kinds}:
         raise pa.ArrowInvalid("columns whose kind only all rows tell")
     separator = "\t" if file.suffix == ".tsv" else ","
     with open(file, encoding="utf-8-sig", errors="strict", newline="") as opened:
@@ -49,12 +50,17 @@ def stream(file: File, names: list[str], columns: Columns) -> Batches:
     quoted = has_quotes(file, len(header), separator)
     require(names, header, file)
     parsing = _parsing(header, separator, quoted)
-    kinds = {name: pa.string() if name == columns.label else pa.float64() for name in names}
     converting = pyarrow.csv.ConvertOptions(include_columns=names, column_types=kinds)
     blocks = pyarrow.csv.ReadOptions(block_size=BLOCK)
     with pyarrow.csv.open_csv(os.fspath(file), blocks, parsing, converting) as reader:
         for batch in reader:
             yield batch, tuple(header)
+
+
+def _as_written(names: list[str], columns: Columns) -> dict[str, Any]:
+    """The columns that are kept as they are written: `01` is no other name for `1`, nor `true` for it."""
+    texts = (columns.label, columns.id, columns.group, columns.segment)
+    return {name: pa.string() for name in texts if name in names and name != columns.score}
 
 
 def _parsing(header: list[str], separator: str, quoted: bool) -> Any:

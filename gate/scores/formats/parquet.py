@@ -19,7 +19,7 @@ _ROWS = 1 << 20  # of a batch
 
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
-    few = [file.segment] if file.segment in names else None  # kept as Parquet has it: each name once
+    few = [file.columns.segment] if file.columns.segment in names else None  # kept as Parquet has it: each name once
     with pyarrow.parquet.ParquetFile(source, memory_map=file.remote is None, read_dictionary=few) as opened:
         require(names, opened.schema_arrow.names, file)
         kinds = [opened.schema_arrow.field(name).type for name in names]

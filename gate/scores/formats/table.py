@@ -29,9 +29,7 @@ class File:
     path: str
     keys: Mapping[str, str] = field(default_factory=dict)
     remote: Any = None  # the filesystem of `path`, where that is not this machine's
-    segment: str | None = None  # the column of segments, which has few distinct values
-    label: str | None = None  # the column of labels, of which a text file keeps how each is written
-    calibrated: str | None = None  # the column of served scores
+    columns: Columns = field(default_factory=Columns)  # what is read of it
     size: int | None = None  # in bytes, where a listing gave it
 
     def __str__(self) -> str:
@@ -101,10 +99,10 @@ def require(names: list[str], present: list[str], file: File) -> None:
         close = difflib.get_close_matches(name, present, n=1)
         shown = ", ".join(map(show, present[:10])) + (", ..." if len(present) > 10 else "")
         roles = {
-            file.calibrated: "--calibrated-column NAME",
+            file.columns.calibrated: "--calibrated-column NAME",
             names[0]: "--score-column NAME",
-            file.label: "--label-column NAME",
-            file.segment: "--segment-column NAME",
+            file.columns.label: "--label-column NAME",
+            file.columns.segment: "--segment-column NAME",
         }
         option = roles.get(name, "--group-column, --id-column or --timestamp-column NAME")
         hint = f"name the one that it has with {option} or in the policy's `data:`"
