@@ -26,20 +26,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 GOLDEN = Path(__file__).parent / "golden"
 
-# Properties that a test states and that do not hold, or whose test has not followed yet, each with why. They are shown
-# as expected failures in every run, and the list may only become shorter.
-OPEN_FILE = Path(__file__).parent / "open.txt"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    lines = [line.partition("  ") for line in OPEN_FILE.read_text(encoding="utf-8").splitlines() if line.strip()]
-    known = {name: why.strip() for name, _, why in lines}
-    for item in items:
-        name = item.nodeid.partition("[")[0]
-        why = known.get(name) or known.get(name.partition("::")[0])  # one test, or a file that was not run to its end
-        if why is not None:
-            item.add_marker(pytest.mark.xfail(reason=why, strict=False))
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")

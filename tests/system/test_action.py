@@ -32,7 +32,8 @@ from gate.storage import manifest_of
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release-gate.yml").read_text())
 STEPS = {step.get("id", step["name"]): step for step in ACTION["runs"]["steps"]}
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-OWN = {"--json"}  # options that a workflow has no use for
+# Options that a workflow has no use for, and one that needs more than the action installs.
+OWN = {"--json", "--engine"}
 INPUTS = {"policy": "policy.yaml", "fit": "fit.npy", "release": "v1"}
 
 HOSTILE = {
@@ -478,7 +479,7 @@ def test_every_option_that_the_action_passes_is_one_of_gate_run() -> None:
 def test_every_input_and_output_is_documented() -> None:
     for about in [*ACTION["inputs"].values(), *ACTION["outputs"].values()]:
         assert about["description"].endswith(".")
-    assert [name for name, about in ACTION["inputs"].items() if about.get("required")] == ["release"]
+    assert [name for name, about in ACTION["inputs"].items() if about.get("required")] == ["release", "policy"]
     assert set(ACTION["outputs"]) == {
         *("outcome", "exit-code", "report-html", "report-md", "verdict-json"),
         *("calibrator", "calibrator-sha256", "predicate", "manifest-sha256"),
@@ -508,7 +509,8 @@ def test_the_reusable_workflow_has_the_inputs_of_the_action() -> None:
     assert step["uses"] == "$/.github/actions/release-gate"
     own = {"scores-artifact", "attest", "comment"}
     passed = {name for name, value in step["with"].items() if value == f"${{{{ inputs.{name} }}}}"}
-    assert set(called["inputs"]) - own == passed == set(ACTION["inputs"]) - {"out", "force", "ledger-branch"}
+    places = {"out", "force", "ledger-branch", "scratch", "flagged"}
+    assert set(called["inputs"]) - own == passed == set(ACTION["inputs"]) - places
     assert set(step["with"]) - passed == {"out"}  # a release's name may be no directory's, such as 7/merge
     for name in passed:
         assert called["inputs"][name].get("default") == ACTION["inputs"][name].get("default"), name
