@@ -185,6 +185,8 @@ def judge_scores(rng: random.Random, made: hostile.Files, role: str = "holdout")
         arguments += ["--split", "0.5", "--seed", str(rng.randrange(9))]
     for name, path in samples.items():
         arguments += [f"--{name}", path]
+    if rng.random() < 0.04:  # larger than the memory: the files are read in parts, and sorted on disk
+        arguments += ["--memory", rng.choice(["500B", "5kB", "50kB"]), "--scratch", "."]
     result = gate(*arguments)
     if result.code == 2:
         return False
