@@ -106,7 +106,7 @@ def start(
     changed = {name for name in environment.keys() | os.environ.keys() if environment.get(name) != os.environ.get(name)}
     if not hasattr(os, "pidfd_open") or any(name.startswith(COLD_VARIABLES) for name in changed):
         nowhere = subprocess.DEVNULL
-        streams = {"stdin": stdin or nowhere, "stdout": stdout or nowhere, "stderr": stderr or nowhere}
+        streams: dict[str, Any] = {"stdin": stdin or nowhere, "stdout": stdout or nowhere, "stderr": stderr or nowhere}
         return subprocess.Popen([*GATE, *args], cwd=cwd, env=environment, **streams)
     with open(os.devnull, "r+b") as nowhere_file:
         files = [stream if stream is not None else nowhere_file for stream in (stdin, stdout, stderr)]

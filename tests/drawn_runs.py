@@ -77,7 +77,9 @@ SHAPES: dict[str, Callable[[Rng, int, float, float], Floats]] = {
     "smooth": smooth,
     "uniform": lambda rng, n, low, high: low + (high - low) * rng.random(n),
     "logistic": lambda rng, n, low, high: rng.logistic((low + high) / 2, (high - low) / 40, n),
-    "single precision": lambda rng, n, low, high: low + (high - low) * np.float64(np.float32(rng.beta(0.5, 8, n))),
+    "single precision": lambda rng, n, low, high: (
+        low + (high - low) * rng.beta(0.5, 8, n).astype(np.float32).astype(np.float64)
+    ),
     "tied": lambda rng, n, low, high: low + (high - low) * rng.beta(0.5, 8, n).round(int(rng.integers(1, 4))),
     "atoms": atoms,
     "mixed": mixed,
@@ -342,7 +344,8 @@ def write(columns: dict[str, Any], file: str) -> None:
         case ".npy":
             np.save(path, columns[name])
         case ".npz":
-            np.savez(path, **{key: np.asarray(column) for key, column in columns.items()})
+            named: dict[str, Any] = {key: np.asarray(column) for key, column in columns.items()}
+            np.savez(path, **named)
         case ".parquet":
             pa.parquet.write_table(pa.table(columns), path, row_group_size=1 + len(columns[name]) // 2)
         case ".arrow":
@@ -461,7 +464,7 @@ def recount(case: Case, record: dict[str, Any]) -> None:
 @contextmanager
 def prepared(case: Case) -> Iterator[None]:
     """A directory of its own, a limit of time, and, unless the case is whole, empty figures and no advice."""
-    before, draws, warnings = Path.cwd(), figures.to_svg, fpr.plan_warnings
+    before, draws, warnings = Path.cwd(), figures.to_svg, vars(fpr)["plan_warnings"]
 
     def stop(_number: int, _frame: object) -> None:
         raise BrokenError(f"more than {SECONDS} seconds")
@@ -472,13 +475,13 @@ def prepared(case: Case) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         if not case.whole:
             figures.to_svg = lambda display, name, *_, **__: f"<svg id='{name}'></svg>"
-            fpr.plan_warnings = lambda *_, **__: ()
+            vars(fpr)["plan_warnings"] = lambda *_, **__: ()
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, handler)
-            figures.to_svg, fpr.plan_warnings = draws, warnings
+            figures.to_svg, vars(fpr)["plan_warnings"] = draws, warnings
             os.chdir(before)
 
 

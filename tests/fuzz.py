@@ -212,9 +212,10 @@ def compare_others(
         found = reading.read([made.name], columns, (0.0, 1.0), "malicious" if malicious else "benign")
     except GateError:  # of malicious rows the run has no need for all columns
         return
-    codes = {"group": found.groups, "segment": found.segments}
+    codes: dict[str, Any] = {"group": found.groups, "segment": found.segments}
+    times: Any = found.timestamps
     told: dict[str, Any] = {name: plain.parts_of(found.values.tolist(), codes[name].tolist()) for name in names}
-    told["times"] = plain.times_of(found.values.tolist(), found.timestamps.tolist()) if timestamp else []
+    told["times"] = plain.times_of(found.values.tolist(), times.tolist()) if timestamp else []
 
     def read() -> dict[str, Any]:
         rows = plain.read(Path(made.name), "score", label, "0", malicious, names, timestamp)
@@ -566,7 +567,9 @@ def prepare() -> None:
     import polars  # noqa: F401
 
     curve.STEPS = 10  # points of a figure, each of which asks what groups are worth
-    fpr.plan_warnings = lambda *_, **__: ()  # the planner's advice follows from counts, and takes longer than all else
+    vars(fpr)["plan_warnings"] = (
+        lambda *_, **__: ()
+    )  # the planner's advice follows from counts, and takes longer than all else
     policies.parse = cache(policies.parse)
     remember_predictions()
     release_files()
@@ -611,7 +614,7 @@ def peak_megabytes() -> float:
 def _work(seed: int, numbers: list[int], place: Path, sending: int, lines: Lines | None, apart: bool) -> None:
     """A child's inputs one after another, each in a directory that is removed where no promise was broken."""
     if not apart:
-        reading.isolated = lambda function, _most: contextlib.nullcontext(function)
+        vars(reading)["isolated"] = lambda function, _most: contextlib.nullcontext(function)
     limit_time()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     before = peak_megabytes()

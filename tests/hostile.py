@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -517,5 +518,5 @@ CRAFTED: dict[str, Callable[[], Files]] = {
     "JSON nested 20,000 deep": deep_json,
     "NumPy text that is no Unicode": bad_text,
     "decimals with a thousand digits behind the point": bad_scale,
-    **{f"a {suffix} file cut short": (lambda suffix=suffix: cut(suffix)) for suffix in BINARY},
+    **{f"a {suffix} file cut short": partial(cut, suffix) for suffix in BINARY},
 }

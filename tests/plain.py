@@ -106,7 +106,7 @@ def read(
         rows = len(next(iter(columns[name] for name in names)))
         total += rows
         scores = columns[score]
-        labels = None if label is None else columns[label]
+        labels: Any = None if label is None else columns[label]
         here: dict[str, list[Any]] = {name: [] for name in wanted}
         for i in range(rows):
             if label is not None:

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -191,11 +191,14 @@ def _check_message(message: _Message, schema: _Schema) -> None:
         batch.end()
 
 
+Form = Literal["none", "null", "fixed", "bytes", "list", "struct", "union", "items", "runs", "views", "list views"]
+
+
 @dataclass(frozen=True)
 class _Field:
     """How the rows of a column lie: a form, the bits of each value or offset or the items of a list, what is below."""
 
-    form: str
+    form: Form
     number: int
     below: tuple[_Field, ...]
     index_bits: int | None  # where the rows are indices into a dictionary
@@ -241,7 +244,7 @@ def _one_of(bits: tuple[int, ...], default: int = 0) -> Any:
     return lambda metadata, table: dict(enumerate(bits)).get(metadata.value(table, 0, "h", default), 0)
 
 
-_FORMS: tuple[tuple[str, Any], ...] = (  # by the number of a type in Schema.fbs
+_FORMS: tuple[tuple[Form, Any], ...] = (  # by the number of a type in Schema.fbs
     ("none", 0),
     ("null", 0),
     ("fixed", _number(0, "i")),  # integers
@@ -329,6 +332,8 @@ class _Batch:
                 self.take(length * field.number)
                 for _ in range(self.message.metadata.number("q", _next(self.views))):
                     self.take(None)
+            case "none" | "null" | "runs":
+                pass  # no buffers of their own
         for below in field.below:
             found = self.check(below, within)
             within = found if field.form == "runs" else within  # as many values as runs

@@ -776,7 +776,7 @@ def main() -> None:
     print(f"### What each costs, needs and lacks\n\n{cost_table(times)}\n")
     if len(rivals) < len(RIVALS):
         print(f"To install the rest: `{INSTALL}`\n")
-    print(f"### For the README\n\n{readme_table(*outcomes[:2], times)}")
+    print(f"### For the README\n\n{readme_table(outcomes[0], outcomes[1], times)}")
 
 
 if __name__ == "__main__":

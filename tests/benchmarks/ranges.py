@@ -97,9 +97,10 @@ def shares(judged: Corridor, rates: Floats, n: int, runs: int, seed: int = 5) ->
     proven = refuted = 0
     for _ in range(runs // 500):
         counts = draw_counts(rng, np.broadcast_to(rates, (500, len(rates))), n)
-        proven += np.count_nonzero(np.all((critical.proven.low <= counts) & (counts <= critical.proven.high), axis=1))
+        inside = np.all((critical.proven.low <= counts) & (counts <= critical.proven.high), axis=1)
+        proven += int(np.count_nonzero(inside))
         kept = np.all((critical.unrefuted.low <= counts) & (counts <= critical.unrefuted.high), axis=1)
-        refuted += np.count_nonzero(~kept)
+        refuted += int(np.count_nonzero(~kept))
     return proven / (runs // 500 * 500), refuted / (runs // 500 * 500)
 
 

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def draw(directory: Path, rows: int) -> None:
             pa.parquet.write_table(table, folder / f"{i:04}.parquet")
 
 
-def table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     print(f"\n{title}\n\n| {' | '.join(head)} |\n| --- |{' ---: |' * (len(head) - 1)}")
     for row in rows:
         print(f"| {' | '.join(row)} |", flush=True)

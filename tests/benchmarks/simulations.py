@@ -182,7 +182,7 @@ def predict_groups(name: str, runs: int, divisions: int, seed: int = 11) -> tupl
         counts = [
             count_by_part(values, of[codes], at).reached for (values, codes), of in zip(samples, units, strict=True)
         ]
-        for i, found in enumerate(prediction.predicted_counts(*counts, ranks, divisions=divisions)):
+        for i, found in enumerate(prediction.predicted_counts(counts[0], counts[1], ranks, divisions=divisions)):
             whole = math.floor(ranks[i])
             below, above = fit.at_rank([whole + 1, whole])
             k = int(held.at_or_above(below + (ranks[i] - whole) * (above - below)))
@@ -244,14 +244,14 @@ def exchange_groups(rng: np.random.Generator, factor: float, draws: int = permut
             math.sqrt(0.3) * rng.standard_normal(groups)[codes] + math.sqrt(0.7) * rng.standard_normal(len(codes))
         )
         samples.append((sizes.astype(np.float64), codes, 1 - (1 - values) / times))
-    (fit_sizes, fit_codes, fit), (sizes, codes, held) = samples
+    (fit_sizes, fit_codes, fit), (held_sizes, held_codes, held) = samples
     fitted, held_out = in_order(np.sort(fit)), in_order(np.sort(held))
     at = exchangeability.pooled_scores(fitted, held_out, exchangeability.scanned_ranks(len(fit) + len(held)))
     found = permutation.exchange(
         fit_sizes,
         count_by_part(fit, fit_codes, at).reached,
-        sizes,
-        count_by_part(held, codes, at).reached,
+        held_sizes,
+        count_by_part(held, held_codes, at).reached,
         draws,
     )
     return found.p_value, exchangeability.pooled_test(fitted, held_out, Fraction(1, 20)).p_value

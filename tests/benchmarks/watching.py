@@ -43,7 +43,7 @@ class Watched:
         """How so many days come out whose true rate is a multiple of the target."""
         rng = np.random.default_rng(seed)
         rate = float(self.document.policy.targets[0].fpr) * multiple
-        found = []
+        found: list[str] = []
         for day in days(count):
             scores = day_of(rng, rate, self.threshold, self.rows)
             found.append(check_day(self.document, self.stored, scores, day, calibrated).outcome)

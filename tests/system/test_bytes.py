@@ -282,7 +282,7 @@ def test_files_of_another_writer_are_read(
             scores = read([str(path)], NAMED, (0.0, 1.0))
             assert scores.values.tolist() == part["score"].to_list()
             assert scores.ids.to_pylist() == part["id"].to_list()
-            assert [scores.segment_names[i] for i in scores.segments] == part["segment"].to_list()
+            assert [scores.segment_names[i] for i in np.asarray(scores.segments)] == part["segment"].to_list()
 
 
 @pytest.mark.parametrize("more", [-8, -1, 1, 8, 8000])

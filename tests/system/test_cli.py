@@ -16,6 +16,7 @@ import termios
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import commands
 import jsonschema
@@ -319,7 +320,8 @@ def test_a_reader_that_goes_away_changes_nothing(here: Path, stream: str) -> Non
     """As with `| head -1`: the exit code stays the verdict's, the files are there, nothing is printed about it."""
     read_end, write_end = os.pipe()
     os.close(read_end)
-    result = gate(*V1, "--holdout", "inconclusive.npy", "--json", cwd=here, **{stream: write_end})
+    streams: dict[str, Any] = {stream: write_end}
+    result = gate(*V1, "--holdout", "inconclusive.npy", "--json", cwd=here, **streams)
     os.close(write_end)
     assert result.returncode == 3
     assert contents(here / "releases" / "v1").keys() == {*RELEASE_FILES}

@@ -129,7 +129,7 @@ def fake_schema(directory: Path) -> None:
     (directory / "manifest.json").write_text(json.dumps(manifest))
 
 
-BROKEN: list[tuple[str, Callable[[Path], None], str]] = [
+BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
     ("missing", lambda d: [f.unlink() for f in d.iterdir()] and d.rmdir(), "manifest.json: must be the manifest"),
     ("no verdict", lambda d: (d / "verdict.json").unlink(), "verdict.json: must be a file of a release, got No such"),
     ("no manifest", lambda d: (d / "manifest.json").unlink(), "manifest.json: must be the manifest of a release"),

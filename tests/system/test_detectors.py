@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -402,7 +403,7 @@ def test_a_waiver_covers_one_detector_and_no_other() -> None:
         entries = [f'  - {{check: "{check}", reason: known, owner: me, expires: 2099-12-31}}\n' for check in checks]
         return "waivers:\n" + "".join(entries)
 
-    both = {"b": 1.0, "c": 1.0}
+    both: dict[str, Any] = {"b": 1.0, "c": 1.0}
     for name, other in (("b", "c"), ("c", "b")):
         release = released(waived(name), limit="90%", **both)
         assert release.outcome == "fail"

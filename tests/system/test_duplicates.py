@@ -69,7 +69,8 @@ def test_repeats_count_once_in_every_number_of_the_record(tmp_path: Path, repeat
         assert records[1]["checks"]["duplicates"][part]["repeated"] == repeated
     finding = next(f for f in records[1]["findings"] if f["check"] == "duplicates")
     assert (finding["outcome"], finding["required"]) == ("fail" if code else "pass", True)
-    data = Data(**{name: (str(tmp_path / f"{name}.parquet"),) for name in ("fit", "holdout", "malicious")})
+    given: dict[str, Any] = {name: (str(tmp_path / f"{name}.parquet"),) for name in ("fit", "holdout", "malicious")}
+    data = Data(**given)
     release = next((tmp_path / "releases").iterdir())
     found = verify(release, data)
     assert state_of(found.answers) == "holds", found.lines

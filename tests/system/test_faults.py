@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import commands
 import numpy as np
@@ -72,8 +73,9 @@ class Forked:
 
     def __init__(self, place: Path, holdout: str) -> None:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115, which `communicate` closes
-        self.process = commands.start(*arguments(holdout), cwd=place, env=environment(), stderr=self.log)
-        self.pid, self.returncode = self.process.pid, None
+        self.process: Any = commands.start(*arguments(holdout), cwd=place, env=environment(), stderr=self.log)
+        self.pid = self.process.pid
+        self.returncode: int | None = None
 
     def poll(self) -> int | None:
         if self.process.has_ended():

@@ -19,6 +19,8 @@ import pyarrow.parquet
 import pytest
 from commands import gate
 
+from gate.errors import GateError
+
 
 def test_mutated_inputs_break_no_promise(tmp_path: Path) -> None:
     """In a process of its own, whose children's memory and addresses are limited."""
@@ -69,7 +71,7 @@ def test_what_was_found_once_is_refused(case: str, tmp_path: Path) -> None:
 def test_a_broken_promise_is_noticed() -> None:
     """So that the counts above say something."""
     with pytest.raises(fuzz.BrokenPromiseError, match="must be printable"):
-        fuzz.refused(lambda: (_ for _ in ()).throw(fuzz.GateError("a.csv: must\x1b[31m")), "a.csv")
+        fuzz.refused(lambda: (_ for _ in ()).throw(GateError("a.csv: must\x1b[31m")), "a.csv")
     with pytest.raises(ZeroDivisionError):
         fuzz.refused(lambda: 1 / 0, "a.csv")
     section = {"sources": [{"rows": 3}], "n": 3, "sha256": "a"}
@@ -82,7 +84,7 @@ def test_a_broken_promise_is_noticed() -> None:
             {"rows": 3, "n": 3, "sha256": "b"},
             dict,
         )
-    unread = fuzz.outside(lambda: 1 // 0)
+    unread = fuzz.outside(lambda: {"": 1 // 0})
     with pytest.raises(fuzz.BrokenPromiseError, match="the plain reader does not"):
         fuzz.compare("a.csv", "holdout", record, unread, lambda: unread)
 

@@ -27,7 +27,7 @@ from gate.gating import run as gate_run
 from gate.names import parse_name
 from gate.record import Record
 from gate.report import github, markdown
-from gate.report.rows import clean
+from gate.report.numbers import clean
 
 NAMES = ["outcome", "exit-code", "directory", "report-html", "report-md", "verdict-json", "calibrator", "predicate"]
 NAMES += ["calibrator-sha256", "manifest-sha256"]
@@ -127,7 +127,11 @@ def test_every_check_points_at_the_line_that_asks_for_it(tmp_path: Path) -> None
     def run(release: str, text: str, **more: Any) -> Release:
         (tmp_path / "policy.yaml").write_text(text)
         fit, holdout, malicious = table(20_000, True), table(20_000, True), table(500, False)
-        options = {"policy": tmp_path / "policy.yaml", "ledger": str(tmp_path / "ledger"), "created": NOON}
+        options: dict[str, Any] = {
+            "policy": tmp_path / "policy.yaml",
+            "ledger": str(tmp_path / "ledger"),
+            "created": NOON,
+        }
         return gate_run(fit, holdout, release=release, malicious=malicious, **options, **more)
 
     first = run("v1", EVERYTHING.replace("expect:", "# expect:"), baseline="none")

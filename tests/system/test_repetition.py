@@ -17,14 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from gate import gating
-from gate.calibration.calibrator import Calibrator
+from gate import gating, verdict
+from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks import parse_policy
 from gate.cli import cli
 from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release, read_reference, read_sample
 from gate.inspection import judgement
 from gate.inspection import release as inspection
+from gate.inspection.differences import differences
 from gate.policy import Document
 from gate.record import Record, json_text, read_release
 from gate.scores import split
@@ -259,12 +260,12 @@ def test_every_single_value_is_compared(cases: dict[str, Case], name: str) -> No
     again = repetition._repeat(record, case.document, samples, case.data).model_dump(mode="json")
     content = case.content
     bound = [repetition.without(value, not_bound(record)) for value in (content, again)]
-    assert [*repetition.differences("", *bound)] == []
+    assert [*differences("", *bound)] == []
     places = [*leaves(content)]
     for place in places:
         at(content, place[:-1])[place[-1]] = altered(at(content, place), place)
     forged = repetition.without(content, not_bound(record))
-    noticed = {line.partition(" is ")[0] for line in repetition.differences("", forged, bound[1])}
+    noticed = {line.partition(" is ")[0] for line in differences("", forged, bound[1])}
     unnoticed = [place for place in places if indexed(place) not in noticed]
     assert [place for place in unnoticed if not is_excepted(record, place)] == []
     assert {"created", "release", "policy.path"} & {*map(dotted, unnoticed)}
@@ -273,7 +274,7 @@ def test_every_single_value_is_compared(cases: dict[str, Case], name: str) -> No
         whole = at(content, place)
         shapes = [None] if not isinstance(whole, list) else [whole + whole[-1:], whole[1:]] if whole else [[1]]
         for shape in shapes:
-            assert next(repetition.differences("", shape, at(again, place)), None), place
+            assert next(differences("", shape, at(again, place)), None), place
             tried += 1
     assert tried > 250
 
@@ -291,17 +292,17 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
         key = json.dumps([fed, repr(data)])
         if key not in made:
             made[key] = real(record, document, samples, data)
-        return made[key]  # type: ignore[no-any-return]
+        return made[key]
 
     judged: dict[str, Any] = {}
-    decide = judgement.judge
+    decide = verdict.judge
 
     def judge(policy: Any, evidence: Any) -> Any:
         key = repr((policy, evidence))
         return judged[key] if key in judged else judged.setdefault(key, decide(policy, evidence))
 
     fitted: dict[str, Calibrator] = {}
-    load = judgement.from_json
+    load = from_json
     monkeypatch.setattr(
         judgement, "from_json", lambda text: fitted[text] if text in fitted else fitted.setdefault(text, load(text))
     )
@@ -335,7 +336,18 @@ def test_no_changed_record_holds_with_all_data_given(cases: dict[str, Case], nam
     content = case.content
     record = Record.model_validate(content)
     assert json_text(content) == (case.directory / "verdict.json").read_text()
-    fed = ("schema_version", "kind", "tool", "release", "created", "judged_on", "outcome", "reason", "policy", "data")
+    fed: tuple[Any, ...] = (
+        "schema_version",
+        "kind",
+        "tool",
+        "release",
+        "created",
+        "judged_on",
+        "outcome",
+        "reason",
+        "policy",
+        "data",
+    )
     fed += ("split", "warnings", ("checks", "reuse"), ("checks", "baseline"), ("checks", "direction"))
     places = [*leaves(content)]
     chosen = [place for place in places if {place[0], place[:2]} & {*fed} and not {*place[2:]} & {"anchors", "content"}]

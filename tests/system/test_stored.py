@@ -139,7 +139,7 @@ def test_so_is_what_two_samples_share(tmp_path: Path, keys: tuple[str, ...]) -> 
         assert len(joined) == 1
     keyed = [row_keys(a, b) for a, b in pairs[:4]]
     if "group" in keys:
-        assert len({len(np.intersect1d(*(all_of(side) for side in both))) for both in keyed if both is not None}) == 1
+        assert len({len(np.intersect1d(all_of(both[0]), all_of(both[1]))) for both in keyed if both is not None}) == 1
         assert len({a.shared_groups(b) for a, b in pairs[:4]}) == 1
         assert len({a.shared_groups(b) for a, b in pairs[4:]}) == 1
         both = {*one[0].group_names.to_pylist()} & {*other[0].group_names.to_pylist()}

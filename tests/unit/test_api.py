@@ -110,7 +110,7 @@ def test_labels_choose_the_benign_rows(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY + "data: {label: label, benign: 0}\n")
     frames = [pl.DataFrame({"score": values, "label": LABELS}) for values in (FIT, HOLDOUT)]
-    labelled, plain = run(*frames, policy), run(FIT[LABELS == 0], HOLDOUT[LABELS == 0])
+    labelled, plain = run(frames[0], frames[1], policy), run(FIT[LABELS == 0], HOLDOUT[LABELS == 0])
     assert labelled.record.holdout.sha256 == plain.record.holdout.sha256
     assert labelled.record.holdout.sources[0].rows == 60_000
     with pytest.raises(GateError, match=r"^fit: must have a column 'label', got an array, which has none; give a"):

@@ -200,7 +200,8 @@ def golden_id(case: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("case", GOLDEN["critical_counts"], ids=golden_id)
 def test_critical_counts_equal_the_golden_numbers(case: dict[str, Any]) -> None:
-    found = critical(case["n"], *(R(str(case[key])) for key in ("fpr", "above", "below")), R("0.05"))
+    fpr, above, below = (R(str(case[key])) for key in ("fpr", "above", "below"))
+    found = critical(case["n"], fpr, above, below, R("0.05"))
     assert found.proven == (None if case["proven"] is None else tuple(case["proven"]))
     assert found.refuted_at_or_below == case["refuted_at_or_below"]
     assert found.refuted_at_or_above == case["refuted_at_or_above"]
@@ -274,7 +275,7 @@ def test_the_rules_are_nested(n: int, fpr: Fraction, above: Fraction, below: Fra
     if found.observed is not None:
         assert found.refuted_at_or_below is None or found.refuted_at_or_below < found.observed[0]
         assert found.refuted_at_or_above is None or found.refuted_at_or_above > found.observed[1]
-    if None not in (found.refuted_at_or_below, found.refuted_at_or_above):
+    if found.refuted_at_or_below is not None and found.refuted_at_or_above is not None:
         assert found.refuted_at_or_below < found.refuted_at_or_above - 1
 
 

@@ -109,8 +109,10 @@ def test_one_number_a_list_and_exact_decimals_are_all_understood() -> None:
     contract = Contract()
     assert contract.score(0.001).shape == ()
     assert contract.score([[0.1, 0.01], [0.001, 0.0001]]).tolist() == [[0.1, 0.3], [0.5, 0.7]]
-    assert contract.score([anchor.fpr for anchor in PAPER_ANCHORS]).tolist() == [score for _, score in PAPER_TABLE]
-    assert contract.fpr([anchor.score for anchor in PAPER_ANCHORS]).shape == (6,)
+    assert contract.score([float(anchor.fpr) for anchor in PAPER_ANCHORS]).tolist() == [
+        score for _, score in PAPER_TABLE
+    ]
+    assert contract.fpr([float(anchor.score) for anchor in PAPER_ANCHORS]).shape == (6,)
 
 
 def test_a_contract_cannot_be_changed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_the_curve_meets_the_evidence_at_every_anchor(ties: int | None, grouped:
     malicious = Scores(sample(5, 3000), kind="malicious")
     measured = case(default_policy().policy, benign, Scores(held_out, groups=groups), malicious)
     points = {point.score: point for point in trace(measured).points}
-    parts = measure(measured)
+    parts: Any = measure(measured)
     for benign_at, detected_at, anchor in zip(
         parts.fpr.anchors, parts.detection.anchors, measured.anchors, strict=True
     ):
@@ -95,7 +96,7 @@ def test_a_figure_is_real_text_in_named_colours_and_the_same_every_time(display:
     assert root.findall(".//style") == root.findall(".//metadata") == []
     assert not re.search(r'style="|xlink|ns\d:|DejaVu', first)
     used = {element.get(key) for element in root.iter() for key in ("fill", "stroke")} - {None, "none"}
-    assert {color for color in used if not color.startswith("url(")} <= {*drawing.COLORS.values()}
+    assert {color for color in used if color and not color.startswith("url(")} <= {*drawing.COLORS.values()}
     assert all(element.attrib["id"].startswith("one-") for element in root.iter() if "id" in element.attrib)
 
 
@@ -118,7 +119,7 @@ def test_figures_need_the_numbers_they_draw() -> None:
 def extreme(name: str) -> Record:
     """Counts and thresholds at the ends of what a record can hold."""
     record = RECORDS["pass"]
-    changes = {
+    changes: dict[str, dict[str, Any]] = {
         "none": {"tally": tally(0, 200_000, threshold=None), "interval": (0.0, 1e-5)},
         "all": {"tally": tally(200_000, 200_000, threshold=0.0), "interval": (0.99, 1.0)},
         "rare": {"target": Decimal("1e-9"), "tolerance": (0.0, 2e-9), "score": Decimal("0.98")},

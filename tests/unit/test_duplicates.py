@@ -81,7 +81,7 @@ def test_the_oldest_of_repeated_rows_stands_for_all() -> None:
     table = rows([0.1, 0.1, 0.2, 0.3], ["a", "a", "b", "c"], seen=times)
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
         scores = from_object(table.take(order), "x", Columns(id="row", timestamp="seen"), DOMAIN)
-        seen = dict(zip(scores.ids.to_pylist(), scores.timestamps, strict=True))
+        seen = dict(zip(scores.ids.to_pylist(), np.asarray(scores.timestamps), strict=True))
         days = {name: str(np.datetime64(int(moment), "us"))[:10] for name, moment in seen.items()}
         assert days == {"a": "2026-03-01", "b": "2026-03-04", "c": "2026-03-03"}
 

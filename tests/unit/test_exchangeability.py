@@ -6,6 +6,7 @@ import json
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,7 +206,7 @@ def test_a_difference_blocks_only_where_the_policy_says_so(required: str, outcom
 
 def with_p_value(policy: Policy, k: int, p_value: float | None) -> Evidence:
     """A count at the target, where the two samples are as unlike as the p-value says."""
-    parts = {}
+    parts: dict[str, Any] = {}
     if p_value is not None:
         fit = Tally(
             threshold=0.9, flagged=round(k / N * 10**7), rows=10**7

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class TestKeysOfAPath:
     def test_a_key_named_like_the_scores_is_refused(self, tmp_path: Path) -> None:
         file = write_scores(tmp_path / "score=0.5" / "part.parquet", 10)
         for columns in (Columns(), Columns(label="label")):
-            assert refusal(lambda columns=columns: read([str(tmp_path)], columns, DOMAIN)) == (
+            assert refusal(partial(read, [str(tmp_path)], columns, DOMAIN)) == (
                 f"{file}: must hold a score of its own in every row, got 'score' as a key of its path; "
                 "name another column with data.score or --score-column, or rename the folder"
             )
@@ -176,7 +177,7 @@ class TestDirectories:
 
         monkeypatch.setattr(os, "scandir", scandir)
         for argument in (tmp_path, tmp_path / "*", tmp_path / "**" / "*.parquet", tmp_path / "*" / "*.parquet"):
-            assert refusal(lambda argument=argument: read([str(argument)], Columns(), DOMAIN)) == (
+            assert refusal(partial(read, [str(argument)], Columns(), DOMAIN)) == (
                 f"{tmp_path / 'closed'}: must be a folder that can be listed, got: Permission denied; "
                 "allow this user to read it or move it elsewhere"
             )
@@ -290,7 +291,7 @@ class TestStores:
             "s3://bucket/t/k=1/",
             "s3://bucket/t/k=1",
         ):
-            assert "which keeps deleted rows" in refusal(lambda uri=uri: read([uri], Columns(), DOMAIN))
+            assert "which keeps deleted rows" in refusal(partial(read, [uri], Columns(), DOMAIN))
 
     def test_copies(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file = write_scores(tmp_path / "a.parquet", 10)

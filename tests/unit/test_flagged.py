@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -61,7 +62,7 @@ def test_a_sample_without_ids_lists_scores_alone() -> None:
 @pytest.mark.parametrize("flagged", [0, 3])
 def test_either_file_reads_back_as_the_same_table(ending: str, flagged: int) -> None:
     """Also where nothing is flagged, and whatever an id holds."""
-    table = {
+    table: dict[str, Any] = {
         "id": ['a,"b"', "=1+1", "line\nbreak"][:flagged],
         "score": np.array([0.9, 0.8, 0.1 + 0.2])[:flagged],
         "anchor": np.array([1e-6, 1e-3, 0.1])[:flagged],

@@ -30,6 +30,7 @@ from gate.planning import plan
 from gate.record import Record
 from gate.report import history as report
 from gate.report.numbers import clean
+from gate.report.timeline import display as draw
 from gate.starter.demo import RETRAINED_ROWS, retrain
 
 RENDERERS: dict[str, Callable[[History], str]] = {
@@ -360,7 +361,7 @@ def test_the_tables_of_a_terminal_are_cut_nowhere(whole: History) -> None:
 def test_a_display_draws_on_axes_of_its_own_or_given(whole: History) -> None:
     from matplotlib.figure import Figure
 
-    display = report.display(whole, TENTH)
+    display = draw(whole, TENTH)
     assert list(display.threshold) == [r.readings[TENTH].threshold for r in whole.releases]
     ax = Figure().add_subplot()
     assert display.plot(ax).ax_ is ax

@@ -23,6 +23,7 @@ import gate
 from gate.checks import parse_policy
 from gate.errors import GateError
 from gate.inspection.answers import state_of
+from gate.inspection.differences import differences
 from gate.policy import Columns
 from gate.scores import Scores, from_object, read
 from gate.verification import release as repetition
@@ -282,7 +283,8 @@ def test_a_column_named_like_a_label_is_noticed(name: str, suffix: str, tmp_path
         elif suffix == ".feather":
             pa.feather.write_feather(table, str(path))
         elif suffix == ".npz":
-            np.savez(path, score=np.array([0.1, 0.2, 0.3]), **{name: np.array([0, 1, 0])})
+            arrays: dict[str, Any] = {"score": np.array([0.1, 0.2, 0.3]), name: np.array([0, 1, 0])}
+            np.savez(path, **arrays)
         else:
             pa.parquet.write_table(table, path)
         found = read([str(path)], Columns(), DOMAIN)
@@ -364,7 +366,7 @@ def test_no_value_of_files_and_labels_can_be_changed_unnoticed(label: str | None
                     continue  # where the file stood is free text
                 changed += 1
                 record = type(made.record).model_validate(content)
-                assert next(repetition.differences("", record.model_dump(mode="json"), again), None), path
+                assert next(differences("", record.model_dump(mode="json"), again), None), path
     assert changed >= 14
 
 

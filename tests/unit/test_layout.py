@@ -129,7 +129,7 @@ def test_what_polars_writes_is_taken(rows: int, seed: int, compression: Any, cut
     first, last = sorted(int(part * rows) for part in cut)
     columns = columns_of(rows, seed, True)
     names = ("score", "masked", "flag", "small", "text", "coded", "list", "pairs", "struct", "stamp", "nothing")
-    frame = polars.from_arrow(pa.table({name: columns[name] for name in names})).slice(first, last - first)
+    frame: Any = polars.from_arrow(pa.table({name: columns[name] for name in names})).slice(first, last - first)
     place = io.BytesIO()
     (frame.write_ipc_stream if stream else frame.write_ipc)(place, compression=compression)
     check(place.getvalue())
@@ -151,7 +151,7 @@ def batch_numbers(content: bytes) -> dict[str, Any]:
     metadata, batch = message.metadata, message.header
     begins = message.start - len(metadata.data)
     return {
-        "length": begins + metadata.field(batch, 0),
+        "length": begins + (metadata.field(batch, 0) or 0),
         "nodes": [begins + at for at in metadata.items(batch, 1, 16)],
         "buffers": [begins + at for at in metadata.items(batch, 2, 16)],
         "body": message.start,

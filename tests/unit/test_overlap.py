@@ -7,6 +7,7 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -168,8 +169,8 @@ def test_scores_tied_like_real_ones_raise_no_alarm(name: str) -> None:
 def test_drift_is_neither_overlap_nor_repetition(digits: int) -> None:
     """Where the scores lie may differ; whether a row of one sample has its like in the other is another question."""
     rng = np.random.default_rng(digits)
-    for shape in ((0.6, 7), (2, 7), (0.5, 20)):
-        fit, holdout = np.round(rng.beta(0.5, 8, 40_000), digits), np.round(rng.beta(*shape, 60_000), digits)
+    for a, b in ((0.6, 7), (2, 7), (0.5, 20)):
+        fit, holdout = np.round(rng.beta(0.5, 8, 40_000), digits), np.round(rng.beta(a, b, 60_000), digits)
         shared = shared_of(fit, holdout)
         assert (shared.copied, shared.repeated) == (0, 0)
 
@@ -361,7 +362,7 @@ def test_no_other_column_hides_copies(column: str | None, share: float, disguise
     holdout[:copies] = DISGUISES[disguise](fit[:copies], rng)
     tables = []
     for name, values in (("fit", fit), ("holdout", holdout)):
-        columns = {"score": values}
+        columns: dict[str, Any] = {"score": values}
         if column == "timestamp":
             columns["x"] = np.arange(len(values)) + (0 if name == "fit" else 10**6)
         elif column is not None:

@@ -66,6 +66,7 @@ def test_many_groups_are_put_together(most: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(permutation, "MOST_UNITS", most)
     rng = np.random.default_rng(6)
     sizes = rng.integers(1, 20, 200)
+    weights = sizes.astype(np.float64)
     for rate, differs in ((0.2, False), (0.4, True)):
-        fitted, held = (rng.binomial(sizes, p)[:, None].astype(float) for p in (0.2, rate))
-        assert (exchange(sizes * 1.0, fitted, sizes * 1.0, held, draws=999).p_value <= 0.01) == differs
+        fitted, held = (rng.binomial(sizes, p)[:, None].astype(np.float64) for p in (0.2, rate))
+        assert (exchange(weights, fitted, weights, held, draws=999).p_value <= 0.01) == differs

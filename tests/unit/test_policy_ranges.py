@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -113,9 +114,10 @@ def test_no_bound_for_groups_holds_at_every_look() -> None:
 
 
 def test_segments_take_ranges_too() -> None:
-    check = read(
+    checks: Any = read(
         "checks: {segments: {targets: [10%], min_n: 1, max_relative_error: 0.5, ranges: [{from: 10%, to: 1%}]}}\n"
-    ).checks.segments
+    ).checks
+    check = checks.segments
     assert check is not None
     assert [str(span.check) for span in check.ranges] == ["fpr@10%..1%"]
 

@@ -56,7 +56,7 @@ def test_the_paired_interval_equals_the_golden_numbers(case: dict[str, Any]) -> 
 def test_mcnemar_is_twice_the_smaller_exact_tail(new_only: int, old_only: int) -> None:
     flipped = new_only + old_only
     tail = sum(math.comb(flipped, i) for i in range(min(new_only, old_only) + 1))
-    assert mcnemar(new_only, old_only) == pytest.approx(float(min(Fraction(2 * tail, 2**flipped), 1)), rel=1e-12)
+    assert mcnemar(new_only, old_only) == pytest.approx(min(float(Fraction(2 * tail, 2**flipped)), 1.0), rel=1e-12)
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.data())

@@ -397,7 +397,7 @@ def calibrator() -> Calibrator:
 def outcomes(policy: Policy, calibrator: Calibrator, base: Evidence, draw: Any, runs: int = RUNS) -> list[str]:
     """The outcomes of so many held-out samples, counted and judged as a run does it; thresholds are found once."""
     rng = np.random.default_rng(17)
-    found = []
+    found: list[str] = []
     known = ranges.thresholds_at(calibrator, [corridor_of(policy, policy.ranges[0], policy.alpha()).grid])
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr(ranges, "thresholds_at", lambda *_: known)

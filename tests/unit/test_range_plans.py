@@ -171,7 +171,7 @@ def test_rows_until_a_look_decides() -> None:
     found = plan_sequential(make(), make().targets[0])
     assert found.fixed == 97_826
     centre, above, below = found.rows
-    assert (centre.multiple, above.multiple, below.multiple) == (1, Fraction(13, 10), Fraction(7, 10))
+    assert (centre.multiple, above.multiple, below.multiple) == (Fraction(1), Fraction(13, 10), Fraction(7, 10))
     assert centre.median == pytest.approx(48_000, rel=0.04)
     assert centre.median < centre.mean < centre.most
     assert above.proven >= 0.985

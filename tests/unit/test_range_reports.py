@@ -20,13 +20,13 @@ from gate.checks.range_words import describe_nearest, rate_text, span_text
 from gate.checks.ranges import Ranges
 from gate.contract import Floats
 from gate.errors import GateError
-from gate.planning import plan
+from gate.planning import Plan, plan
 from gate.policy import Document
 from gate.record import Record, parse_record
 from gate.report import corridor, html, markdown, terminal
 from gate.report import plan as plans
 from gate.report.figures import to_svg
-from gate.report.page import plain_reason
+from gate.report.rows import plain_reason
 from gate.starter import init
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -192,7 +192,7 @@ def test_a_bound_outside_is_never_printed_inside(error: float, tolerance: float)
 
 
 @pytest.fixture(scope="module")
-def planned() -> tuple[Document, plans.Plan]:
+def planned() -> tuple[Document, Plan]:
     text = "version: 1\nname: looks\ninterval: sequential\n"
     text += "targets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
     text += "ranges: [{from: 10%, to: 1%, min_n: 2000, max_relative_error: 0.5}]\n"
@@ -200,7 +200,7 @@ def planned() -> tuple[Document, plans.Plan]:
     return doc, plan(doc.policy)
 
 
-def test_the_plan_shows_ranges_and_looks_with_their_errors(planned: tuple[Document, plans.Plan]) -> None:
+def test_the_plan_shows_ranges_and_looks_with_their_errors(planned: tuple[Document, Plan]) -> None:
     doc, found = planned
     text = " ".join(plans.render(found, doc.policy).split())
     assert "Ranges: rows needed so that a sound release passes at every threshold 0.95 of the time" in text
@@ -211,7 +211,7 @@ def test_the_plan_shows_ranges_and_looks_with_their_errors(planned: tuple[Docume
     assert "fpr@10%..1%: " in text, "2,000 rows are too few, and the plan says so"
 
 
-def test_the_json_of_a_plan_has_what_the_table_shows(planned: tuple[Document, plans.Plan]) -> None:
+def test_the_json_of_a_plan_has_what_the_table_shows(planned: tuple[Document, Plan]) -> None:
     doc, found = planned
     content = json.loads(plans.to_json(found, doc.policy))
     (stretch,), (looks,) = content["ranges"], content["looks"]

@@ -50,7 +50,8 @@ def write(path: Path, scores: Any, labels: Any = None) -> str:
             np.save(file, np.asarray(scores))
     elif path.suffix == ".npz":
         with path.open("wb") as file:
-            np.savez(file, **{name: np.asarray(column) for name, column in columns.items()})
+            arrays: dict[str, Any] = {name: np.asarray(column) for name, column in columns.items()}
+            np.savez(file, **arrays)
     elif path.suffix == ".parquet":
         pa.parquet.write_table(pa.table(columns), path)
     else:

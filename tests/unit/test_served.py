@@ -51,7 +51,7 @@ def check(calibrator: Calibrator, raw: np.ndarray, served: np.ndarray, found: Se
     """What holds whatever the cause: every row is counted once, and the numbers are those of a plain count."""
     expected = calibrator.predict(raw)
     differ = ~(served == expected)
-    assert (found.rows, found.equal) == (len(raw), np.count_nonzero(~differ))
+    assert (found.rows, found.equal) == (len(raw), int(np.count_nonzero(~differ)))
     assert sum(cause.rows for cause in found.causes) == found.differ
     assert found.lowest == (expected[differ].min() if differ.any() else None)
     gaps = [abs(s - e) for s, e in zip(served[differ], expected[differ], strict=True) if math.isfinite(s)]

@@ -156,7 +156,7 @@ def test_every_group_has_the_same_chance_whatever_its_size() -> None:
     for seed in range(draws):
         scores = Scores(np.zeros(len(groups)), (), groups, segments=segments, segment_names=("a", "b", "c", "d"))
         taken = np.unique(groups[rule_of(scores, 0.3, seed).fitted(scores)])
-        large, small = large + np.count_nonzero(taken < 6), small + np.count_nonzero(taken >= 6)
+        large, small = large + int(np.count_nonzero(taken < 6)), small + int(np.count_nonzero(taken >= 6))
     assert abs(large / (6 * draws) - 0.3) < 4 * np.sqrt(0.3 * 0.7 / (6 * draws))
     assert abs(small / (150 * draws) - 0.3) < 4 * np.sqrt(0.3 * 0.7 / (150 * draws))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,11 +31,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_both(path: Path, columns: Columns) -> list[object]:
     """Scores, counts of labels and what was left unread, or what was said of the file."""
-    file, found = File(path.name, str(path)), []
+    file = File(path.name, str(path))
+    found: list[object] = []
     for at_a_time in (True, False):
         try:
             tables = stream(Shard(file), columns, ROWS) if at_a_time else [read_file(file, columns, ByteBudget())]
-            values, rows, labels, unread, parts = [np.empty(0)], 0, [], frozenset(), 0
+            values, rows, parts = [np.empty(0)], 0, 0
+            labels: list[Any] = []
+            unread: frozenset[str] = frozenset()
             for table in tables:
                 with count_rows_from(rows):
                     part = take(file, table, columns, (0.0, 1.0), "benign", alone=False)

@@ -78,7 +78,7 @@ def test_the_rates_of_groups_are_integrated_exactly(a: float, b: float) -> None:
 def test_rows_of_one_group_that_agree_are_worth_about_one() -> None:
     rng = np.random.default_rng(1)
     sizes, chosen = np.full(200, 50.0), rng.random(200) < 0.3
-    found = tally(0.5, int(50 * chosen.sum()), 10_000, (sizes, 50.0 * chosen), 0.05)
+    found = tally(0.5, int(50 * chosen.sum()), 10_000, (sizes, np.asarray(50.0 * chosen, dtype=np.float64)), 0.05)
     assert 100 < found.independent_rows < 300
     low, high = clopper_pearson(int(chosen.sum()), 200, 0.05)
     assert found.interval(0.05) == pytest.approx((low, high), abs=0.03)

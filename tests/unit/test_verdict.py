@@ -9,6 +9,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -476,7 +477,7 @@ def test_evidence_counts_scores_at_or_above_each_threshold() -> None:
     rng = np.random.default_rng(11)
     fitted = np.round(rng.beta(0.5, 8, 3000), 3)
     calibrator = fit(fitted, policy.calibration, policy.anchors)
-    thresholds = [calibrator.thresholds[Decimal(fpr)] for fpr in ("0.1", "0.01", "0.0001")]
+    thresholds: list[Any] = [calibrator.thresholds[Decimal(fpr)] for fpr in ("0.1", "0.01", "0.0001")]
     assert None not in thresholds
     held_out = np.sort(np.concatenate([rng.beta(0.5, 8, 6994), thresholds, np.nextafter(thresholds, 0)]))
     evidence = gathered(policy, fitted, held_out)
