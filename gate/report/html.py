@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.checks.detection import Detection
+from gate.checks.drop import Drops
 from gate.record import Record
 from gate.report.numbers import bare_percent, clean, share
 from gate.report.page import Limit, fitting, parts
-from gate.report.rows import Row, target_rows
+from gate.report.rows import Row, in_order, segment_rows, target_rows
 from gate.report.templates import template
 from gate.words import listed
 
@@ -100,24 +101,57 @@ def draw(record: Record) -> list[FigurePart]:
                 "The share of malicious rows that reach each promised false-positive rate, with its interval at the "
                 "anchors, the policy's minimum where it sets one, and the baseline's share where there is one.",
             )
-    return drawn
+    segments = segment_rows(record)
+    if segments:
+        add(
+            figures.SegmentsDisplay,
+            "segments",
+            _segments_title(segments),
+            " ".join(f"{row.segment}. {_in_words(row)}" for row in segments[: figures.MAX_ROWS]),
+            "The observed rate and its interval in each segment, as multiples of the target; the worst first.",
+        )
+    wanted = _telling(record)
+    return sorted(drawn, key=lambda part: part.name != wanted)
+
+
+def _telling(record: Record) -> str | None:
+    """The figure that shows why, where it is not that of the targets: of detection, or of a segment."""
+    first = next((finding.check for finding in in_order(record.findings) if finding.blocks), None)
+    if first is None:
+        return None
+    return "segments" if first.segment else "detection" if first.kind in ("tpr", "tpr-drop", "direction") else None
+
+
+def _segments_title(segments: list[Row]) -> str:
+    amiss = [row for row in segments if row.outcome != "pass"]
+    if not amiss:
+        return "The segment passes" if len(segments) == 1 else f"All {len(segments):,} pass"
+    named = listed([f"{row.segment} at {row.target}" for row in amiss[:3]])
+    more = f" and {len(amiss) - 3:,} more" if len(amiss) > 3 else ""
+    return f"{named}{more}: {', '.join(dict.fromkeys(row.because for row in amiss[:3]))}"
 
 
 def _forest_title(targets: list[Row]) -> str:
     amiss = [row for row in targets if row.outcome != "pass"]
     if not amiss:
-        return f"{'The target passes' if len(targets) == 1 else f'All {len(targets)} targets pass'}"
+        few = {1: "The target passes", 2: "Both targets pass"}
+        return few.get(len(targets), f"All {len(targets)} targets pass")
     reasons = dict.fromkeys(row.because for row in amiss)
     named = {reason: [row.target for row in amiss if row.because == reason] for reason in reasons}
     return "; ".join(f"{listed(targets)}: {reason}" for reason, targets in named.items())
 
 
 def _detection_title(record: Record) -> str:
-    found: Detection | None = record.of(Detection)
-    said = [
-        f"{share(at.tally.flagged, at.tally.rows)} at {bare_percent(float(at.fpr))}"
-        for at in (found.anchors if found else ())[:3]
-    ]
+    """What is detected, and what the release before detected, where the policy asks first."""
+    found, drops = record.of(Detection), record.of(Drops)
+    before = {change.fpr: change.old for change in (drops.anchors if drops else ())}
+    asked = {finding.check.rate for finding in record.findings if finding.check.kind in ("tpr", "tpr-drop")}
+    anchors = sorted(found.anchors if found else (), key=lambda at: at.fpr not in asked)[: len(asked) or 3]
+    said = []
+    for at in anchors[:3]:
+        old = before.get(at.fpr)
+        then = "" if old is None else f" ({share(old.flagged, old.rows)} before)"
+        said.append(f"{share(at.tally.flagged, at.tally.rows)} at {bare_percent(float(at.fpr))}{then}")
     return f"Detects {', '.join(said)}" if said else "What is detected"
 
 

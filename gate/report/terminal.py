@@ -141,8 +141,12 @@ def _print_verdict(console: Console, record: Record) -> None:
 def _print_what_to_do(console: Console, record: Record, blocking: list[Row]) -> None:
     """As the last lines, where the first ones have left the screen."""
     remedies = list(dict.fromkeys(row.remedy for row in blocking if row.remedy))
-    for remedy in remedies[:3] if blocking else [next_step(record).rstrip(".")]:
-        console.print(Text.assemble(("What to do: ", "bold"), f"{inert(remedy)}."))
+    if not blocking:
+        remedies = [next_step(record).rstrip(".")]
+    for remedy in remedies[:3]:
+        parts = [inert(row.segment) for row in blocking if row.remedy == remedy and row.segment]
+        where = f" ({', '.join(dict.fromkeys(parts[:3]))})" if parts else ""
+        console.print(Text.assemble((f"What to do{where}: ", "bold"), f"{inert(remedy)}."))
 
 
 def _print_segments(console: Console, record: Record, shown: list[Row]) -> None:
@@ -180,10 +184,11 @@ def _print_advice(console: Console, findings: list[Row], blocking: list[Row]) ->
 def _print_settled(console: Console, apart: list[Row], others: list[Row]) -> None:
     """What needs no remedy: in a sentence where that says more than a name, the rest by name."""
     settled = [row for row in [*apart, *others] if not row.remedy and not row.blocks]
-    said = [row for row in settled if row in apart or row.outcome != "pass" or row.reason in SAYS_MORE]
+    said = [r for r in settled if r.outcome != "pass" or r.kind == "baseline" or r.reason in SAYS_MORE]
     for row in said:
         console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
-    names = [inert(name) for name in passed_checks(others) if name not in {row.check for row in said}]
+    told = [row for row in apart if row.kind != "baseline"]  # which the tables above have the numbers of
+    names = [inert(name) for name in passed_checks([*told, *others]) if name not in {row.check for row in said}]
     if names:
         console.print(Text.assemble(("pass", STYLES["pass"]), f": {', '.join(names)}"))
 
