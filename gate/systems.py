@@ -43,7 +43,7 @@ from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, read_calibrator, stamp
 from gate.record.system import DETECTORS, SystemRecord, compose_system, facts_of, read_any, require_name
 from gate.report.formats import warm_up
-from gate.report.system import rendered_system
+from gate.report.system import Noted, rendered_system
 from gate.scores import Scores, kind_of, split
 from gate.scores.child import isolate
 from gate.scores.place import here
@@ -51,7 +51,6 @@ from gate.scores.several import Joined, Panel, gather_panels, join_panels, panel
 from gate.scores.shards import cores
 from gate.sources import Split
 from gate.storage import manifest_of, write
-from gate.stored import Outcome
 from gate.verification import read_judged
 
 Result = TypeVar("Result")
@@ -120,16 +119,12 @@ class Judged:
     malicious: tuple[Ints, ...] | None
 
 
-@dataclass(frozen=True)
-class SystemRelease:
+@dataclass(frozen=True, repr=False)
+class SystemRelease(Noted):
     """A release of several detectors that was judged: the record of all and the release of each."""
 
     record: SystemRecord
     releases: Mapping[str, Release]
-
-    @property
-    def outcome(self) -> Outcome:
-        return self.record.outcome
 
     @property
     def used_ledger(self) -> bool:

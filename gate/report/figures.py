@@ -17,8 +17,8 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.record import Record
 from gate.report.drawing import COLORS, STYLE, defaults, matplotlib
-from gate.report.numbers import bare_percent, clean, grouped
-from gate.report.rows import shown_segments, shown_targets
+from gate.report.numbers import bare_percent, grouped
+from gate.report.rows import shown_targets
 from gate.report.svg import simplify
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D"}
 WIDTH = 4.9  # inches of 72 units: on a phone the text keeps about its nominal size
 AXES_BOTTOM, AXES_TOP = 0.55, 0.1  # inches below and above the axes of a figure
 MAX_ROWS = 12
-NAME = 20  # characters of a segment beside the axes
 LARGEST = 1e100  # a raw score; matplotlib's axes end before floats do
 MISSING = "the record has no curve; `gate run` writes one"
 
@@ -137,35 +136,6 @@ class ForestDisplay(Display):
         ax.grid(axis="x", color=COLORS["line"], lw=0.5)
         ax.set_xlabel("held-out false-positive rate ÷ target")
         ax.spines["left"].set_visible(False)
-
-
-class SegmentsDisplay(ForestDisplay):
-    """The same of the segments that come first in the report: those that block, then the worst."""
-
-    @classmethod
-    def from_record(cls, record: Record) -> Self:
-        found = shown_segments(record)[:MAX_ROWS]
-        names = [clean(f.finding.check.segment or "") for f in found]
-        names = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in names]
-        return cls(
-            [f.target_fpr for f in found],
-            [f.rate.tally.rate for f in found],
-            [f.rate.interval for f in found],
-            [f.rate.tolerance for f in found],
-            [f.outcome for f in found],
-            [f"{name}, {bare_percent(f.target_fpr)}" for f, name in zip(found, names, strict=True)],
-        )
-
-    def _size(self) -> tuple[float, float]:
-        return 0.85 + 0.34 * len(self.labels), 2.1  # whatever the names, which come from outside
-
-    def _draw(self, ax: Axes) -> None:
-        super()._draw(ax)
-        ax.set_yticklabels([""] * len(self.labels))
-        place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "parse_math": False}
-        aligned: Any = {"ha": "right", "va": "baseline", "color": COLORS["ink"], "fontsize": 9.5}
-        for i, label in enumerate(self.labels):  # by their baseline: no glyph of a name moves anything
-            ax.annotate(label, (0, i), (-6, -3.3), annotation_clip=False, **place, **aligned)
 
 
 class _CurveDisplay(Display):

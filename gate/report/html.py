@@ -38,6 +38,25 @@ def _render(record: Record, figures: list[FigurePart], limit: Limit) -> str:
 
 def draw(record: Record) -> list[FigurePart]:
     """The figures that the record has numbers for, the one that shows the verdict first."""
+    first = _telling(record)
+    return sorted([*_draw_contract(record), *_draw_segments(record)], key=lambda part: part.name != first)
+
+
+def _draw_segments(record: Record) -> list[FigurePart]:
+    from gate.report import figures, segment_figure
+
+    rows = segment_rows(record)
+    if not rows:
+        return []
+    title = segment_figure.title_of(rows)
+    said = " ".join(f"{row.segment}. {_in_words(row)}" for row in rows[: figures.MAX_ROWS])
+    svg = figures.to_svg(segment_figure.SegmentsDisplay.from_record(record), "segments", title, said)
+    caption = "The observed rate and its interval in each segment, as multiples of the target; the worst first."
+    return [FigurePart("segments", svg, title, caption)]
+
+
+def _draw_contract(record: Record) -> list[FigurePart]:
+    """Ranges, targets, the whole curve and what is detected."""
     from gate.report import corridor, figures
 
     targets, curve, drawn = target_rows(record), record.curve, []
@@ -101,17 +120,7 @@ def draw(record: Record) -> list[FigurePart]:
                 "The share of malicious rows that reach each promised false-positive rate, with its interval at the "
                 "anchors, the policy's minimum where it sets one, and the baseline's share where there is one.",
             )
-    segments = segment_rows(record)
-    if segments:
-        add(
-            figures.SegmentsDisplay,
-            "segments",
-            _segments_title(segments),
-            " ".join(f"{row.segment}. {_in_words(row)}" for row in segments[: figures.MAX_ROWS]),
-            "The observed rate and its interval in each segment, as multiples of the target; the worst first.",
-        )
-    wanted = _telling(record)
-    return sorted(drawn, key=lambda part: part.name != wanted)
+    return drawn
 
 
 def _telling(record: Record) -> str | None:
@@ -120,15 +129,6 @@ def _telling(record: Record) -> str | None:
     if first is None:
         return None
     return "segments" if first.segment else "detection" if first.kind in ("tpr", "tpr-drop", "direction") else None
-
-
-def _segments_title(segments: list[Row]) -> str:
-    amiss = [row for row in segments if row.outcome != "pass"]
-    if not amiss:
-        return "The segment passes" if len(segments) == 1 else f"All {len(segments):,} pass"
-    named = listed([f"{row.segment} at {row.target}" for row in amiss[:3]])
-    more = f" and {len(amiss) - 3:,} more" if len(amiss) > 3 else ""
-    return f"{named}{more}: {', '.join(dict.fromkeys(row.because for row in amiss[:3]))}"
 
 
 def _forest_title(targets: list[Row]) -> str:

@@ -210,7 +210,7 @@ def _print_detection(console: Console, detection: list[DetectionRow]) -> None:
         [row.target, row.counted, row.interval.replace(" to ", "–"), row.minimum, row.outcome][: len(headings)]
         for row in detection
     ]
-    _print_table(console, headings, cells)
+    print_table(console, headings, cells)
 
 
 def _print_changes(console: Console, changed: Changes) -> None:
@@ -222,18 +222,18 @@ def _print_changes(console: Console, changed: Changes) -> None:
     if changed.stale:
         headings.append("at raw then")
         cells = [[*line, row.stale.partition(" (")[0]] for line, row in zip(cells, changed.rows, strict=True)]
-    _print_table(console, headings, cells)
+    print_table(console, headings, cells)
     if changed.stale:
         console.print(Text("at raw then: what the new scores would flag at the old raw threshold", style="dim"))
     if changed.paired:
         console.print()
         headings = ["target", "newly flagged", "no longer", "flipped"]
-        _print_table(console, headings, [[row.target, row.gained, row.lost, row.flipped] for row in changed.rows])
+        print_table(console, headings, [[row.target, row.gained, row.lost, row.flipped] for row in changed.rows])
     if changed.detection:
         console.print()
         headings = ["at FPR", "TPR then", "TPR now", "change in points", "p"]
         cells = [[row.target, row.old, row.new, row.difference, row.p] for row in changed.detection]
-        _print_table(console, headings, [[cell.replace(" points", "") for cell in line] for line in cells])
+        print_table(console, headings, [[cell.replace(" points", "") for cell in line] for line in cells])
     console.print()
     if changed.policy_same:
         console.print(Text("The policy asks for the same."))
@@ -241,11 +241,11 @@ def _print_changes(console: Console, changed: Changes) -> None:
         console.print(Text(f"policy {inert(change)}"))
 
 
-def _print_table(console: Console, headings: list[str], cells: list[list[str]]) -> None:
+def print_table(console: Console, headings: list[str], cells: list[list[str]]) -> None:
     """A table, or a list where it is too wide: no cell is ever cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="left" if heading == "detector" else "right", no_wrap=True)
     for line in cells:
         table.add_row(*line)
     if console.measure(table, options=console.options.update_width(1000)).maximum <= console.width:
