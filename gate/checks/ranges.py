@@ -16,6 +16,7 @@ from pydantic import Field
 from gate.calibration.positions import named, rows_to_support
 from gate.checks import range_words as words
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, JudgedRange, NearestPoint
+from gate.checks.exchangeability import DRIFT_REMEDY, differ
 from gate.checks.fpr import Targets
 from gate.checks.reuse import alpha_of
 from gate.contract import Anchor, Contract, Floats
@@ -256,8 +257,8 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     for judged in judge_ranges(policy, evidence):
         outcome, reason = judged.decide()
         numbers = judged.numbers
-        advice = None
-        if outcome != "pass" and reason not in words.BEYOND_ROWS and advised < MOST_ADVISED:
+        advice, drifted = None, judged.says.grade == "refuted" and differ(policy, evidence)
+        if outcome != "pass" and not drifted and reason not in words.BEYOND_ROWS and advised < MOST_ADVISED:
             advice, advised = judged.advice(), advised + 1
         yield Finding(
             check=judged.asked.check,
@@ -266,7 +267,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
             required=judged.asked.required,
             reason=reason,
             message=_message(judged, reason, numbers),
-            remedy=None if outcome == "pass" else _remedy(judged, reason, advice),
+            remedy=None if outcome == "pass" else _remedy(judged, reason, advice, drifted),
             range=numbers,
         )
 
@@ -292,11 +293,13 @@ def _message(judged: Judged, reason: str, numbers: JudgedRange) -> str:
     return "; ".join([*parts, *words.describe_nearest(numbers)])
 
 
-def _remedy(judged: Judged, reason: str, advice: RangeAdvice | None) -> str:
+def _remedy(judged: Judged, reason: str, advice: RangeAdvice | None, drifted: bool) -> str:
     if reason == "granularity":
         return words.finer(Fraction(judged.asked.max_relative_error.above), judged.corridor.below < 1)
     if reason == "unreachable":
         return words.UNREACHABLE
+    if drifted:
+        return DRIFT_REMEDY  # more rows like these would show the same
     support = rows_to_support(named(judged.policy.calibration.plotting_position), float(judged.asked.stop))
     if judged.extrapolated and judged.fit_n >= support:
         return words.TIED_TOP
