@@ -141,9 +141,9 @@ def _make_directory(directory: Path) -> None:
 )
 @click.option(
     "--rows-per-check",
-    type=click.IntRange(1, 10**12),
+    type=ROWS,
     metavar="N",
-    help="Also what a `gate check` of N rows finds of a drift, and how often it alarms by chance in a year.",
+    help="Also what a check of N rows, such as 1e5, finds of a drift, and how often it alarms by chance in a year.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of the table.")
 @click.option(
