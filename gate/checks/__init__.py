@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 
@@ -75,7 +75,10 @@ def policy_model(checks: tuple[Check, ...]) -> type[Policy]:
     return policies.with_checks(fields, frozenset(name for check in (*checks, system.CHECK) for name in check.names))
 
 
-Parts = parts_model(CHECKS)
+if TYPE_CHECKING:
+    Parts = Section  # whose fields are those of CHECKS
+else:
+    Parts = parts_model(CHECKS)
 POLICY = policy_model(CHECKS)
 
 

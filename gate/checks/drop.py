@@ -105,7 +105,7 @@ def _points(share: float, edge: float, rounded: Callable[[float], float]) -> str
         if (near < edge * 100) == (share < edge) and (near > edge * 100) == (share > edge):
             shown = near
             break
-    return f"{shown + 0.0:+.10g}"
+    return f"{shown + 0.0:+.10g}".replace("-", "−")
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:

@@ -202,6 +202,11 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+def differ(policy: Policy, evidence: Evidence) -> bool:
+    """Whether the two samples were told apart."""
+    return any(finding.reason == "differ" for finding in judge(policy, evidence))
+
+
 DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
 
 

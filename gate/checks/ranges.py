@@ -29,6 +29,7 @@ from gate.checks.check import (
     JudgedRange,
     NearestPoint,
 )
+from gate.checks.exchangeability import DRIFT_REMEDY, differ
 from gate.checks.fpr import Targets
 from gate.checks.reuse import alpha_of
 from gate.contract import Anchor, Contract, Floats, Ints
@@ -268,8 +269,8 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     for judged in judge_ranges(policy, evidence):
         outcome, reason = judged.decide()
         numbers = judged.numbers
-        advice = None
-        if outcome != "pass" and reason not in words.BEYOND_ROWS and advised < MOST_ADVISED:
+        advice, drifted = None, judged.says.grade == "refuted" and differ(policy, evidence)
+        if outcome != "pass" and not drifted and reason not in words.BEYOND_ROWS and advised < MOST_ADVISED:
             advice, advised = judged.advice(), advised + 1
         yield Finding(
             check=judged.asked.check,
@@ -278,7 +279,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
             required=judged.asked.required,
             reason=reason,
             message=_message(judged, reason, numbers),
-            remedy=None if outcome == "pass" else _remedy(judged, reason, advice),
+            remedy=None if outcome == "pass" else _remedy(judged, reason, advice, drifted),
             range=numbers,
         )
 
@@ -304,11 +305,13 @@ def _message(judged: JudgedSpan, reason: str, numbers: JudgedRange) -> str:
     return "; ".join([*parts, *words.describe_nearest(numbers)])
 
 
-def _remedy(judged: JudgedSpan, reason: str, advice: RangeAdvice | None) -> str:
+def _remedy(judged: JudgedSpan, reason: str, advice: RangeAdvice | None, drifted: bool) -> str:
     if reason == "granularity":
         return words.finer(Fraction(judged.asked.max_relative_error.above), judged.corridor.below < 1)
     if reason == "unreachable":
         return words.UNREACHABLE
+    if drifted:
+        return DRIFT_REMEDY  # more rows like these would show the same
     support = rows_to_support(named(judged.policy.calibration.plotting_position), float(judged.asked.stop))
     if judged.extrapolated and judged.fit_n >= support:
         return words.TIED_TOP

@@ -89,14 +89,14 @@ def render(record: Record | SystemRecord, format_: str, to_terminal: bool = Fals
 
     to_terminal = to_terminal and is_terminal()
     if not isinstance(record, Record):
-        from gate.report import system
+        from gate.report import system, system_text
 
         if format_ != "text":
             if format_ not in system.FORMATS:
                 known = ", ".join(["text", *(name for name in offered() if name in system.FORMATS)])
                 raise GateError(f"--format: must be one of {known} for several detectors, got {format_}")
             return system.FORMATS[format_](record)
-        return system.render_text(record, width() if to_terminal else 80, to_terminal and color_wanted())
+        return system_text.render(record, width() if to_terminal else 80, to_terminal and color_wanted())
     if format_ != "text":
         return named(format_).render(record)
     from gate.report import terminal

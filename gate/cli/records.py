@@ -39,6 +39,7 @@ def report(directory: str, format_: str | None, output: str) -> None:
     Example:
       gate report releases/v2.4.0
       gate report releases/v2.4.0 -o release-notes.md
+      gate report releases/v2.4.0 --format short    # at most 500 characters, for chats and titles
     """
     from gate.record.system import read_any
 
@@ -239,11 +240,12 @@ def explain(check: str, directory: str | None) -> None:
     Example:
       gate explain overlap
       gate explain fpr@0.1% releases/v2.4.0
+      gate explain jailbreak:fpr@0.1% releases/v2.4.0    # of several detectors
     """
-    from gate.record import read_record
+    from gate.record.system import read_any
     from gate.report.explain import render as render_explanation
 
-    show(render_explanation(check, None if directory is None else read_record(directory), width()))
+    show(render_explanation(check, None if directory is None else read_any(directory), width()))
 
 
 @click.command()

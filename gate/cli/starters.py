@@ -142,9 +142,9 @@ def _make_directory(directory: Path) -> None:
 )
 @click.option(
     "--rows-per-check",
-    type=click.IntRange(1, 10**12),
+    type=ROWS,
     metavar="N",
-    help="Also what a `gate check` of N rows finds of a drift, and how often it alarms by chance in a year.",
+    help="Also what a check of N rows, such as 1e5, finds of a drift, and how often it alarms by chance in a year.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of the table.")
 @click.option(
@@ -221,6 +221,13 @@ def _kind_of_chart(name: str) -> str:
 )
 @click.argument("more", type=given, nargs=-1, metavar="")
 @click.option(
+    "--detectors",
+    type=given,
+    metavar="COLUMNS",
+    help="With --scores: the score columns of several detectors to gate together, such as a,b, or all  "
+    "[default: one detector]",
+)
+@click.option(
     "--targets", type=given, metavar="RATES", help="The rates to judge, such as 1%,0.1%  [default: those of built-in]"
 )
 @click.option(
@@ -242,6 +249,7 @@ def _kind_of_chart(name: str) -> str:
 def init(
     scores: tuple[str, ...],
     more: tuple[str, ...],
+    detectors: str | None,
     targets: str | None,
     rule: str | None,
     holdout_n: int | None,
@@ -258,14 +266,17 @@ def init(
     Example:
       gate init --scores scores/benign-fit.parquet scores/benign-holdout.parquet
       gate init --scores scores.csv
+      gate init --scores scores.parquet --detectors injection,jailbreak
       gate init --targets 1%,0.1% --holdout-n 140000
     """
     if more and not scores:
         raise click.UsageError("give score files with --scores")
     if scores and (targets or rule or holdout_n):
         raise click.UsageError("give either --scores, which finds the targets, or --targets, --rule and --holdout-n")
+    if detectors is not None and not scores:
+        raise click.UsageError("--detectors names score columns: give the files with --scores")
     if scores:
-        _init_for((*scores, *more), action, force)
+        _init_for((*scores, *more), detectors, action, force)
         return
     from gate import planning
     from gate.report import plan as plans
@@ -281,16 +292,17 @@ def init(
     log("next: commit both files, and push a tag such as v1.0.0")
 
 
-def _init_for(paths: tuple[str, ...], action: str | None, force: bool) -> None:
+def _init_for(paths: tuple[str, ...], detectors: str | None, action: str | None, force: bool) -> None:
     """The policy and the workflow for some files, with the reasons and the command."""
     from gate.starter import init as templates
+    from gate.starter.several import tailor_several
     from gate.starter.survey import look
     from gate.starter.tailor import tailor
 
     templates.refuse_existing({templates.POLICY, templates.WORKFLOW}, force)
     with working(f"looking at {', '.join(paths)}"):
-        tailored = tailor(look(paths))
-    workflow = templates.workflow(action, tailored.inputs)
+        tailored = tailor(look(paths)) if detectors is None else tailor_several(paths, detectors)
+    workflow = templates.workflow(action, tailored.inputs, several=detectors is not None)
     templates.write({templates.POLICY: tailored.document.text, templates.WORKFLOW: workflow}, force)
     show("".join(f"{visible(sentence)}\n" for sentence in tailored.sentences))
     show("\nTry it here, before any tag:\n" + "".join(f"  {visible(command)}\n" for command in tailored.commands))

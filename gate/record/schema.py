@@ -102,7 +102,7 @@ class Record(Section):
     not_asked: tuple[NotAsked, ...] = ()
     waivers: tuple[WaiverUse, ...] = ()
     warnings: tuple[str, ...] = ()
-    checks: SerializeAsAny[Parts]  # type: ignore[valid-type]
+    checks: SerializeAsAny[Parts]
     curve: Curve | None = None
 
     @model_validator(mode="after")

@@ -133,7 +133,7 @@ def describe_changes(
         is_reference=old.outcome == "pass",
         since="the release" if kind == "check" else clean(old.release),
         rows=[_row(change, alphas.benign, calibrated) for change in found.anchors],
-        detection=[_detection_row(change, alphas.malicious) for change in (drops.anchors if drops else ())],
+        detection=[_change_row(change, alphas.malicious, 2) for change in (drops.anchors if drops else ())],
         policy=[clean(change) for change in found.policy_changes],
         policy_same=not found.policy_changes,
         paired=any(change.flipped is not None for change in found.anchors),
@@ -142,7 +142,7 @@ def describe_changes(
 
 
 def _row(change: Change, alpha: float, calibrated: bool) -> ChangeRow:
-    row, thresholds = _detection_row(change, alpha), _thresholds(change.old.threshold, change.new.threshold)
+    row, thresholds = _change_row(change, alpha), _thresholds(change.old.threshold, change.new.threshold)
     stale = change.stale
     return replace(
         row,
@@ -152,7 +152,8 @@ def _row(change: Change, alpha: float, calibrated: bool) -> ChangeRow:
     )
 
 
-def _detection_row(change: Change, alpha: float) -> ChangeRow:
+def _change_row(change: Change, alpha: float, digits: int | None = None) -> ChangeRow:
+    """`digits` behind the point of a difference, where findings name it with as many."""
     return ChangeRow(
         target=percent(change.fpr),
         thresholds=("", ""),
@@ -160,7 +161,7 @@ def _detection_row(change: Change, alpha: float) -> ChangeRow:
         new=share(change.new.flagged, change.new.rows),
         old_counted=_counted(change.old),
         new_counted=_counted(change.new),
-        difference=_difference(float(change.difference), change.interval(alpha)),
+        difference=_difference(float(change.difference), change.interval(alpha), digits),
         p="not tested" if change.p_value is None else p_value(change.p_value),
         stale="",
         stale_counted="",
@@ -181,14 +182,18 @@ def _thresholds(old: float | None, new: float | None) -> tuple[str, str]:
     return repr(old), repr(new)
 
 
-def _difference(difference: float, interval: tuple[float, float]) -> str:
-    shown = f"{_points(difference, ROUND_HALF_EVEN)} points"
-    return f"{shown} ({_points(interval[0], ROUND_FLOOR)} to {_points(interval[1], ROUND_CEILING)})"
+def _difference(difference: float, interval: tuple[float, float], digits: int | None) -> str:
+    shown = f"{_points(difference, ROUND_HALF_EVEN, digits)} points"
+    return f"{shown} ({_points(interval[0], ROUND_FLOOR, digits)} to {_points(interval[1], ROUND_CEILING, digits)})"
 
 
-def _points(share: float, rounding: str) -> str:
-    """A difference of rates in percentage points, signed."""
-    points = Context(prec=2, rounding=rounding).create_decimal(exact(share) * 100)
+def _points(share: float, rounding: str, digits: int | None) -> str:
+    """A difference of rates in percentage points, signed: with two digits, or so many behind the point."""
+    points = exact(share) * 100
+    if digits is None:
+        points = Context(prec=2, rounding=rounding).create_decimal(points)
+    else:
+        points = points.quantize(Decimal(1).scaleb(-digits), rounding=rounding).normalize()
     return f"{points:+f}".replace("-", "−") if points else "0"
 
 

@@ -165,7 +165,7 @@ class CorridorDisplay(Display):
         ax.set_yticks(ticks, [bare_percent(float(f"{tick:.0e}")) for tick in ticks])
         ax.minorticks_off()
         ax.set_ylabel("false-positive rate")
-        ax.legend(loc="upper right")
+        ax.legend(loc="lower left")  # what the rates leave free: they fall from left to right
 
     def _draw_parts(self, ax: Axes, least: float) -> None:
         """The corridor, the band by what is known of it, the measured curve, and what refutes."""
@@ -195,14 +195,15 @@ class CorridorDisplay(Display):
         crosses = [s for s in self.refuted if s in shown]
         if crosses:
             mark: Any = {"color": COLORS["fail"], "ms": 8, "mew": 0, "label": "disproved", "clip_on": False}
-            ax.plot(crosses, [max(shown[s], least) for s in crosses], "X", **mark)
+            ends = ax.get_ylim()
+            ax.plot(crosses, [min(max(shown[s], least, ends[0]), ends[1]) for s in crosses], "X", **mark)
         for i, jump in enumerate(self.jumps):
             dotted: Any = {"color": COLORS["fail"], "lw": 0.9, "ls": (0, (1, 2))}
             ax.axvline(jump, label=None if i else "rows of one score", **dotted)
         if self.score[0] < self.floor_score < self.score[-1]:
             ax.axvline(self.floor_score, color=COLORS["soft"], lw=0.9, ls=(0, (2, 2)))
-            place: Any = {"textcoords": "offset points", "ha": "right", "va": "bottom", "fontsize": 9}
-            ax.annotate("extrapolated", (self.floor_score, ax.get_ylim()[0]), (-4, 3), color=COLORS["soft"], **place)
+            place: Any = {"textcoords": "offset points", "ha": "right", "va": "top", "fontsize": 9}
+            ax.annotate("extrapolated", (self.floor_score, ax.get_ylim()[1]), (-4, -3), color=COLORS["soft"], **place)
         ax.set_xlabel("calibrated score")
         ax.grid(color=COLORS["line"], lw=0.5)
 

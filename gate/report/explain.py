@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gate.checks import CHECKS, Check, owner
 from gate.checks.check import Finding
 from gate.errors import GateError
 from gate.names import CheckName, parse_name
 from gate.record import Record
+from gate.record.system import SystemRecord
 from gate.report.numbers import clean
 from gate.report.rows import in_order, weight
 
@@ -27,7 +29,7 @@ def find(name: str) -> tuple[Check, CheckName | None]:
     return found, parsed
 
 
-def render(name: str, record: Record | None = None, width: int = 80) -> str:
+def render(name: str, record: Record | SystemRecord | None = None, width: int = 80) -> str:
     """The explanation; with a record, what that release shows."""
     check, wanted = find(name)
     lines = [f"{name}: {check.asks}"]
@@ -45,7 +47,7 @@ def render(name: str, record: Record | None = None, width: int = 80) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_release(check: Check, wanted: CheckName | None, record: Record, width: int) -> Iterator[str]:
+def _of_release(check: Check, wanted: CheckName | None, record: Record | SystemRecord, width: int) -> Iterator[str]:
     found = [f for f in in_order(record.findings) if _is_wanted(f, check, wanted)]
     if not found:
         yield from _wrapped("nothing was found: the policy does not ask for it, or there was nothing to measure", width)
@@ -57,7 +59,10 @@ def _of_release(check: Check, wanted: CheckName | None, record: Record, width: i
 
 
 def _is_wanted(finding: Finding, check: Check, wanted: CheckName | None) -> bool:
-    return finding.check == wanted if wanted is not None else finding.check.family in check.names
+    """Of several detectors, a name without one is that of each."""
+    if wanted is None:
+        return finding.check.family in check.names
+    return finding.check == (wanted if wanted.detector else replace(wanted, detector=finding.check.detector))
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -339,7 +339,7 @@ class DetectionDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         rarest = min([*self.anchor_fpr, 0.1])
-        bottom = 10.0 ** math.floor(math.log10(rarest) - 0.5)
+        bottom = rarest / 2.5
         order = sorted((x, y) for x, y in zip(self.fpr, self.tpr, strict=True) if x >= bottom) or [(1.0, 1.0)]
         ax.set_xscale("log")
         ax.set_xlim(bottom, 1.2)

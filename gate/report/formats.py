@@ -35,7 +35,7 @@ class Format:
 
 FORMATS: tuple[Format, ...] = (
     Format("text", "gate.report.terminal", endings=(".txt",)),
-    Format("short", "gate.report.short", offered=False),
+    Format("short", "gate.report.short"),
     Format("md", "gate.report.markdown", "report.md", (".md",)),
     Format("html", "gate.report.html", "report.html", (".html", ".htm")),
     Format("junit", "gate.report.junit", "junit.xml", (".xml",)),

@@ -22,7 +22,7 @@ from gate.report.page import Limit, fitting
 from gate.report.rows import Row, rate_row, rated
 from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, STYLES, console_on, inert, text_of
-from gate.report.timeline import MOST_DRAWN, Column, counted, display, in_words, latest, title_of
+from gate.report.timeline import MOST_DRAWN, Column, counted, display, finding_of, in_words, latest, title_of
 from gate.report.timeline import figure as draw
 from gate.words import plural
 
@@ -194,7 +194,7 @@ def render_html(history: History) -> str:
         FigurePart(
             f"anchor-{i}",
             to_svg(display(history, column.check), f"anchor-{i}", title_of(column), in_words(history, column)),
-            f"{column.target} over releases",
+            finding_of(history, column),
             f"Calibrated score {column.score}, tolerance {column.tolerance}"
             + (". " if column.required else " (advisory). "),
         )

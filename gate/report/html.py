@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gate.checks.detection import Detection
+from gate.checks.drop import Drops
 from gate.record import Record
 from gate.report.numbers import bare_percent, clean, share
 from gate.report.page import Limit, fitting, parts
-from gate.report.rows import Row, target_rows
+from gate.report.rows import Row, in_order, segment_rows, target_rows
 from gate.report.templates import template
 from gate.words import listed
 
@@ -42,6 +43,27 @@ def _render(record: Record, figures: list[FigurePart], limit: Limit) -> str:
 
 def draw(record: Record) -> list[FigurePart]:
     """The figures that the record has numbers for, the one that shows the verdict first."""
+    first = _telling(record)
+    return sorted([*_draw_contract(record), *_draw_segments(record)], key=lambda part: part.name != first)
+
+
+def _draw_segments(record: Record) -> Iterator[FigurePart]:
+    from gate.report import figures, segment_figure
+
+    rows = segment_rows(record)
+    if rows:
+        yield _draw(
+            record,
+            segment_figure.SegmentsDisplay,
+            "segments",
+            segment_figure.title_of(rows),
+            " ".join(f"{row.segment}. {_in_words(row)}" for row in rows[: figures.MAX_ROWS]),
+            "The observed rate and its interval in each segment, as multiples of the target; the worst first.",
+        )
+
+
+def _draw_contract(record: Record) -> list[FigurePart]:
+    """Ranges, targets, the whole curve and what is detected."""
     from gate.report import figures
 
     targets, ranges = target_rows(record), list(_draw_ranges(record))
@@ -129,21 +151,35 @@ def _draw_curve(record: Record, points: int, targets: list[Row], with_errors: bo
         )
 
 
+def _telling(record: Record) -> str | None:
+    """The figure that shows why, where it is not that of the targets: of detection, or of a segment."""
+    first = next((finding.check for finding in in_order(record.findings) if finding.blocks), None)
+    if first is None:
+        return None
+    return "segments" if first.segment else "detection" if first.kind in ("tpr", "tpr-drop", "direction") else None
+
+
 def _forest_title(targets: list[Row]) -> str:
     amiss = [row for row in targets if row.outcome != "pass"]
     if not amiss:
-        return f"{'The target passes' if len(targets) == 1 else f'All {len(targets)} targets pass'}"
+        few = {1: "The target passes", 2: "Both targets pass"}
+        return few.get(len(targets), f"All {len(targets)} targets pass")
     reasons = dict.fromkeys(row.because for row in amiss)
     named = {reason: [row.target for row in amiss if row.because == reason] for reason in reasons}
     return "; ".join(f"{listed(targets)}: {reason}" for reason, targets in named.items())
 
 
 def _detection_title(record: Record) -> str:
-    found: Detection | None = record.of(Detection)
-    said = [
-        f"{share(at.tally.flagged, at.tally.rows)} at {bare_percent(float(at.fpr))}"
-        for at in (found.anchors if found else ())[:3]
-    ]
+    """What is detected, and what the release before detected, where the policy asks first."""
+    found, drops = record.of(Detection), record.of(Drops)
+    before = {change.fpr: change.old for change in (drops.anchors if drops else ())}
+    asked = {finding.check.rate for finding in record.findings if finding.check.kind in ("tpr", "tpr-drop")}
+    anchors = sorted(found.anchors if found else (), key=lambda at: at.fpr not in asked)[: len(asked) or 3]
+    said = []
+    for at in anchors[:3]:
+        old = before.get(at.fpr)
+        then = "" if old is None else f" ({share(old.flagged, old.rows)} before)"
+        said.append(f"{share(at.tally.flagged, at.tally.rows)} at {bare_percent(float(at.fpr))}{then}")
     return f"Detects {', '.join(said)}" if said else "What is detected"
 
 

@@ -89,6 +89,7 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
     }
     content: dict[str, Any] = {
         "record": record,
+        "asked": {row.target for row in targets} | {row.target for row in detection_rows(record) if row.outcome},
         "headline": headline(record),
         "changed": changed,
         "reference": None if comparison is None else comparison.reference,
@@ -122,7 +123,7 @@ def next_step(record: Record) -> str:
     if record.kind == "check":
         return "Nothing: the contract holds on these rows. Check again on later ones."
     return (
-        "Nothing blocks this release. Deploy it with its calibrator; `gate check` tells later whether the contract "
+        "Nothing blocks this release. Deploy it with its calibrator; gate check tells later whether the contract "
         "still holds."
     )
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
 from gate.checks import reasons
 from gate.checks.check import Finding
 from gate.checks.system import System, Together
-from gate.names import in_percent
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
 from gate.report import formats
 from gate.report.junit import fill, written
-from gate.report.numbers import bare_percent, bounds, clean, exact, grouped, share
+from gate.report.numbers import bare_percent, between, bounds, clean, exact, grouped, percent, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
-from gate.report.rows import VERDICTS, in_order, weight
-from gate.words import plural
+from gate.report.rows import VERDICTS, describe_blocking, in_order, weight
+from gate.report.short import MAX_CHARACTERS
+from gate.report.templates import shortened
+from gate.stored import Outcome
+from gate.words import listed, plural
 
 MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
 TABLED = ("fpr", "ranges", "tpr")  # families with a column of their own
@@ -55,6 +57,8 @@ class Line:
     cells: tuple[Cell, ...]
     others: str
     unscored: int
+    why: str
+    remedy: str
 
     @property
     def link(self) -> str:
@@ -99,9 +103,50 @@ class Joint:
 
 
 def sentence(record: SystemRecord) -> str:
-    """The reason as a sentence; the name of a detector keeps its own case."""
-    named = any(record.reason.startswith(f"{facts.name}:") for facts in record.detectors)
-    return record.reason if named else record.reason[:1].upper() + record.reason[1:]
+    """Why, in one sentence: which detectors block the release, and what all flag together, with its numbers."""
+    if record.outcome == "pass":
+        return f"{record.reason[:1].upper()}{record.reason[1:]}"
+    names = [line.name for line in lines(record) if line.blocks and line.outcome == record.outcome]
+    one, many = ("fails", "fail") if record.outcome == "fail" else ("cannot be judged",) * 2
+    said = [f"{len(names)} of {plural(len(record.detectors), 'detector')} {one if len(names) == 1 else many}"]
+    said = [f"{said[0]}: {listed(names)}"] if names else []
+    blocked = [one for one in joint(record) if one.blocks and one.outcome == record.outcome]
+    said += [f"together they flag {listed([_flagged(one) for one in blocked])}"] if blocked else []
+    return "; ".join(said) or f"{record.reason[:1].upper()}{record.reason[1:]}"
+
+
+def _flagged(one: Joint) -> str:
+    """`5 % of benign rows from a score of 0.3 on (2.9 % allowed)`; where it is open, with what is possible."""
+    possible = "" if one.outcome == "fail" or not one.interval else f", {one.interval} possible"
+    return f"{one.observed} of benign rows from a score of {one.score} on ({one.limit} allowed{possible})"
+
+
+def remedies(record: SystemRecord) -> list[tuple[str, str, str]]:
+    """What would help, each once: an outcome, for whom, and the remedy."""
+    blocking = [line for line in lines(record) if line.blocks]
+    found: dict[tuple[str, str], list[str]] = {}
+    for outcome, name, remedy in [
+        *((line.outcome, line.name, line.remedy) for line in blocking),
+        *((one.outcome, f"system@{one.score}", one.remedy) for one in joint(record) if one.blocks),
+    ]:
+        if remedy:
+            found.setdefault((outcome, remedy), []).append(name)
+    return [(outcome, _some(names), remedy) for (outcome, remedy), names in found.items()]
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - MOST_BLOCKING
+    return ", ".join(names[:MOST_BLOCKING]) + (f" and {more} more" if more > 0 else "")
+
+
+def next_step(record: SystemRecord) -> str:
+    """What to do where nothing blocks."""
+    if record.kind == "check":
+        return "Nothing: the contract holds on these rows. Check again on later ones."
+    return (
+        "Nothing blocks this release. Deploy each detector with its own calibrator, below detectors/; gate check tells "
+        "later whether the contract still holds."
+    )
 
 
 def headline(record: SystemRecord) -> str:
@@ -128,7 +173,7 @@ def _column(kind: str, rate: Decimal | None, to: Decimal | None) -> str:
 
 
 def _heading(family: str, rate: Decimal | None, to: Decimal | None) -> str:
-    at = "" if rate is None else in_percent(rate) + ("" if to is None else f" to {in_percent(to)}")
+    at = "" if rate is None else percent(rate) if to is None else between(percent(rate), percent(to))
     return f"detected at {at}" if family == "tpr" else at
 
 
@@ -158,6 +203,8 @@ def _line(record: SystemRecord, facts: DetectorFacts, headed: list[tuple[str, st
         cells=tuple(cells.get(key, Cell(heading, "")) for key, heading in headed),
         others=clean(", ".join(named[:3]) + more),
         unscored=facts.unscored,
+        why=clean(describe_blocking(findings) or f"{facts.reason[:1].upper()}{facts.reason[1:]}"),
+        remedy=clean(next((f.remedy for f in in_order(findings) if f.blocks and f.remedy), "")),
     )
 
 
@@ -196,8 +243,8 @@ def _joint(system: System, one: Together, finding: Finding | None) -> Joint:
     malicious = next((other for other in system.malicious if other.score == one.score), None)
     names = [clean(member.name) for member in one.detectors]
     few = len(names) <= PAIRS
-    listed = [(both, names[j], names[i + 1]) for i, row in enumerate(one.both) for j, both in enumerate(row) if both]
-    largest = sorted(listed, key=lambda pair: -pair[0])[:PAIRS]
+    pairs = [(both, names[j], names[i + 1]) for i, row in enumerate(one.both) for j, both in enumerate(row) if both]
+    largest = sorted(pairs, key=lambda pair: -pair[0])[:PAIRS]
     return Joint(
         score=f"{one.score.normalize():f}",
         outcome="" if finding is None else finding.outcome,
@@ -264,8 +311,8 @@ def _rounded(rate: float) -> str:
 
 def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
     """What the templates fill in; names ending in `_more` say how many entries were left out."""
-    listed, together = lines(record), joint(record)
-    blocking = [line for line in listed if line.blocks]
+    every, together = lines(record), joint(record)
+    blocking = [line for line in every if line.blocks]
     blocked = [one for one in together if one.blocks]
     warnings = [clean(warning) for warning in record.warnings]
     detected = any(facts.malicious_n is not None for facts in record.detectors)
@@ -274,17 +321,19 @@ def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
         "headline": headline(record),
         "reason": sentence(record),
         "columns": [heading for _, heading in columns(record)],
-        "lines": listed,
+        "lines": every,
         "blocking": blocking[:MOST_BLOCKING],
         "blocking_more": max(0, len(blocking) - MOST_BLOCKING),
         "blocked": blocked,
+        "remedies": remedies(record),
+        "next_step": next_step(record),
         "together": together[: max(1, limit.entries // 10)],
         "together_more": max(0, len(together) - max(1, limit.entries // 10)),
         "detected": detected,
         "waivers": record.waivers[: limit.entries],
         "warnings": warnings[: limit.entries],
         "warnings_more": max(0, len(warnings) - limit.entries),
-        "counted": plural(len(listed), "detector"),
+        "counted": plural(len(every), "detector"),
         "entries": limit.entries,
     }
 
@@ -340,8 +389,10 @@ def render_predicate(record: SystemRecord) -> str:
 
 
 def render_short(record: SystemRecord) -> str:
-    """One line."""
-    return f"{headline(record)}. {clean(sentence(record))}.\n"
+    """The verdict, why, and what to do where something blocks, in at most 500 characters."""
+    said = [headline(record), clean(sentence(record))]
+    said += [f"What to do: {remedy}" for _, _, remedy in remedies(record)[:1]]
+    return shortened(". ".join(said) + ".", MAX_CHARACTERS - 1) + "\n"
 
 
 def render_json(record: SystemRecord) -> str:
@@ -369,40 +420,19 @@ def files_of_system() -> dict[str, str]:
     return {file: name for file, name in named.items() if name in FORMATS}
 
 
-def render_text(record: SystemRecord, width: int = 80, color: bool = False) -> str:
-    """For the terminal: a line for each detector, a mark for each target."""
-    from rich.text import Text
+class Noted:
+    """What a prompt and a notebook show of a release of several detectors."""
 
-    from gate.report.terminal import STYLES, console_on, inert, text_of
+    record: SystemRecord
 
-    buffer = io.StringIO()
-    console = console_on(buffer, width, color)
-    console.print(Text(headline(record), style=STYLES[record.outcome]))
-    console.print(Text(inert(f"{sentence(record)}.")))
-    console.print()
-    headed = [heading for _, heading in columns(record)]
-    listed = lines(record)
-    longest = min(max((len(line.name) for line in listed), default=0), max(12, width - 40))
-    for line in listed:
-        name = line.name if len(line.name) <= longest else line.name[: longest - 1] + "…"
-        row = Text.assemble(f"{name:<{longest}}  ", (f"{line.outcome:<12}", STYLES[line.outcome]))
-        marks = [f"{cell.column} {cell.observed or cell.outcome}" for cell in line.cells if cell.outcome]
-        aside = [] if line.weight == "required" else ["advisory"]
-        row.append(inert("  " + ", ".join(aside + marks[: len(headed)])))
-        console.print(row)
-    for one in joint(record):
-        console.print()
-        limit = f", limit {one.limit}" if one.limit != "none" else ""
-        console.print(Text.assemble(f"together at {one.score}: {one.counted} = {one.observed}{limit}  ", _mark(one)))
-        between = f"largest {one.largest}, if independent {one.independent}, sum {one.sum}"
-        detected = f"; {one.detected} of malicious rows detected" if one.detected else ""
-        console.print(Text(f"  {between}{detected}", style="dim"))
-        if one.remedy and one.outcome != "pass":
-            console.print(Text(inert(f"  {one.remedy}")))
-    return text_of(buffer)
+    @property
+    def outcome(self) -> Outcome:
+        return self.record.outcome
 
+    def __repr__(self) -> str:
+        count = plural(len(self.record.detectors), "detector")
+        return f"<{type(self).__name__} {self.record.release!r}: {self.outcome}, {count}>"
 
-def _mark(one: Joint) -> tuple[str, str]:
-    from gate.report.terminal import STYLES
-
-    return f"{one.outcome} ({one.because})" if one.outcome else one.because, STYLES.get(one.outcome, "")
+    def _repr_html_(self) -> str:
+        said = clean(sentence(self.record))
+        return f"<p><strong>{escape(headline(self.record))}</strong><br>{escape(said)}.</p>"

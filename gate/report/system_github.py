@@ -27,9 +27,8 @@ def errors(record: SystemRecord, policy_file: str | None) -> list[str]:
     for line in lines(record):
         if line.blocks:
             blocking = [finding for finding in in_order(record.of(line.name)) if finding.blocks]
-            named = ", ".join(str(finding.check).partition(":")[2] for finding in blocking[:6])
             helps = next((finding.remedy for finding in blocking if finding.remedy), None)
-            message = ". What would help: ".join(filter(None, [f"{named}: {line.reason}", helps]))
+            message = ". What would help: ".join(filter(None, [line.why, helps]))
             place: Location = ("detectors", order[line.name])
             found.append(error(f"{line.name}: {line.outcome}", message, policy_file, places.get(place)))
     for i, finding in enumerate(record.joint):

@@ -28,7 +28,8 @@ def render(planned: SystemPlan, policy: Policy, width: int = 80) -> str:
         console.print(Text(inert(f"{plural(len(names), 'detector')}: {listed(names)}"), style="bold"))
         console.print(Text(plans.render(planned.detectors[names[0]], alone, width)))
     if len(planned.detectors) > 1:
-        said = f"All required detectors pass at most {planned.all_pass:.1%} of the time, if they are independent"
+        chance = f"{planned.all_pass:.1%}".replace("100.0%", "100%")
+        said = f"All required detectors pass at most {chance} of the time, if they are independent"
         console.print(Text(f"{said} and sound."))
     if planned.system:
         console.print()

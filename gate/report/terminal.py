@@ -139,8 +139,12 @@ def _print_verdict(console: Console, record: Record) -> None:
 def _print_what_to_do(console: Console, record: Record, blocking: list[Row]) -> None:
     """As the last lines, where the first ones have left the screen."""
     remedies = list(dict.fromkeys(row.remedy for row in blocking if row.remedy))
-    for remedy in remedies[:3] if blocking else [next_step(record).rstrip(".")]:
-        console.print(Text.assemble(("What to do: ", "bold"), f"{inert(remedy)}."))
+    if not blocking:
+        remedies = [next_step(record).rstrip(".")]
+    for remedy in remedies[:3]:
+        parts = [inert(row.segment) for row in blocking if row.remedy == remedy and row.segment]
+        where = f" ({', '.join(dict.fromkeys(parts[:3]))})" if parts else ""
+        console.print(Text.assemble((f"What to do{where}: ", "bold"), f"{inert(remedy)}."))
 
 
 def _print_segments(console: Console, record: Record, shown: list[Row]) -> None:
@@ -179,10 +183,11 @@ def _print_advice(console: Console, findings: list[Row], blocking: list[Row]) ->
 def _print_settled(console: Console, apart: list[Row], others: list[Row]) -> None:
     """What needs no remedy: in a sentence where that says more than a name, the rest by name."""
     settled = [row for row in [*apart, *others] if not row.remedy and not row.blocks]
-    said = [row for row in settled if row in apart or row.outcome != "pass" or row.reason in SAYS_MORE]
+    said = [r for r in settled if r.outcome != "pass" or r.kind == "baseline" or r.reason in SAYS_MORE]
     for row in said:
         console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
-    names = [inert(name) for name in passed_checks(others) if name not in {row.check for row in said}]
+    told = [row for row in apart if row.kind != "baseline"]  # which the tables above have the numbers of
+    names = [inert(name) for name in passed_checks([*told, *others]) if name not in {row.check for row in said}]
     if names:
         console.print(Text.assemble(("pass", STYLES["pass"]), f": {', '.join(names)}"))
 
@@ -204,7 +209,7 @@ def _print_detection(console: Console, detection: list[DetectionRow]) -> None:
         [row.target, row.counted, row.interval.replace(" to ", "–"), row.minimum, row.outcome][: len(headings)]
         for row in detection
     ]
-    _print_table(console, headings, cells)
+    print_table(console, headings, cells)
 
 
 def _print_changes(console: Console, changed: Changes) -> None:
@@ -216,18 +221,18 @@ def _print_changes(console: Console, changed: Changes) -> None:
     if changed.stale:
         headings.append("at raw then")
         cells = [[*line, row.stale.partition(" (")[0]] for line, row in zip(cells, changed.rows, strict=True)]
-    _print_table(console, headings, cells)
+    print_table(console, headings, cells)
     if changed.stale:
         console.print(Text("at raw then: what the new scores would flag at the old raw threshold", style="dim"))
     if changed.paired:
         console.print()
         headings = ["target", "newly flagged", "no longer", "flipped"]
-        _print_table(console, headings, [[row.target, row.gained, row.lost, row.flipped] for row in changed.rows])
+        print_table(console, headings, [[row.target, row.gained, row.lost, row.flipped] for row in changed.rows])
     if changed.detection:
         console.print()
         headings = ["at FPR", "TPR then", "TPR now", "change in points", "p"]
         cells = [[row.target, row.old, row.new, row.difference, row.p] for row in changed.detection]
-        _print_table(console, headings, [[cell.replace(" points", "") for cell in line] for line in cells])
+        print_table(console, headings, [[cell.replace(" points", "") for cell in line] for line in cells])
     console.print()
     if changed.policy_same:
         console.print(Text("The policy asks for the same."))
@@ -235,11 +240,11 @@ def _print_changes(console: Console, changed: Changes) -> None:
         console.print(Text(f"policy {inert(change)}"))
 
 
-def _print_table(console: Console, headings: list[str], cells: list[list[str]]) -> None:
+def print_table(console: Console, headings: list[str], cells: list[list[str]]) -> None:
     """A table, or a list where it is too wide: no cell is ever cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="left" if heading == "detector" else "right", no_wrap=True)
     for line in cells:
         table.add_row(*line)
     if console.measure(table, options=console.options.update_width(1000)).maximum <= console.width:

@@ -84,7 +84,7 @@ class HistoryDisplay(Display):
         return to_standalone_svg(self, "history", title, description)
 
     def _size(self) -> tuple[float, float]:
-        return self.height, 0.75
+        return self.height, 0.95
 
     @property
     def _releases(self) -> list[int]:
@@ -114,6 +114,7 @@ class HistoryDisplay(Display):
         for panel in (rates, thresholds):
             panel.set_xlim(xs[0] - 0.6, xs[-1] + 0.6)
             panel.minorticks_off()
+            panel.yaxis.set_label_coords(-0.2, 0.5)  # whatever the ticks' labels
             grid(panel)
         rates.set_xticks([], [])
         ticks = self._ticks(xs)
@@ -166,7 +167,7 @@ class HistoryDisplay(Display):
         ax.set_yticks(ticks, names)
         ax.set_ylabel("FPR ÷ target")
         tight: Any = {"columnspacing": 0.9, "handlelength": 1.3, "handletextpad": 0.5} if self._checks else {}
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, borderaxespad=0.2, **tight)
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.24, 1.0), ncols=4, borderaxespad=0.2, **tight)
 
     def _draw_releases(self, ax: Axes, xs: Numbers, observed: Numbers, intervals: Bounds) -> None:
         drawn = self._releases
@@ -216,6 +217,9 @@ class HistoryDisplay(Display):
             ax.axhline(self.first_threshold, color=COLORS["ink"], lw=1.0, ls=(0, (3, 2)))
         ax.margins(y=0.18)
         ax.locator_params(axis="y", nbins=4)
+        low, high = ax.get_ylim()
+        ticks = [tick for tick in ax.get_yticks() if low <= tick <= high]
+        ax.set_yticks(ticks, _told_apart(ticks))
         ax.set_ylabel("raw threshold")
 
     @property
@@ -224,6 +228,15 @@ class HistoryDisplay(Display):
 
     def _ratios(self, bounds: Bounds) -> list[tuple[float, float]]:
         return [(low / self.target_fpr, high / self.target_fpr) for low, high in bounds]
+
+
+def _told_apart(values: Numbers) -> list[str]:
+    """Three digits, or as many as it takes to tell the values apart."""
+    for digits in range(3, 17):
+        shown = [f"{value:.{digits}g}" for value in values]
+        if len({*shown}) == len({*values}):
+            break
+    return shown if values else []
 
 
 # --- which are drawn --------------------------------------------------------------------------------------------
@@ -308,6 +321,19 @@ def figure(history: History, shown: list[Column]) -> str:
     """The figure by itself, at the rarest target that the latest releases must meet (or the rarest at all)."""
     column = [*(c for c in shown if not c.required), *(c for c in shown if c.required)][-1]
     return display(history, column.check).to_svg(title_of(column), in_words(history, column))
+
+
+def finding_of(history: History, column: Column) -> str:
+    """What the figure shows in a few words: how many pass there, and what the first threshold would flag, kept."""
+    judged = tuple(release for release in history.releases if column.check in release.readings)
+    found = [release.readings[column.check] for release in judged]
+    amiss = sum(reading.fpr.outcome != "pass" for reading in found)
+    there = counted(History(judged, ()))
+    said = f"{column.target}: {there} {'passes' if len(found) == 1 else 'pass'}"
+    if amiss:
+        said = f"{column.target}: {amiss} of {len(found)} {'does' if amiss == 1 else 'do'} not pass ({there})"
+    rates = [_rates(reading.if_kept)[1] / float(column.check.rate or 1) for reading in found if reading.if_kept]
+    return f"{said}; the first threshold, kept, flags up to {max(rates):.2g} times the target" if rates else said
 
 
 def title_of(column: Column) -> str:

@@ -28,6 +28,12 @@ _HEADER = """\
 # What a release must show before it may be deployed. `gate init` wrote it; it is yours to change, and
 # `gate plan --policy policies/release.yaml` tells how often it errs.
 """
+_CHECK_ALL = """\
+        run: |
+          echo "$MANIFEST_SHA256  release/manifest.json" | sha256sum --check --strict
+          cd release
+          jq -r '.sha256 | to_entries[] | "\\(.value)  \\(.key)"' manifest.json | sha256sum --check --strict --quiet
+"""
 
 
 # --- the policy ---------------------------------------------------------------------------------------------
@@ -189,10 +195,11 @@ def percent(rate: Decimal, sign: str = "%") -> str:
 # --- the workflow -------------------------------------------------------------------------------------------
 
 
-def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None = None) -> str:
+def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None = None, several: bool = False) -> str:
     """The workflow with the composite action of `OWNER/REPO@REF`, by default the one that gate was installed from.
 
     `inputs` are the action's, where the policy names the files or one sample is split, in the place of the example's.
+    `several` detectors have a calibrator each: what is deployed is checked by the manifest of all.
     """
     if action is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+@[\w./-]+", action, re.ASCII):
         raise GateError(f"--action: must be OWNER/REPO@REF, got {action!r}; name the repository with gate's action")
@@ -203,6 +210,13 @@ def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None
     if inputs is not None:
         given = "".join(f"          {name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in inputs)
         text = re.sub(r"(?m)^          fit: .*\n          holdout: .*\n", lambda _: given, text)
+    if several:
+        text = text.replace("calibrator-sha256", "manifest-sha256").replace("CALIBRATOR_SHA256", "MANIFEST_SHA256")
+        text = text.replace("it is the calibrator that was judged", "it is the release that was judged")
+        text = re.sub(r"(?m)^        run: echo .*sha256sum.*\n", lambda _: _CHECK_ALL, text)
+        text = text.replace(
+            "Deploy release/calibrator.joblib from", "Deploy release/detectors/*/calibrator.joblib from"
+        )
     return text.replace("REPOSITORY", repository).replace("REF", ref)
 
 

@@ -99,19 +99,22 @@ class Survey:
         return float(reached / n)
 
 
-def look(paths: Sequence[str]) -> Survey:
-    """Look at the files that some arguments name, or say what keeps gate from reading them."""
+def look(paths: Sequence[str], score: str | None = None) -> Survey:
+    """Look at the files that some arguments name, or say what keeps gate from reading them.
+
+    `score` names the column of scores, where it is not to be found out.
+    """
     if "-" in paths:
         raise GateError("--scores: must name files, got - for stdin; save the scores as a file")
     with tempfile.TemporaryDirectory(prefix="gate-") as scratch:
         parts = [isolate(partial(look_at, path, scratch), ByteBudget().memory) for path in paths]
-        return _survey(parts, scratch)
+        return _survey(parts, scratch, score)
 
 
 # --- what each column is for --------------------------------------------------------------------------------
 
 
-def _survey(parts: list[PartColumns], scratch: str) -> Survey:
+def _survey(parts: list[PartColumns], scratch: str, named: str | None) -> Survey:
     shared = [name for name in parts[0].names if all(name in part.names for part in parts)]
     label = _label_of(parts, shared)
     seen = {name: [part.columns[part.names.index(name)] for part in parts] for name in shared}
@@ -122,7 +125,7 @@ def _survey(parts: list[PartColumns], scratch: str) -> Survey:
             for value, rows in column.values:
                 labels[value] = labels.get(value, 0) + rows
         benign = _benign_of(label, labels)
-    score, others = _score_of(parts, shared, seen, label)
+    score, others = _score_of(parts, shared, seen, label, named)
     columns = Columns(score=score, label=label, benign=benign)
     parts = _roles(parts, columns, seen, score)
     dropped: list[str] = []
@@ -166,9 +169,9 @@ def _benign_of(label: str, labels: dict[str, int]) -> tuple[str, ...]:
 
 
 def _score_of(
-    parts: list[PartColumns], shared: list[str], seen: dict[str, list[Seen]], label: str | None
+    parts: list[PartColumns], shared: list[str], seen: dict[str, list[Seen]], label: str | None, named: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """The column of scores by its name, else the first one of fractions; and the others that it might be."""
+    """The column of scores: that named, or by its name, else the first one of fractions; and others that might be."""
 
     def rank(name: str) -> int:
         word = plain(name)
@@ -188,7 +191,10 @@ def _score_of(
     if not numbers:
         shown = ", ".join(map(show, parts[0].names[:10])) or "no column"
         raise GateError(f"{parts[0].path}: must have a column of numbers to take for scores, got {shown}; add one")
-    best = min(numbers, key=rank)
+    if named is not None and named not in numbers:
+        known = ", ".join(map(show, numbers[:10]))
+        raise GateError(f"--detectors: must name columns of numbers, got {named[:80]!r}; {parts[0].path} has {known}")
+    best = named or min(numbers, key=rank)
     others = tuple(name for name in numbers if name != best and rank(name) <= 3)
     return best, others
 

@@ -178,9 +178,9 @@ def _with_data(lines: list[str], survey: Survey) -> list[str]:
     named = {key: getattr(columns, key) for key in ("score", "label", "id", "timestamp")}
     for key, value in named.items():
         if value is not None:
-            lines = [_keyed(line, key, f"  {key}: {_yaml(value)}") for line in lines]
+            lines = [_keyed(line, key, f"  {key}: {as_yaml(value)}") for line in lines]
     if columns.label is not None:
-        benign = [_yaml(value) for value in columns.benign]
+        benign = [as_yaml(value) for value in columns.benign]
         text = benign[0] if len(benign) == 1 else f"[{', '.join(benign)}]"
         lines = [_keyed(line, "benign", f"  benign: {text}") for line in lines]
     place = lines.index("data:") + 1
@@ -191,7 +191,7 @@ def _with_data(lines: list[str], survey: Survey) -> list[str]:
         comments["malicious"] += ": the rows that are not benign"
     for key, paths in reversed(files.items()):
         if paths:
-            text = _yaml(_named(survey, paths)[0]) if len(paths) == 1 else json.dumps(_named(survey, paths))
+            text = as_yaml(_named(survey, paths)[0]) if len(paths) == 1 else json.dumps(_named(survey, paths))
             lines.insert(place, commented(f"  {key}: {text}", comments[key]))
     return lines
 
@@ -202,7 +202,7 @@ def _keyed(line: str, key: str, text: str, comment: str | None = None) -> str:
     return commented(text, comment or found[1] or "") if found else line
 
 
-def _yaml(text: str) -> str:
+def as_yaml(text: str) -> str:
     plain = _PLAIN.fullmatch(text) and text.casefold() not in _WORDS
     return text if plain or re.fullmatch(r"0|[1-9][0-9]*", text) else json.dumps(text, ensure_ascii=False)
 
@@ -250,9 +250,10 @@ def _seen(survey: Survey, scale: Scale) -> list[str]:
         for part in survey.parts
         if part.header is not None
     ]
-    also = f"; {', '.join(map(show, survey.others))} could be scores too: change data.score for those" * bool(
-        survey.others
-    )
+    named = ",".join([columns.score, *survey.others])
+    also = f"; {', '.join(map(show, survey.others))} could be scores too: change data.score for those"
+    also += f", or gate several detectors together with --detectors {shlex.quote(named)}"
+    also *= bool(survey.others)
     lines.append(f"Scores: column {show(columns.score)}{also}.")
     span = f"from {facts.low:.4g} to {facts.high:.4g}"
     lines.append(f"Scale: {span}: {scale.name}; the domain is [{shorten(scale.low)}, {shorten(scale.high)}].")

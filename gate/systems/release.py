@@ -27,10 +27,9 @@ from gate.policy import Document, Policy
 from gate.record import Record
 from gate.record.system import DETECTORS, SystemRecord, compose_system, facts_of
 from gate.report.formats import warm_up
-from gate.report.system import rendered_system
+from gate.report.system import Noted, rendered_system
 from gate.scores.several import Joined, join_panels
 from gate.storage import manifest_of, write
-from gate.stored import Outcome
 from gate.systems.detector import JudgedDetector, judge_one, side_by_side
 from gate.systems.past import NOTHING_BEFORE, Past, read_past
 from gate.systems.rows import SystemRows, panels_of
@@ -38,16 +37,12 @@ from gate.systems.uses import count_uses, state_question
 from gate.systems.verdict import depends_on_day, judge_together
 
 
-@dataclass(frozen=True)
-class SystemRelease:
+@dataclass(frozen=True, repr=False)
+class SystemRelease(Noted):
     """A release of several detectors that was judged: the record of all and the release of each."""
 
     record: SystemRecord
     releases: Mapping[str, Release]
-
-    @property
-    def outcome(self) -> Outcome:
-        return self.record.outcome
 
     @property
     def used_ledger(self) -> bool:

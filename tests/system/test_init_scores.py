@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from small import gate
 
 from gate.checks import load_policy
@@ -207,6 +209,64 @@ def test_the_printed_command_runs_to_a_verdict(
     workflow = (tmp_path / init.WORKFLOW).read_text()
     assert "benign-fit.parquet" not in workflow
     assert ("split: " in workflow) == ("--split" in lines[-1])
+
+
+@pytest.mark.parametrize("named", ["logistic,boosted", "all"])
+def test_score_columns_side_by_side_become_detectors(tmp_path: Path, programs: str, named: str) -> None:
+    """One with ties has targets of its own, the sum of all a limit, and the deploy job the manifest of all."""
+    files = two_models(tmp_path, np.random.default_rng(3), 12_000)
+    result = gate("init", "--scores", *files, "--detectors", named, "--action", "acme/gate@v1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Scores: columns 'logistic', 'boosted': a detector each.\n" in result.stdout
+    assert "'boosted': Ties: " in result.stdout
+    policy = load_policy(tmp_path / init.POLICY).policy
+    assert [(detector.name, detector.score) for detector in policy.detectors] == [
+        (n, n) for n in ("logistic", "boosted")
+    ]
+    assert policy.detector("logistic").targets == policy.targets != policy.detector("boosted").targets
+    [limit] = policy.system
+    shared = {t.fpr: t for t in policy.targets if t.required}
+    promised = min(fpr for fpr in shared if fpr in {t.fpr for t in policy.detector("boosted").targets if t.required})
+    assert limit.max_fpr >= 2 * promised
+    command = result.stdout.partition("Try it here, before any tag:\n")[2].strip()
+    ran = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": programs}, capture_output=True, text=True
+    )
+    assert ran.returncode in VERDICTS, ran.stderr
+    assert "boosted" in ran.stdout
+    workflow = yaml.safe_load((tmp_path / init.WORKFLOW).read_text())
+    assert workflow["jobs"]["gate"]["outputs"] == {"manifest-sha256": "${{ steps.gate.outputs.manifest-sha256 }}"}
+    [check] = [step for step in workflow["jobs"]["deploy"]["steps"] if "sha256sum" in step.get("run", "")]
+    (tmp_path / "releases" / "v1").rename(tmp_path / "release")
+    digest = hashlib.sha256((tmp_path / "release" / "manifest.json").read_bytes()).hexdigest()
+    for changed in (False, True):
+        if changed:
+            (tmp_path / "release" / "detectors" / "boosted" / "calibrator.joblib").write_bytes(b"another")
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", check["run"]],
+            cwd=tmp_path,
+            env={**os.environ, "MANIFEST_SHA256": digest},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode != 0) == changed, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("named", "sentence"),
+    [
+        ("logistic", "--detectors: must name two or more score columns, each once, got 'logistic'"),
+        ("logistic,logistic", "--detectors: must name two or more score columns, each once"),
+        ("logistic,label", "--detectors: must name columns of numbers, got 'label'; http.parquet has 'logistic'"),
+    ],
+)
+def test_detectors_that_are_none_are_refused_in_one_line(tmp_path: Path, named: str, sentence: str) -> None:
+    files = two_models(tmp_path, np.random.default_rng(3), 3000)
+    result = gate("init", "--scores", *files, "--detectors", named, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "policies").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -9,6 +10,8 @@ import subprocess
 from pathlib import Path
 
 import commands
+import joblib
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +50,68 @@ def test_console_blocks_are_what_the_commands_print(tmp_path: Path, request: pyt
         for path, text in shown.items():
             path.write_text(text)
     assert shown == written
+
+
+DATA = Path(os.environ.get("GATE_DATA", ROOT.parent / "shared" / "data"))
+
+
+def section(heading: str) -> str:
+    return README.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.skipif(not (DATA / "kdd_http.parquet").is_file(), reason="needs the scores of both detectors")
+def test_the_worked_example_prints_what_is_shown(tmp_path: Path) -> None:
+    """The two commands as they stand, the policy that the first writes, and what the second prints."""
+    shown = section("Several detectors")
+    (tmp_path / "kdd_http.parquet").symlink_to(DATA / "kdd_http.parquet")
+    [script] = re.findall(r"```sh\n(.*?)```", shown, re.DOTALL)
+    results = [run(line, tmp_path, 0) for line in script.splitlines()]
+    assert [result.returncode for result in results] == [0, 0], results[-1].stderr
+    [text] = re.findall(r"```text\n(.*?)```", shown, re.DOTALL)
+    assert results[-1].stdout == text
+    [entry] = re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL)
+    assert entry in (tmp_path / "policies" / "release.yaml").read_text()
+
+
+def test_the_ranges_of_the_plan_are_those_of_the_folders_readme() -> None:
+    """Where the whole plan is replayed."""
+    [table] = re.findall(r"```text\n(.*?)```", section("Every threshold, not only six"), re.DOTALL)
+    assert table in (ROOT / "gate" / "README.md").read_text()
+
+
+def test_the_figure_of_the_range_is_that_of_the_demo(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The same words; how a line is written is matplotlib's, and changes with it."""
+    from gate.record import read_record
+    from gate.report.corridor import CorridorDisplay, range_findings, title_of
+    from gate.report.figures import to_standalone_svg
+
+    run("gate demo", tmp_path, 0)
+    record = read_record(tmp_path / "gate-demo" / "releases" / "demo")
+    [finding] = range_findings(record)
+    display = CorridorDisplay.from_finding(record, finding)
+    drawn = to_standalone_svg(display, "range", title_of(finding), finding.message)
+    path = ROOT / ".github" / "every-threshold.svg"
+    if request.config.getoption("--update-golden"):
+        path.write_text(drawn, encoding="utf-8")
+    texts = [re.findall(r"<(?:text|title|desc)[^>]*>([^<]*)<", svg) for svg in (path.read_text(), drawn)]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) >= 15
+
+
+def test_the_snippets_of_python_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that serve a calibrator, on that of the demo; those of other libraries are read only."""
+    run("gate demo", tmp_path, 0)
+    monkeypatch.chdir(tmp_path / "gate-demo" / "releases" / "demo")
+    snippets = re.findall(r"```python\n(.*?)```", section("Reading a verdict"), re.DOTALL)
+    assert len(snippets) == 2
+    found = []
+    for snippet in snippets:
+        names = {"joblib": joblib, "json": json, "np": np, "Path": Path, "scores": [0.01, 0.2, 0.5, 0.9]}
+        exec(compile(snippet, "README", "exec"), names)
+        found.append(np.ravel(names["calibrated"]))
+    one, other = found
+    assert np.array_equal(one, other)
+    assert names["blocked"].tolist() == [False, False, True, True]
 
 
 def test_the_readme_is_short() -> None:

@@ -361,8 +361,8 @@ def test_non_inferiority_is_three_valued_too(
 def test_the_drop_is_said_in_counts_and_points() -> None:
     finding = drop("proven", (8000, 10_000), (7000, 10_000))["tpr-drop@1%"]
     assert finding.message == (
-        "7,000 of 10,000 malicious rows detected, 8,000 of 10,000 by v1, taken as different rows; a change of -10 "
-        "points, between -11.2 and -8.8, where 2 may be lost"
+        "7,000 of 10,000 malicious rows detected, 8,000 of 10,000 by v1, taken as different rows; a change of −10 "
+        "points, between −11.2 and −8.8, where 2 may be lost"
     )
 
 

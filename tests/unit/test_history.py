@@ -104,8 +104,7 @@ def test_checks_below_a_release_stand_on_the_same_time_line(tmp_path: Path) -> N
         write(tmp_path / name, record)
     days = [(4, "v2"), (2, "v1"), (5, "v1"), (1, "v1")]
     for month, name in days:
-        of = check_of(tmp_path / name)
-        made = of.model_copy(update={"release": name, "created": f"2026-0{month}-15T00:00:00Z"})
+        made = check_of(tmp_path / name).model_copy(update={"release": name, "created": f"2026-0{month}-15T00:00:00Z"})
         write(tmp_path / name / "checks" / f"{month}", made)
     write(tmp_path / "v1" / "checks" / ".hidden", first)
     (tmp_path / "v1" / "checks" / "notes").mkdir()
@@ -121,7 +120,7 @@ def test_checks_below_a_release_stand_on_the_same_time_line(tmp_path: Path) -> N
         ]
         assert history.unread == ()
         of = [history.released(release) for release in history.releases]
-        assert [release and release.name for release in of] == [None, "v1", "v1", None, "v2", "v1"]
+        assert [None if release is None else release.name for release in of] == [None, "v1", "v1", None, "v2", "v1"]
         assert all(release is None or release.kind == "run" for release in of)
         assert report.summary(history).startswith("2 releases and 4 checks from 2026-01-01 to 2026-05-15")
 

@@ -22,11 +22,13 @@ from gate.checks import Parts, parse_policy
 from gate.checks.check import Finding
 from gate.checks.fpr import Targets, judge_targets
 from gate.checks.fpr import judge as judge_fpr
+from gate.names import CheckName
 from gate.record import Record
 from gate.report import html, junit, markdown, terminal
+from gate.report.changes import changes
 from gate.report.numbers import clean, one_in
 from gate.report.page import LIMITS, MOST, command
-from gate.report.rows import segment_rows, target_rows
+from gate.report.rows import describe_blocking, plain_reason, segment_rows, target_rows
 from gate.statistics.tally import Tally
 
 RENDERERS: dict[str, Callable[[Record], str]] = {
@@ -470,3 +472,44 @@ def rendered_cells(record: Record) -> Iterator[dict[str, str]]:
         assert (headline is not None) == record.findings[0].blocks
         if headline is not None:
             yield {"counted": at[0], "interval": rates[0], "observed": headline[1], "tolerance": headline[2]}
+
+
+@pytest.mark.parametrize(("name", "first"), [("dropped", "detection"), ("segments", "segments"), ("fail", "forest")])
+def test_the_first_picture_shows_what_blocks(name: str, first: str) -> None:
+    record = RECORDS[name]
+    if name == "segments":  # where targets block too, they come first
+        parts = tuple(f for f in record.findings if f.check.segment)
+        record = record.model_copy(update={"findings": parts})
+    assert html.draw(record)[0].name == first
+
+
+def test_a_drop_is_said_in_shares_and_with_what_the_policy_allows() -> None:
+    record = RECORDS["dropped"]
+    record = record.model_copy(update={"findings": tuple(f for f in record.findings if f.check.kind != "tpr")})
+    assert plain_reason(record) == (
+        "Detects 72.5 % of malicious rows at the 0.1 % threshold, where v2.3.0 detected 82.7 %; the policy allows a "
+        "loss of 2 points; 1 more finding blocks it"
+    )
+    unread = record.model_copy(update={"policy": record.policy.model_copy(update={"content": "nothing"})})
+    assert "detected 82.7 %; 1 more finding" in plain_reason(unread)
+
+
+def test_a_bound_of_a_drop_has_the_same_digits_in_its_finding_and_in_the_table() -> None:
+    record = RECORDS["dropped"]
+    [message] = [finding.message for finding in record.findings if str(finding.check) == "tpr-drop@0.1%"]
+    changed = changes(record)
+    assert changed is not None
+    [row] = [row for row in changed.detection if row.target == "0.1 %"]
+    shown, low, high = re.findall(r"[−+][\d.]+", row.difference)
+    assert f"a change of {shown} points, between {low} and {high}" in message
+
+
+def test_a_segment_that_is_absent_is_named_in_the_reason() -> None:
+    absent = Finding(
+        check=CheckName("segment", segment="language=ja"),
+        outcome="fail",
+        required=True,
+        reason="absent",
+        message="no held-out row belongs to this segment",
+    )
+    assert describe_blocking([absent]) == "language=ja: no held-out row belongs to this segment"

@@ -16,7 +16,7 @@ from watched import START, check_day, day_of, days, document_of, make_release
 
 from gate.history import History, collect
 from gate.report import history as histories
-from gate.report.timeline import HistoryDisplay, display, latest
+from gate.report.timeline import HistoryDisplay, _told_apart, display, finding_of, latest
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +141,16 @@ def test_places_follow_time_and_releases_stand_apart(belongs: list[bool]) -> Non
     assert all(other - one >= 1 for one, other in pairwise(own))
     runs = len(own)
     assert xs[-1] - xs[0] <= 2 * max(runs, 4) + 0.4 * (runs + 1)
+
+
+def test_labels_of_thresholds_tell_them_apart() -> None:
+    assert _told_apart([0.25, 0.5]) == ["0.25", "0.5"]
+    assert _told_apart([3.85e-7, 3.9e-7]) == ["3.85e-07", "3.9e-07"]
+    assert _told_apart([0.99991, 0.99992]) == ["0.99991", "0.99992"]
+    assert _told_apart([]) == []
+
+
+def test_the_title_of_a_figure_says_how_many_do_not_pass(place: Path) -> None:
+    history = collect([str(place)])
+    titles = [finding_of(history, column) for column in histories.columns(history)]
+    assert [title for title in titles if " of 6 do" in title and "(2 releases and 4 checks)" in title] != []
