@@ -18,7 +18,7 @@ from gate.checks.drop import Drops
 from gate.record import Record
 from gate.report.drawing import COLORS, STYLE, defaults, matplotlib
 from gate.report.numbers import bare_percent, grouped
-from gate.report.rows import shown_targets
+from gate.report.rows import RatedFinding, shown_targets
 from gate.report.svg import simplify
 
 if TYPE_CHECKING:
@@ -92,13 +92,18 @@ class ForestDisplay(Display):
     def from_record(cls, record: Record) -> Self:
         found = shown_targets(record)[:MAX_ROWS]
         counts = [f"{grouped(f.rate.tally.flagged)} of {grouped(f.rate.tally.rows)}" for f in found]
+        return cls.of(found, [f"{bare_percent(f.target_fpr)}\n{count}" for f, count in zip(found, counts, strict=True)])
+
+    @classmethod
+    def of(cls, found: Sequence[RatedFinding], labels: list[str]) -> Self:
+        """A row for each finding."""
         return cls(
             [f.target_fpr for f in found],
             [f.rate.tally.rate for f in found],
             [f.rate.interval for f in found],
             [f.rate.tolerance for f in found],
             [f.outcome for f in found],
-            [f"{bare_percent(f.target_fpr)}\n{count}" for f, count in zip(found, counts, strict=True)],
+            labels,
         )
 
     def _size(self) -> tuple[float, float]:

@@ -25,14 +25,7 @@ class SegmentsDisplay(ForestDisplay):
         found = shown_segments(record)[:MAX_ROWS]
         names = [clean(f.finding.check.segment or "") for f in found]
         names = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in names]
-        return cls(
-            [f.target_fpr for f in found],
-            [f.rate.tally.rate for f in found],
-            [f.rate.interval for f in found],
-            [f.rate.tolerance for f in found],
-            [f.outcome for f in found],
-            [f"{name}, {bare_percent(f.target_fpr)}" for f, name in zip(found, names, strict=True)],
-        )
+        return cls.of(found, [f"{name}, {bare_percent(f.target_fpr)}" for f, name in zip(found, names, strict=True)])
 
     def _size(self) -> tuple[float, float]:
         return 0.85 + 0.34 * len(self.labels), 2.1  # whatever the names, which come from outside

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gate.record.system import SystemRecord
 from gate.report.system import MOST_BLOCKING, Joint, columns, headline, joint, lines, remedies, sentence
-from gate.report.terminal import SCREEN, STYLES, console_on, inert, print_table, text_of
+from gate.report.terminal import SCREEN, STYLES, console_on, inert, print_notes, print_table, text_of
 
 REMEDIES = 3  # more are left to the report
 NAME = 24  # characters of a detector
@@ -45,11 +45,7 @@ def render(record: SystemRecord, width: int = 80, color: bool = False) -> str:
         detected = f"; detects {one.detected} of malicious rows" if one.detected else ""
         said = f"  largest {one.largest}, if independent {one.independent}, sum {one.sum}{detected}"
         console.print(Text(said, style="dim"))
-    for warning in record.warnings:
-        console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
-    for waiver in record.waivers:
-        said = f"{waiver.status} (until {waiver.expires}, {inert(waiver.owner)}: {inert(waiver.reason)})"
-        console.print(Text(f"waiver of {inert(str(waiver.check))}: {said}"))
+    print_notes(console, record)
     if buffer.getvalue().count("\n") > SCREEN:
         console.print()
         verdict()

@@ -15,6 +15,7 @@ from rich.text import Text
 from gate.checks.segments import Segments
 from gate.progress import meanwhile
 from gate.record import Record
+from gate.record.system import SystemRecord
 from gate.report.changes import Changes, DetectionRow, changes, detection_rows
 from gate.report.numbers import clean
 from gate.report.page import next_step, weakest_pass
@@ -119,16 +120,21 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
     if changed is not None:
         console.print()
         _print_changes(console, changed)
-    for warning in record.warnings:
-        console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
-    for waiver in record.waivers:
-        said = f"{waiver.status} (until {waiver.expires}, {inert(waiver.owner)}: {inert(waiver.reason)})"
-        console.print(Text(f"waiver of {inert(str(waiver.check))}: {said}"))
+    print_notes(console, record)
     if buffer.getvalue().count("\n") > SCREEN:
         console.print()
         _print_verdict(console, record)
         _print_what_to_do(console, record, blocking)
     return text_of(buffer)
+
+
+def print_notes(console: Console, record: Record | SystemRecord) -> None:
+    """Warnings and waivers."""
+    for warning in record.warnings:
+        console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
+    for waiver in record.waivers:
+        said = f"{waiver.status} (until {waiver.expires}, {inert(waiver.owner)}: {inert(waiver.reason)})"
+        console.print(Text(f"waiver of {inert(str(waiver.check))}: {said}"))
 
 
 def _print_verdict(console: Console, record: Record) -> None:

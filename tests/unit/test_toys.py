@@ -145,7 +145,7 @@ def test_a_toy_output_format_is_written_sealed_and_verified(tmp_path: Path) -> N
 @pytest.mark.usefixtures("toy_output")
 def test_a_toy_output_format_is_in_help_and_written_on_request(tmp_path: Path) -> None:
     release(tmp_path)
-    assert "[text|md|html|junit|json|toy]" in call("report", "--help").stdout
+    assert "[text|short|md|html|junit|json|toy]" in call("report", "--help").stdout
     assert call("report", str(tmp_path / "v1"), "--format", "toy").stdout == "v1 pass\n"
     assert call("report", str(tmp_path / "v1"), "-o", str(tmp_path / "said.toy")).code == 0
     assert (tmp_path / "said.toy").read_text() == "v1 pass\n"
