@@ -129,9 +129,10 @@ def curve_through(
     at_targets = {target.fpr: counts[str(target.check)] for target in policy.targets}
     known = [(0.0, 1.0)]
     known += [(float(a.score), at_targets[a.fpr] / benign / float(a.fpr)) for a in anchors if a.fpr in at_targets]
+    scores, ratios = zip(*known, strict=True)
     points = []
     for anchor in anchors:
-        ratio = float(np.interp(float(anchor.score), *zip(*known, strict=True)))
+        ratio = float(np.interp(float(anchor.score), scores, ratios))
         flagged = at_targets.get(anchor.fpr, min(round(ratio * float(anchor.fpr) * benign), benign))
         found = Tally(threshold=round(0.2 + float(anchor.score) / 2, 6), flagged=flagged, rows=benign)
         caught = None if detected is None else detected.get(anchor.fpr)

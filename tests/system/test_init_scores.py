@@ -26,11 +26,11 @@ Rng = np.random.Generator
 VERDICTS = (0, 1, 3)
 
 
-def logits(rng: Rng, n: int, shift: float = 0.0) -> Any:
+def logits(rng: Rng, n: int, shift: float | np.ndarray = 0.0) -> Any:
     return rng.normal(-5.0 + shift, 1.4, n)
 
 
-def probabilities(rng: Rng, n: int, shift: float = 0.0) -> Any:
+def probabilities(rng: Rng, n: int, shift: float | np.ndarray = 0.0) -> Any:
     return 1 / (1 + np.exp(-logits(rng, n, shift)))
 
 

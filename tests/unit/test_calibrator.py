@@ -7,6 +7,7 @@ import json
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
@@ -24,11 +25,11 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "calibration.json").
 CASES = {case["name"]: case for case in GOLDEN["cases"]}
 
 
-def golden_scores(case: dict) -> np.ndarray:
+def golden_scores(case: dict[str, Any]) -> np.ndarray:
     return eval(case["scores"], {"np": np})  # the golden file states its scores as numpy expressions
 
 
-def golden_settings(case: dict, ties: str) -> Calibration:
+def golden_settings(case: dict[str, Any], ties: str) -> Calibration:
     options = case["options"]
     return Calibration(
         knots=options.get("n_knots", 10_000),

@@ -96,7 +96,8 @@ class Drawn:
         """Rows with every column that the policy may name; a few ids stand there twice."""
         kind = kind_of(name)
         n = int(10 ** self.rng.uniform(1.3, 3))
-        values = self.rng.beta(*((4, 2) if kind == "malicious" else (0.5, 8)), n)
+        a, b = (4, 2) if kind == "malicious" else (0.5, 8)
+        values = self.rng.beta(a, b, n)
         values = values if self.digits is None else np.round(values, self.digits)
         rows = self.rng.permutation(np.r_[np.arange(n), np.arange(n // 50)])
         table = {
@@ -131,7 +132,8 @@ def test_the_evidence_of_drawn_releases_gives_their_findings(block: int, monkeyp
     """Two hundred records, releases and checks: read back from JSON, judged again, without a contradiction."""
     monkeypatch.setattr(targets, "Budget", lambda: Budget(60))
     monkeypatch.setattr(curve, "STEPS", 10)
-    judged, outcomes = 0, set()
+    judged = 0
+    outcomes: set[str] = set()
     for seed in range(17 * block, 17 * (block + 1)):
         for release in Drawn(seed).releases():
             again = parse_record(release.record.to_json().encode(), "verdict.json")

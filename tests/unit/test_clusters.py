@@ -156,7 +156,7 @@ def test_the_law_of_grouped_counts_is_that_of_simulated_ones() -> None:
     rng = np.random.default_rng(1)
     sizes = np.ceil(rng.lognormal(2, 1.2, 300)).astype(np.int64)
     distinct, groups = np.unique(sizes, return_counts=True)
-    known = Sizes(distinct * 1.0, groups * 1.0)
+    known = Sizes(distinct.astype(np.float64), groups.astype(np.float64))
     for rate, correlation in ((0.02, 0.1), (0.02, 0.999), (0.1, 0.02)):
         strength = (1 - correlation) / correlation
         rates = rng.beta(rate * strength, (1 - rate) * strength, (10_000, len(sizes)))
@@ -207,7 +207,8 @@ def measured(policy: Policy, groups: np.ndarray | None, seed: int = 41, rows: in
     if groups is not None:  # rows of one group have nearly the same score
         held_out = np.clip(rng.random(int(groups.max()) + 1)[groups] + 1e-3 * rng.random(rows), 0, 1)
     found = fpr.measure(case(policy, fitted, Scores(held_out, groups=groups)))
-    return {str(target.check): found.at(target.fpr) for target in policy.targets}
+    at = {anchor.fpr: anchor.tally for anchor in found.anchors}
+    return {str(target.check): at[target.fpr] for target in policy.targets}
 
 
 def judged(policy: Policy, found: Tally) -> Finding:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +53,7 @@ def judged(policy: Policy, detected: dict[str, Tally] | None) -> Verdict:
     alone = policy.model_copy(update={"checks": checks})
     counted = {} if detected is None else {"detection": Detection(anchors=at_anchors(detected))}
     n = None if detected is None else next(iter(detected.values())).rows
-    parts = {"fpr": targets(policy, tally(1000, 10_000)), **counted}
+    parts: dict[str, Any] = {"fpr": targets(policy, tally(1000, 10_000)), **counted}
     verdict = judge(alone, evidence(policy, malicious_n=n, **parts), CHECKS)
     return replace(verdict, findings=tuple(finding for finding in verdict.findings if finding.check.kind == "tpr"))
 
@@ -131,7 +132,8 @@ def malicious() -> Scores:
 
 
 def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Scores) -> None:
-    asked = case(make(), *np.random.default_rng(1).beta(0.5, 8, (2, 50_000)), malicious)
+    fit, holdout = np.random.default_rng(1).beta(0.5, 8, (2, 50_000))
+    asked = case(make(), fit, holdout, malicious)
     detected = detection.measure(asked)
     assert detected is not None
     calibrated = asked.calibrator.predict(malicious.values)
@@ -145,7 +147,8 @@ def test_malicious_rows_of_one_family_count_as_the_rows_they_are_worth() -> None
     """A hundred families whose rows all score alike are worth about a hundred rows."""
     values = np.repeat(np.random.default_rng(3).beta(4, 3, 100), 30)
     families = Scores(values, groups=np.repeat(np.arange(100), 30), kind="malicious")
-    detected = detection.measure(case(make(), *np.random.default_rng(1).beta(0.5, 8, (2, 50_000)), families))
+    fit, holdout = np.random.default_rng(1).beta(0.5, 8, (2, 50_000))
+    detected = detection.measure(case(make(), fit, holdout, families))
     assert detected is not None
     at = detected.at(Decimal("0.01"))
     assert at is not None
@@ -286,6 +289,8 @@ def test_the_record_holds_every_anchor_the_findings_numbers_and_the_curve() -> N
         assert entry.tally.rows == 2_000
         assert at[entry.fpr].detected == entry.tally.flagged
         assert at[entry.fpr].tally.threshold == entry.tally.threshold
-    rates = [point.detected for point in sorted(at.values(), key=lambda point: point.fpr)]
+    ordered = sorted(at.values(), key=lambda point: point.fpr)
+    rates = [point.detected for point in ordered if point.detected is not None]
+    assert len(rates) == len(ordered), "counted at every point of the curve"
     assert rates == sorted(rates)
     assert not any(finding.check.kind == "tpr" for finding in record.findings), "no policy asks for it"

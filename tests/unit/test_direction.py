@@ -46,7 +46,7 @@ def outcome(*anchors: Both) -> str:
     malicious, benign = (
         tuple(AtAnchor(fpr=fpr, tally=both[side]) for fpr, both in zip(rates, anchors, strict=True)) for side in (0, 1)
     )
-    parts = {"fpr": Targets(anchors=benign), "detection": Detection(anchors=malicious)}
+    parts: dict[str, Any] = {"fpr": Targets(anchors=benign), "detection": Detection(anchors=malicious)}
     policy = parse_policy(POLICY, "p.yaml").policy
     found = evidence(policy, malicious_n=3, direction=Direction(anchors=len(anchors)), **parts)
     (finding,) = direction.judge(policy, found)

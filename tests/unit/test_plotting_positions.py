@@ -311,8 +311,11 @@ def test_calibrators_read_back_bit_equal(position: str) -> None:
 
 def test_stricter_promises_put_thresholds_higher() -> None:
     scores = np.random.default_rng(4).random(20_000)
-    at = {p: fit(scores, Calibration(plotting_position=p)).thresholds[Decimal("0.001")] for p in POSITIONS}
-    at["np 0.5"] = fit(scores, Calibration(plotting_position="np 0.5")).thresholds[Decimal("0.001")]
+    at: dict[str, float] = {}
+    for position in (*POSITIONS, "np 0.5"):
+        threshold = fit(scores, Calibration(plotting_position=position)).thresholds[Decimal("0.001")]
+        assert threshold is not None
+        at[position] = threshold
     assert at["np 0.95"] > at["conformal"] > at["mean"] > at["filliben"]
     between = scores[(scores >= at["median"]) & (scores < at["np 0.5"])]
     assert at["median"] <= at["np 0.5"], "the same quantile, but a bound takes the score above instead of a line"

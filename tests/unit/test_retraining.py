@@ -127,32 +127,32 @@ def sound(seed: int) -> Release:
     """Trained anew on the same task: other scores, the same order of rows but for noise."""
     past = retraining(seed)
     world = past.world
-    seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
-    return past.judge(new_detector(world.fit()), *seen)
+    seen, attacks = (new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious))
+    return past.judge(new_detector(world.fit()), seen, attacks)
 
 
 def lost(seed: int) -> Release:
     """Benign rows score as before, and malicious ones look half a deviation more harmless."""
     past = retraining(seed)
     world = past.world
-    seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious - 0.5)]
-    return past.judge(new_detector(world.fit()), *seen)
+    seen, attacks = (new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious - 0.5))
+    return past.judge(new_detector(world.fit()), seen, attacks)
 
 
 def drifted(seed: int) -> Release:
     """Held out from today's traffic, which is more suspicious than the one that was fitted on."""
     past = retraining(seed)
     world = past.world
-    seen = [new_detector(world.seen(rows)) for rows in (world.holdout + 0.25, world.malicious)]
-    return past.judge(new_detector(world.fit()), *seen)
+    seen, attacks = (new_detector(world.seen(rows)) for rows in (world.holdout + 0.25, world.malicious))
+    return past.judge(new_detector(world.fit()), seen, attacks)
 
 
 def leaked(seed: int) -> Release:
     """The detector was trained on the held-out rows, so these look more harmless to it than unseen rows do."""
     past = retraining(seed)
     world = past.world
-    seen = [new_detector(world.seen(rows)) for rows in (world.holdout - 0.3, world.malicious)]
-    return past.judge(new_detector(world.fit()), *seen)
+    seen, attacks = (new_detector(world.seen(rows)) for rows in (world.holdout - 0.3, world.malicious))
+    return past.judge(new_detector(world.fit()), seen, attacks)
 
 
 def copied(seed: int) -> Release:
@@ -226,10 +226,10 @@ def test_row_by_row_proves_what_counts_alone_leave_open() -> None:
     """The same rows under both releases: their own noise cancels."""
     past, widths = retraining(2), []
     world = past.world
-    seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
+    seen, attacks = (new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious))
     fit = new_detector(world.fit())
     for paired in (True, False):
-        found = past.judge(fit, *seen, paired=paired).record.of(Drops)
+        found = past.judge(fit, seen, attacks, paired=paired).record.of(Drops)
         assert found is not None
         (interval,) = [change.interval(0.05) for change in found.anchors if float(change.fpr) == 0.01]
         widths.append(interval[1] - interval[0])
@@ -291,8 +291,8 @@ def test_a_failed_release_never_becomes_the_reference() -> None:
     bad = lost(1)
     stored = StoredRelease("releases/v2", bad.record, "a" * 64, bad.files["calibrator.json"])
     world = retraining(1).world
-    seen = [new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious)]
-    release = released("v3", new_detector(world.fit()), *seen, baseline=as_reference(stored))
+    seen, attacks = (new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious))
+    release = released("v3", new_detector(world.fit()), seen, attacks, baseline=as_reference(stored))
     found = outcomes(release)
     assert "tpr-drop@1%" not in found
     assert (found["tpr@1%"], found["baseline"], release.outcome) == ("pass", "inconclusive", "inconclusive")

@@ -26,7 +26,8 @@ def counted(draw: st.DrawFn, most: int = 10**10) -> tuple[int, int]:
 
 
 def mean_ratio(k: int, n: int, c: Fraction, alternatives: list[Fraction]) -> Fraction:
-    return sum((a / c) ** k * ((1 - a) / (1 - c)) ** (n - k) for a in alternatives) / len(alternatives)
+    ratios = ((a / c) ** k * ((1 - a) / (1 - c)) ** (n - k) for a in alternatives)
+    return sum(ratios, Fraction(0)) / len(alternatives)
 
 
 @settings(max_examples=60, deadline=None)

@@ -25,15 +25,17 @@ from gate.checks.baseline import Comparison
 from gate.checks.duplicates import Duplicates, Repeats
 from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release
-from gate.inspection import judgement
+from gate.inspection import answers
 from gate.inspection import release as inspection
 from gate.inspection.answers import Answer, state_of
+from gate.inspection.files import check_manifest, load
 from gate.policy import Document
 from gate.record import Record, as_reference, parse_record, read_release
 from gate.report import formats
 from gate.report.formats import rendered
 from gate.scores import read, split
 from gate.storage import manifest_of
+from gate.verdict import judge
 from gate.verification import release as repetition
 from gate.verification.result import Data, Verification
 
@@ -137,7 +139,8 @@ def release(made: Path, tmp_path: Path) -> Path:
 
 
 def data_of(made: Path, *names: str) -> Data:
-    return Data(**{name: (str(made.parent / f"{name}.parquet"),) for name in names})
+    given: dict[str, Any] = {name: (str(made.parent / f"{name}.parquet"),) for name in names}
+    return Data(**given)
 
 
 def answer(release: Path, data: Data = Data(), **more: Any) -> Verification:  # noqa: B008, it is frozen
@@ -285,7 +288,7 @@ def test_a_changed_byte_of_any_class_in_any_file_is_found(release: Path, name: s
     tried = 0
     for damaged in damages(content):
         (release / name).write_bytes(damaged)
-        found = inspection.answer("manifest", lambda: inspection.check_manifest(*inspection.load(release)))
+        found = answers.answer("manifest", lambda: check_manifest(*load(release)))
         assert found.state == "does not hold", damaged[:100]
         tried += 1
     assert tried >= 10
@@ -406,7 +409,7 @@ def test_what_groups_are_worth_is_held_against_the_data(tmp_path: Path) -> None:
         for point in content["curve"]["points"]:
             if point["fpr"] == 0.01:
                 point["tally"].update(effective=more)
-        judged = judgement.judge(parse_policy(GROUPED, "policy.yaml").policy, Record.model_validate(content).evidence)
+        judged = judge(parse_policy(GROUPED, "policy.yaml").policy, Record.model_validate(content).evidence)
         content["findings"] = [finding.model_dump(mode="json") for finding in judged.findings]
 
     forge(made, everywhere)

@@ -92,6 +92,7 @@ def test_simulated_days_alarm_as_often_as_planned(multiple: float) -> None:
     document, rows, checks = policy_of("proven", ("0.1", "0.25", "0.25", 500)), 700, 150
     calibrator = gate.fit((np.arange(100_000) + 0.5) / 100_000, policy=document)
     (threshold,) = (calibrator.thresholds[target.fpr] for target in document.policy.targets)
+    assert threshold is not None
     assert threshold == pytest.approx(0.9, abs=1e-4)
     (planned,) = watch(document.policy, rows).targets
     alarm = {1: planned.sound, 1.5: planned.drifted[0], 2: planned.drifted[1]}[multiple]
