@@ -28,7 +28,27 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run every variant of a test, not only those of each run")
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests with costly variants, each run has so many as `each_run` says, spread evenly over the list."""
+    if config.getoption("--long"):
+        return
+    variants: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("each_run"):
+            variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left = []
+    for found in variants.values():
+        mark = found[0].get_closest_marker("each_run")
+        number = min(mark.args[0], len(found)) if mark else 0
+        chosen = {round((i + 0.5) * len(found) / number - 0.5) for i in range(number)}
+        left += [item for place, item in enumerate(found) if place not in chosen]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture

@@ -223,6 +223,7 @@ def test_force_is_passed_only_when_true(recorder: Path, tmp_path: Path) -> None:
     assert arguments(recorder, given, tmp_path) == ["run", "--release=v1", "--policy=built-in", "--force"]
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("attack", ["quotes", "command", "log", "expression"])
 def test_hostile_names_pass_through_the_whole_action(
     here: Callable[..., runner.Job], workspace: Path, attack: str
@@ -402,6 +403,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_cannot_be_counted_is_not_judged(
     here: Callable[..., runner.Job], workspace: Path, remote: Path, case: str

@@ -66,6 +66,7 @@ def test_exports_and_checks_are_no_strangers(place: Path) -> None:
     assert not {"exports", "checks"} & said.keys()
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("name", NAMES.values())
 def test_an_export_of_other_bytes_or_of_another_release_does_not_hold(place: Path, name: str) -> None:
     path = place / "releases/v1" / name

@@ -67,6 +67,7 @@ def history_of(directory: Path, records: list[Record]) -> History:
     return collect([str(directory), "missing/<b>&"])
 
 
+@pytest.mark.each_run(4)
 @pytest.mark.parametrize("case", CASES)
 def test_the_page_opens_without_scripts_errors_or_requests(case: str, browser: Any, pages: dict[str, Path]) -> None:
     context = browser.new_context(java_script_enabled=False)
@@ -106,6 +107,7 @@ def test_a_history_opens_without_scripts_errors_or_requests(browser: Any, pages:
     context.close()
 
 
+@pytest.mark.each_run(20)
 @pytest.mark.parametrize("width", [320, 360, 700, 1190, 2560])
 @pytest.mark.parametrize("case", PAGES)
 def test_no_page_scrolls_sideways(case: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
@@ -115,6 +117,7 @@ def test_no_page_scrolls_sideways(case: str, width: int, browser: Any, pages: di
     page.close()
 
 
+@pytest.mark.each_run(5)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_names_run_nothing_and_scroll_nothing(attack: str, browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
@@ -175,6 +178,7 @@ def test_the_page_and_its_figures_follow_the_colour_scheme(scheme: str, browser:
     page.close()
 
 
+@pytest.mark.each_run(4)
 @pytest.mark.parametrize("case", PAGES)
 def test_every_id_is_unique_and_every_reference_has_its_own(case: str, browser: Any, pages: dict[str, Path]) -> None:
     page = browser.new_page()

@@ -540,6 +540,7 @@ def test_text_is_counted_as_it_is_decoded(tmp_path: Path) -> None:
             assert "--max-bytes" in refusal(path, content, Columns(id="id"))
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("command", ["run", "check", "verify", "compare"])
 def test_every_command_that_reads_scores_takes_max_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str

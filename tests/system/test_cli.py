@@ -264,6 +264,7 @@ gate.cli.main()
 """
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize(
     ("stage", "function", "error", "code"),
     [

@@ -48,6 +48,7 @@ def write_samples(place: Path, repeated: int) -> None:
 ARGUMENTS = ("run", "--policy", "p.yaml", "--fit", "fit.parquet", "--holdout", "holdout.parquet")
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize(("repeated", "code"), [(0, 0), (4, 0), (1_000, 1)])
 def test_repeats_count_once_in_every_number_of_the_record(tmp_path: Path, repeated: int, code: int) -> None:
     records = []

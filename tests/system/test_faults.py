@@ -147,6 +147,7 @@ main()
 """
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("force", [False, True])
 def test_of_two_runs_at_once_one_wins_whole_and_the_other_says_so(here: Path, force: bool) -> None:
     if force:
@@ -238,6 +239,7 @@ def limited(megabytes: int) -> Callable[[], None]:
     return limit
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("part", range(6))
 def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: int) -> None:
     """Limits drawn from 200 MB to 4 GB, a third of them just above what the libraries need, and rows to fill them."""
@@ -259,6 +261,7 @@ def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: i
     assert (tmp_path / "releases" / "v1" / "manifest.json").exists() == (result.returncode != 2), told
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     "death", ["os._exit(1)", "os.abort()", "os.kill(os.getpid(), 11)", "raise ImportError('x.so: failed to map\\nx')"]
 )

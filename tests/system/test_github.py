@@ -208,6 +208,7 @@ def test_any_text_makes_one_command_on_one_line(title: str, message: str, file: 
 # --- the summary --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(4)
 @pytest.mark.parametrize("case", RECORDS)
 def test_the_summary_is_the_markdown_report_within_its_limit(case: str) -> None:
     assert github.summary(RECORDS[case]) == markdown.render(RECORDS[case])
@@ -352,6 +353,7 @@ def test_other_commands_tell_github_nothing(workspace: Path) -> None:
     assert list((workspace.parent / "runner").iterdir()) == []
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("attack", ["command", "command-after-a-long-word", "entity", "markdown-link"])
 def test_hostile_names_reach_no_command_through_any_stream(workspace: Path, attack: str) -> None:
     """In the release, the file names and the policy; as a table and as JSON."""

@@ -20,6 +20,7 @@ FILES = [str(init.WORKFLOW), str(init.POLICY)]
 # --- the workflow -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     ("origin", "action"),
     [
@@ -90,6 +91,7 @@ def test_it_never_overwrites_without_force(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).read_text() != "mine"
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("obstacle", [".github", ".github/workflows", str(init.WORKFLOW)])
 def test_where_one_file_cannot_be_written_neither_is(tmp_path: Path, obstacle: str) -> None:
     """Also with --force, where what was there comes back; a file or a directory stands in the way."""

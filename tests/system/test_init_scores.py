@@ -178,6 +178,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{place}:{os.environ['PATH']}"
 
 
+@pytest.mark.each_run(6)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_printed_command_runs_to_a_verdict(
     kind: Callable[[Path, Rng, int], list[str]], tmp_path: Path, programs: str

@@ -63,6 +63,7 @@ def bytes_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize(
     ("form", "files"),
     [("parquet", 1), ("parquet", 50), ("npy", 1), ("csv", 3), ("feather", 7), ("jsonl", 2), ("npz", 4)],
@@ -128,6 +129,7 @@ def test_ids_segments_and_times_are_kept_on_disk_too(tmp_path: Path) -> None:
     assert [*(tmp_path / "s").iterdir()] == []
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("options", [(), MORE[:2], MORE[:4], MORE])
 def test_a_sample_is_split_on_disk_as_in_memory(tmp_path: Path, options: tuple[str, ...]) -> None:
     write(tmp_path / "benign", with_columns(np.random.default_rng(SEED + 7), N // 4, 0), "parquet", 3)

@@ -54,6 +54,7 @@ def test_a_short_wait_is_not(tmp_path: Path) -> None:
     assert "reading -" not in stderr_of(tmp_path, 0.0)
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("variable", ["CI", "NO_COLOR"])
 def test_nor_one_in_ci(tmp_path: Path, variable: str) -> None:
     assert "reading" not in stderr_of(tmp_path, 3.0, **{variable: "true"})

@@ -242,6 +242,7 @@ def is_excepted(record: Record, place: Place) -> bool:
     return any(fnmatchcase(dotted(place), pattern) for pattern in not_bound(record))
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_case_holds_whole(cases: dict[str, Case], name: str, tmp_path: Path) -> None:
     case = cases[name].copied(tmp_path)
@@ -328,6 +329,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repetition, "_repeat", repeat)
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("name", NAMES)
 def test_no_changed_record_holds_with_all_data_given(cases: dict[str, Case], name: str, tmp_path: Path) -> None:
@@ -396,6 +398,7 @@ def options(case: Case) -> dict[str, list[str]]:
     return given
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_nothing_binds_is_listed_and_is_no_pass_once_data_is_given(
     cases: dict[str, Case], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -524,6 +527,7 @@ EDITS = {
 }
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_failed_release_edited_to_pass_is_no_reference(
     cases: dict[str, Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str

@@ -75,6 +75,7 @@ def narrowed(values: np.ndarray) -> np.ndarray:
 # --- the contract as served ---------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_calibrated_scores_are_counted_as_the_raw_ones_they_come_from(place: Path, seed: int) -> None:
     """At every anchor, in every segment and group alike: the same counts and findings, at the contract's own scores."""
@@ -172,6 +173,7 @@ WRONG: dict[str, tuple[Callable[[Path, np.ndarray], np.ndarray], str, str]] = {
 }
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_was_served_otherwise_is_counted_and_named(place: Path, name: str) -> None:
     """It blocks, in the words of its cause, with the remedy that helps; and whoever has the data finds the same."""

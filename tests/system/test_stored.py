@@ -99,6 +99,7 @@ def same(one: Scores, other: Scores) -> None:
     assert np.array_equal(np.sort(one.values), np.sort(other.values))
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     "keys",
     [("id",), ("group",), ("segment",), ("timestamp",), ("group", "segment"), ("id", "group", "timestamp"), KEYS],
@@ -108,6 +109,7 @@ def test_every_answer_is_that_of_the_memory(tmp_path: Path, keys: tuple[str, ...
     same(*read_both(draw(tmp_path / "rows", len(keys), keys), place))
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     "keys", [(), ("id",), ("group",), ("segment",), ("timestamp",), ("id", "group", "segment"), KEYS]
 )
@@ -124,6 +126,7 @@ def test_so_is_every_division(tmp_path: Path, keys: tuple[str, ...]) -> None:
         same(one, other)
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("keys", [("id",), ("group",), KEYS])
 def test_so_is_what_two_samples_share(tmp_path: Path, keys: tuple[str, ...]) -> None:
     """Whichever of the two lies where, and however many parts they are in."""

@@ -148,6 +148,7 @@ def test_every_command_is_tried() -> None:
     assert {*COMMANDS} == {*cli.commands, "the group"}
 
 
+@pytest.mark.each_run(5)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_hostile_name_is_a_command_in_the_log(evil: Path, command: str) -> None:
     """Annotations aside, which gate writes itself and only on GitHub; JSON stays JSON with the names as they are."""
@@ -187,6 +188,7 @@ def test_annotations_are_commands_and_the_only_ones(evil: Path) -> None:
 # --- the working directory has no say -----------------------------------------------------------------------
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("variable", [None, ".", "matplotlibrc"])
 def test_no_matplotlibrc_of_the_working_directory_is_read(tmp_path: Path, variable: str | None) -> None:
     """It is a pipe here: to read it would be to wait for ever."""

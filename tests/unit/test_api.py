@@ -88,6 +88,7 @@ def run(fit: Any, holdout: Any, policy: Any = None) -> gate.Release:
     return gate.run(fit, holdout, release="r", policy=policy, created=CREATED)
 
 
+@pytest.mark.each_run(5)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_kind_of_data_gives_the_same_release(form: str) -> None:
     judged, plain = run(FORMS[form](FIT), FORMS[form](HOLDOUT)), run(FIT, HOLDOUT)

@@ -127,6 +127,7 @@ class Drawn:
         yield check_release(self.job("v1"), stored, later, malicious=attacks if self.draw.random() < 0.5 else None)
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("block", range(4))
 def test_the_evidence_of_drawn_releases_gives_their_findings(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hundred records, releases and checks: read back from JSON, judged again, without a contradiction."""

@@ -131,6 +131,7 @@ def test_coverage_with_clustered_rows(groups: int, size: int, rate: float, sprea
 # --- bounds that hold where groups are skewed ---------------------------------------------------------------
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     ("name", "least"),
     [

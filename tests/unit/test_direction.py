@@ -122,6 +122,7 @@ def test_sound_scores_pass_and_an_advisory_check_blocks_nothing() -> None:
     assert release.outcome == "pass"
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("groups", [False, True])
 def test_no_count_of_it_can_be_changed_unnoticed(groups: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("gating", "inspection.release"):  # without its reports, which take longer than all else

@@ -283,6 +283,7 @@ def test_checks_waivers_reuse_and_detection_are_shown(suffix: str, whole: Histor
     assert "4 releases and 1 check from 2026-01-05 to 2026-04-06: 3 pass, 1 fail, 1 inconclusive" in text
 
 
+@pytest.mark.each_run(5)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_names_change_no_report(attack: str, tmp_path: Path) -> None:
     """The elements of the page and the lines and cells of the Markdown are those of a harmless history."""
@@ -406,6 +407,7 @@ def test_a_page_of_many_targets_says_what_it_leaves_out(tmp_path: Path) -> None:
 # --- the demo of retrainings --------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(0)
 def test_a_sound_retraining_passes_as_often_as_planned() -> None:
     """Sixty retrainings, from seeds that nobody chose, at the size where the plan says that some do not pass."""
     document, rows = default_policy(), 98_000

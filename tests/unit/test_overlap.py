@@ -122,6 +122,7 @@ POOLS = {
 }
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("name", POOLS)
 def test_the_chances_are_bounds(name: str) -> None:
     """Of 200 random divisions, at most as many as promised seem to share too few or too many."""

@@ -140,6 +140,7 @@ def true_rates(samples: np.ndarray) -> dict[str, np.ndarray]:
     return {position: 1 - interpolated(samples, position) for position in POSITIONS}
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_fitted_threshold_is_the_interpolated_one(position: str, samples: np.ndarray) -> None:
     """What holds for the thresholds simulated here holds for fitted calibrators: they are the same."""

@@ -195,6 +195,7 @@ def test_colour_adds_escape_codes_and_nothing_else() -> None:
 HARMLESS = with_text(RECORDS["waived"], "harmless")
 
 
+@pytest.mark.each_run(7)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_names_add_no_html(attack: str) -> None:
     """The page has the elements of a harmless one, and shows the name as text."""

@@ -193,6 +193,7 @@ def test_a_sound_retraining_passes_as_often_as_the_plan_says() -> None:
     assert found["fail"] == 0, "fail means a proven violation"
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("scenario", [lost, drifted, leaked, copied])
 def test_a_bad_retraining_never_passes_and_fails_almost_always(scenario: Callable[[int], Release]) -> None:
     found = tally(scenario)

@@ -74,6 +74,7 @@ def estimates(rng: np.random.Generator, earlier: int, later: int, part: float) -
     return found
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(("earlier", "later"), [(2000, 2000), (2000, 40_000), (30_000, 30_000), (30_000, 20_000)])
 def test_ten_percent_is_seen_and_one_percent_is_not(earlier: int, later: int) -> None:
     """With 682 sampled rows and more: a miss has a chance of 1.4e-6, a false alarm one of 1e-14."""

@@ -636,6 +636,7 @@ def test_releases_held_against_others_hold(followed: Path, name: str) -> None:
     assert {check.state for check in checks} == {"holds"}, checks
 
 
+@pytest.mark.each_run(8)
 @pytest.mark.parametrize(
     ("name", "change"),
     [

@@ -86,6 +86,7 @@ def days(rng: np.random.Generator, rate: float, threshold: float, rows: int) -> 
     return np.where(flagged, threshold + (1 - threshold) * rng.random(rows), threshold * rng.random(rows) * (1 - 1e-9))
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("multiple", [1, 1.5, 2])
 def test_simulated_days_alarm_as_often_as_planned(multiple: float) -> None:
     """Each day judged by the gate itself, with a calibrator whose true rate is known; within four deviations."""
@@ -110,6 +111,7 @@ def test_simulated_days_alarm_as_often_as_planned(multiple: float) -> None:
         assert low <= count <= high
 
 
+@pytest.mark.each_run(0)
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10_000), rule=st.sampled_from(RULES))
 def test_all_targets_together_alarm_no_oftener_than_the_sum_says(seed: int, rule: str) -> None:
