@@ -380,7 +380,7 @@ errors = st.one_of(st.sampled_from(["0.1", "0.25", "0.5", "1", "2"]).map(Decimal
 samples = st.integers(2, 10**7).flatmap(lambda n: st.tuples(st.floats(0, 3), st.just(n)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rates, errors, errors, samples, st.sampled_from(["proven", "observed", "not-refuted"]))
 @example(Decimal("0.1"), Decimal("0.5"), Decimal("0.5"), (1.5023, 10**7), "proven")  # a lower bound of 0.150009
 @example(Decimal("0.1"), Decimal("0.5"), Decimal("0.5"), (0.4986, 10**7), "proven")  # an upper bound of 0.049995
