@@ -1,4 +1,4 @@
-"""What several test files share: the flag that rewrites golden files."""
+"""What holds for every run: how much of the costly tests it has, and the flag that rewrites golden files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from drawing import examples
 from hypothesis import settings
-
-# In CI the same examples every time: a failure there is the change's; new examples are found at the desk.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
 
 # Where GitHub runs the tests, the gates in them must not write into its summary, annotations and outputs.
 for name in [name for name in os.environ if name.startswith("GITHUB_")]:
@@ -30,6 +26,15 @@ GOLDEN = Path(__file__).parent / "golden"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run every variant of a test, not only those of each run")
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before test files are imported, which say how many examples they draw."""
+    if config.getoption("--long"):
+        os.environ["GATE_LONG"] = "1"
+    # In CI the same examples every time: a failure there is the change's; new examples are found at the desk.
+    settings.register_profile("here", derandomize="CI" in os.environ, max_examples=examples(100))
+    settings.load_profile("here")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -18,6 +18,7 @@ import numpy
 import pytest
 import runner
 import yaml
+from drawing import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import RECORDS
@@ -192,7 +193,7 @@ def test_every_input_arrives_as_one_argument_to_the_letter(recorder: Path, tmp_p
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n")))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_arrives_as_one_argument(recorder: Path, tmp_path: Path, text: str) -> None:
     given = {"release": text, "policy": "built-in", "out": text, "fit": text}
     wanted = ["run", f"--release={text}", "--policy=built-in"] + ([f"--out={text}", f"--fit={text}"] if text else [])

@@ -23,6 +23,7 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,7 +96,7 @@ def replaced(content: bytes, old: int, new: int) -> bytes:
 # --- lengths and indices --------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     rows=st.integers(200, 400),
     factor=st.sampled_from([2, 100, 10_000, 1 << 40]),
@@ -127,7 +128,7 @@ def test_a_claim_of_more_rows_is_exit_code_2(tmp_path: Path, capsys: pytest.Capt
     assert last.startswith(f"gate: {liar}: must be a readable .arrow file, got: ")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     seed=st.integers(0, 9),
     kind=st.sampled_from(["file", "zstd", "lz4", "stream", "batches", "parquet", "groups"]),
@@ -234,7 +235,7 @@ def test_a_footer_that_hides_or_repeats_a_batch_is_refused(tmp_path: Path) -> No
         assert "a footer that lists other" in refusal(tmp_path / "scores.arrow", lying, Columns())
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(
     rows=st.integers(100, 400),
     form=st.sampled_from(["file", "stream"]),
@@ -255,7 +256,7 @@ def test_values_from_elsewhere_in_the_file_are_refused(
         assert "bytes of values where" in refusal(path, replaced(content, rows, rows - fewer), Columns())
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(
     rows=st.integers(2, 3000),
     batch=st.integers(500, 5000),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import ATTACKS, NOON, RECORDS, with_text
@@ -196,7 +197,7 @@ def test_hostile_names_add_no_command_and_change_none(attack: str) -> None:
 
 
 @given(st.text(), st.text(), st.text())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_text_makes_one_command_on_one_line(title: str, message: str, file: str) -> None:
     line = github.error(title, message, file, 3)
     assert len(re.split(r"[\r\n]", line)) == 1

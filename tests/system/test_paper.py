@@ -22,6 +22,7 @@ import pyarrow.parquet
 import pytest
 from benchmarks import paper
 from benchmarks.paper import PRINTED, RATES, Rows
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from repository import read_tables
@@ -80,7 +81,7 @@ def test_the_papers_counts_prove_three_targets_and_leave_the_last_open() -> None
             assert float(text.split()[0]) == pytest.approx(100 * value, abs=0.51 * 10**-digits), percent
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(n=st.integers(1, 10**6), data=st.data())
 def test_grades_follow_the_interval(n: int, data: st.DataObject) -> None:
     flagged, rate = data.draw(st.integers(0, n)), data.draw(st.sampled_from(list(RATES.values())))
@@ -90,7 +91,7 @@ def test_grades_follow_the_interval(n: int, data: st.DataObject) -> None:
     assert (grade == "refuted") == (high < rate / 2 or low > 1.5 * rate)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(bound=st.floats(0, 1))
 def test_printed_bounds_are_never_narrower_than_the_true_ones(bound: float) -> None:
     low, high = (Fraction(paper.percentage(bound, up)) for up in (False, True))

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import runner
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from repository import PACKAGE
@@ -38,7 +39,7 @@ def shown(texts: list[str]) -> str:
 
 
 @given(TEXTS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_text_in_any_pieces_is_no_command_and_keeps_its_letters(texts: list[str]) -> None:
     found = shown(texts)
     assert runner.commands(found) == []

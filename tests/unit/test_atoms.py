@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ CONTRACT = Contract(tuple(Anchor(rate, Decimal(f"0.{2 * i + 3}")) for i, rate in
 BAND = {rate: Band.around(Fraction(rate), Fraction(1, 2), Fraction(1, 2), Fraction(1, 20)) for rate in RATES}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(20, 3000), st.sampled_from([0, 1, 2, 3, 12]))
 def test_what_an_anchor_flags_is_what_it_can(seed: int, n: int, decimals: int) -> None:
     """Between the two counts no threshold falls, and the calibrator takes the lower one or, beyond all scores, none."""
@@ -162,7 +163,7 @@ def stand_within(found: Attainable, n: int, rate: Decimal) -> str:
     return attainability(found.below, found.through, found.apart, n, Fraction(rate), band)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(2000, 50_000), st.floats(0.6, 0.99), st.integers(0, 2**32 - 1))
 def test_as_many_rows_as_are_advised_reach_a_tied_score(n: int, share: float, seed: int) -> None:
     """A score of that rate is within what the calibrator may flag 95 % of the time, and with fewer rows less often."""
@@ -178,7 +179,7 @@ def test_as_many_rows_as_are_advised_reach_a_tied_score(n: int, share: float, se
     assert rows_to_reach(n // 50, n, rate, Filliben().rank) is None, "a score above the target is never within it"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(100, 100_000), st.integers(0, 3))
 def test_as_many_rows_as_are_advised_settle_what_lies_above_a_tied_score(n: int, below: int) -> None:
     """At the rate seen they prove that it is too little, which so many fewer do not."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawing import examples
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -112,7 +113,7 @@ def test_no_and_only_false_positives_have_closed_forms(n: int, alpha: float) -> 
     assert clopper_pearson(n, n, alpha) == pytest.approx((math.exp(root), 1.0), rel=1e-11, abs=0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data(), st.integers(1, 40), alphas)
 def test_interval_ends_solve_their_defining_equations_exactly(data: st.DataObject, n: int, alpha: Fraction) -> None:
     """The exact tail crosses alpha/2 within a relative 1e-11 of each end."""
@@ -130,7 +131,7 @@ def test_interval_ends_solve_their_defining_equations_exactly(data: st.DataObjec
         assert alpha / 2 < exact_lower_tails(n, R(high) * below)[k]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data(), sizes, st.floats(1e-12, 0.5), st.floats(0.01, 0.9))
 def test_intervals_hold_the_point_and_nest_with_confidence(
     data: st.DataObject, n: int, alpha: float, factor: float
@@ -144,7 +145,7 @@ def test_intervals_hold_the_point_and_nest_with_confidence(
     assert high < wider_high or high > 1 - 1e-12
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data(), sizes, alphas)
 def test_intervals_rise_with_the_count_and_shrink_with_the_rows(data: st.DataObject, n: int, alpha: Fraction) -> None:
     k = data.draw(st.integers(0, n - 1))
@@ -170,7 +171,7 @@ def test_counts_need_not_be_whole(case: dict[str, Any], share: Fraction) -> None
 # --- tails --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(1, 80), rates)
 def test_tails_equal_exact_sums(n: int, p: Fraction) -> None:
     """Every tail of every count within a relative 1e-11, however small it is."""
@@ -184,7 +185,7 @@ def test_tails_beyond_the_possible_counts_are_certain_or_impossible() -> None:
     assert [upper_tail(k, 10, 0.3) for k in (-1, 0, 11)] == [1.0, 1.0, 0.0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data(), sizes, small_rates)
 def test_tails_of_neighbouring_counts_sum_to_one(data: st.DataObject, n: int, p: Fraction) -> None:
     k = data.draw(st.integers(0, n))
@@ -218,7 +219,7 @@ def test_a_rate_exactly_on_the_edge_is_inside(case: dict[str, Any]) -> None:
     assert min((33 / 30_000 - 0.001) / 0.001, 33 / 30_000 / 0.001 - 1) > 0.1, "floats no longer show why"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.integers(1, 40), rates, tolerances, tolerances, alphas)
 @example(1, R(1, 2), R("0.95"), R(1), R("0.05"))
 @example(2, R(2, 5), R(1, 4), R(1), R(1, 2))
@@ -232,7 +233,7 @@ def test_critical_counts_grade_every_count_as_exact_intervals_do(
     assert found.observed == ((inside[0], inside[-1]) if inside else None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(1, 400), small_rates, tolerances, tolerances, alphas)
 def test_critical_counts_grade_every_count_as_the_printed_intervals_do(
     n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction
@@ -264,7 +265,7 @@ def test_a_tail_equal_to_half_alpha_proves_and_does_not_refute(n: int, edge: Fra
     assert mirrored.refuted_at_or_above is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(sizes, small_rates, tolerances, tolerances, alphas)
 def test_the_rules_are_nested(n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction) -> None:
     """Proven implies observed, and observed implies not refuted."""
@@ -279,7 +280,7 @@ def test_the_rules_are_nested(n: int, fpr: Fraction, above: Fraction, below: Fra
         assert found.refuted_at_or_below < found.refuted_at_or_above - 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 300), small_rates, tolerances, tolerances, alphas)
 def test_moving_further_from_the_band_never_helps(
     n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction
@@ -294,7 +295,7 @@ def test_moving_further_from_the_band_never_helps(
             assert value[k] <= value[k + 1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sizes, small_rates, tolerances, tolerances, alphas, st.sampled_from([R("0.9"), R("0.5"), R("0.001")]))
 def test_more_confidence_decides_no_count_that_less_leaves_open(
     n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction, factor: Fraction
@@ -312,7 +313,7 @@ def test_more_confidence_decides_no_count_that_less_leaves_open(
         assert more.refuted_at_or_above >= less.refuted_at_or_above
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sizes, small_rates, tolerances, st.sampled_from([R(1), R("1.5"), R(1000)]), alphas)
 def test_only_excess_counts_where_the_tolerance_below_is_one_or_more(
     n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction
@@ -329,7 +330,7 @@ def test_only_excess_counts_where_the_tolerance_below_is_one_or_more(
     assert found.proven is None or found.proven[0] == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sizes, st.sampled_from([R(1, 2), R(9, 10), R(1, 10)]), tolerances, alphas)
 def test_an_upper_edge_at_or_above_one_is_vacuous(n: int, fpr: Fraction, below: Fraction, alpha: Fraction) -> None:
     """No count is too high, and nothing but false positives is proven once (lower edge)^n is at most alpha/2."""
@@ -371,7 +372,7 @@ def test_chances_of_the_proven_rule_equal_the_golden_numbers(case: dict[str, Any
     assert fails == pytest.approx(case["fails"], rel=1e-6, abs=1e-15)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sizes, small_rates, tolerances, tolerances, alphas)
 def test_at_an_edge_either_error_happens_at_most_half_alpha_of_the_time(
     n: int, fpr: Fraction, above: Fraction, below: Fraction, alpha: Fraction
@@ -389,7 +390,7 @@ def test_at_an_edge_either_error_happens_at_most_half_alpha_of_the_time(
         assert found.refuted_at_or_below is None or lower_tail(found.refuted_at_or_below, n, low) <= limit
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60))
 def test_the_chance_that_all_are_drawn_is_a_ratio_of_binomial_coefficients(total: int, drawn: int, c: int) -> None:
     drawn, c = min(drawn, total), min(c, total)

@@ -12,6 +12,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -60,7 +61,7 @@ def test_without_ties_both_modes_are_the_same_pipeline(name: str) -> None:
     assert average.facts == conservative.facts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(2, 3000), st.integers(0, 2**32 - 1), st.sampled_from(["filliben", "mean"]))
 def test_without_ties_both_modes_are_the_same_on_random_scores(n: int, seed: int, position: str) -> None:
     scores = np.random.default_rng(seed).beta(0.7, 5, n)
@@ -123,7 +124,7 @@ def inclusive_label(count: np.ndarray, n: int) -> np.ndarray:
     return np.where(count == 1, 1 - 0.5 ** (1 / n), label)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(benign, contracts, st.sampled_from([11, 101, 1000, 10_000]))
 @example([0.6, *[0.6000000000000012] * 5, 0.9, 0.3], Contract(), 1000)  # the knots that merge begin above the score
 @example([0.75, 0.7500000000000013, *np.linspace(0.1, 0.95, 9).tolist()], Contract(), 1000)
@@ -153,7 +154,7 @@ def assert_counts_agree(calibrator: Calibrator, scores: np.ndarray) -> None:
         assert np.array_equal(by_threshold, calibrated >= float(anchor.score)), anchor
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(benign, st.sampled_from(["average", "conservative"]), st.sampled_from([11, 1000, 10_000]))
 def test_counting_by_threshold_is_counting_by_pipeline(values: list[float], ties: str, knots: int) -> None:
     """Also at the floats next to every threshold and every knot."""
@@ -232,10 +233,10 @@ def test_near_ties_count_as_one_score() -> None:
 
 def test_many_scores_far_below_the_resolution_stay_affordable() -> None:
     """A wrong domain squeezes all scores into a few float steps; fitting still ends and still keeps its promise."""
-    scores = np.random.default_rng(4).uniform(0, 1e-11, 200_000)
+    scores = np.random.default_rng(4).uniform(0, 1e-11, 60_000)
     calibrator = fit(scores)
     flagged = np.count_nonzero(calibrator.predict(scores) >= 0.1)
-    assert flagged <= 0.1 * (200_000 + 0.365) + 0.3175
+    assert flagged <= 0.1 * (60_000 + 0.365) + 0.3175
 
 
 @pytest.mark.parametrize("n", [1_000, 100_000, 1_000_000])
@@ -253,7 +254,7 @@ def test_the_artifact_needs_none_of_our_code() -> None:
     assert np.array_equal(loaded.predict(probes), calibrator.pipeline.predict(probes))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(benign, contracts, st.sampled_from(["average", "conservative"]))
 def test_json_reads_back_bit_equal(values: list[float], contract: Contract, ties: str) -> None:
     calibrator = fit(values, Calibration(ties=ties, knots=500), contract)

@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from benchmarks import simulations as statistics
 from cases import case, evidence, tally, targets
+from drawing import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def interval_of(sizes: Any, counts: Any, alpha: float) -> tuple[float, float]:
     return found.interval(alpha)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters, st.sampled_from([0.05, 0.5, 0.001, 1e-20]))
 @example([(1, 0), (7, 7)], 1e-20)
 def test_groups_never_make_rows_worth_more(pairs: list[tuple[int, int]], alpha: float) -> None:
@@ -172,7 +173,7 @@ def test_the_law_of_grouped_counts_is_that_of_simulated_ones() -> None:
             assert abs(chance - share) <= 0.1 * share + 4 * statistics.share_error(float(share), len(sums))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters, st.sampled_from([0.05, 0.5, 0.001, 1e-6]))
 def test_bounds_of_groups_hold_those_of_independent_rows(pairs: list[tuple[int, int]], alpha: float) -> None:
     """Effective rows are some, and never more than there are; flagged and not flagged rows mirror each other."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def test_no_score_is_made_up_for_nan() -> None:
     assert np.isnan(Contract().fpr(np.nan))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(contracts(), rates, rates)
 def test_a_lower_rate_never_has_a_lower_score(contract: Contract, one: float, other: float) -> None:
     low, high = sorted([one, other])
@@ -83,13 +84,13 @@ def test_a_lower_rate_never_has_a_lower_score(contract: Contract, one: float, ot
         assert contract.score(low) > contract.score(high)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(contracts(), rates)
 def test_the_rate_of_a_rates_score_is_the_rate(contract: Contract, rate: float) -> None:
     assert float(contract.fpr(contract.score(rate))) == pytest.approx(rate, rel=1e-9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(contracts(), st.floats(0, 0.99))
 def test_the_score_of_a_scores_rate_is_the_score(contract: Contract, score: float) -> None:
     assert float(contract.score(contract.fpr(score))) == pytest.approx(score, abs=1e-9)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -35,7 +36,7 @@ def same(one: Scores, other: Scores, probes: np.ndarray) -> None:
     assert np.array_equal(one.ordered.at_or_above(probes), other.ordered.at_or_above(probes))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(counted(), st.booleans())
 def test_counts_are_the_rows_written_out(drawn: tuple[np.ndarray, np.ndarray], labelled: bool) -> None:
     values, counts = drawn
@@ -50,7 +51,7 @@ def test_counts_are_the_rows_written_out(drawn: tuple[np.ndarray, np.ndarray], l
     assert (one.sources, one.labels, one.summary) == (other.sources, other.labels, other.summary)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(counted(), st.booleans(), st.booleans())
 def test_so_are_those_with_segments_and_times(
     drawn: tuple[np.ndarray, np.ndarray], segmented: bool, timed: bool

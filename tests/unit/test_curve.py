@@ -37,6 +37,7 @@ def sample(seed: int, n: int) -> np.ndarray:
     return np.sort(1 / (1 + np.exp(5 - 1.4 * np.random.default_rng(seed).normal(size=n))))
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("grouped", [False, True], ids=["rows", "groups"])
 @pytest.mark.parametrize("ties", [None, 2], ids=["distinct", "tied"])
 def test_the_curve_meets_the_evidence_at_every_anchor(ties: int | None, grouped: bool) -> None:

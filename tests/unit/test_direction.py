@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cases import evidence, tally
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
@@ -56,7 +57,7 @@ def outcome(*anchors: Both) -> str:
 # --- the decision -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data(), st.integers(2, 3000), st.integers(2, 3000), st.integers(1, 8))
 def test_two_exact_intervals_that_do_not_meet_decide(data: st.DataObject, n: int, m: int, anchors: int) -> None:
     """scipy's Clopper-Pearson interval at the level that all anchors share, at each of them."""
@@ -158,6 +159,7 @@ def test_no_count_of_it_can_be_changed_unnoticed(groups: bool, tmp_path: Path, m
 # --- a pass that judged no detection ------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("format_", RENDERERS)
 def test_the_headline_of_a_pass_without_malicious_rows_says_so(format_: str) -> None:
     fit, holdout, malicious = samples(5, reverse=False)

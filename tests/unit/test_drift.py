@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from benchmarks import simulations as statistics
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ def test_a_tail_half_as_heavy_again_is_never_called_noise(rows: tuple[int, int])
     assert rows[0] < 400_000 or sound["noise"] > 0.9, "many rows tell that nothing matters"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300), st.floats(0.01, 1.0), st.sampled_from([Fraction(1), HALF]))
 def test_what_is_called_noise_excludes_the_tolerance(k: int, fit_k: int, worth: float, below: Fraction) -> None:
     """Whatever the counts and groups; fewer effective rows only widen the interval."""

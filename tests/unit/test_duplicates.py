@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from cases import case
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ def rows(scores: Any, names: Any, **columns: Any) -> pa.Table:
 # --- with ids -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=60), st.permutations(range(60)))
 def test_rows_with_one_id_are_one_observation(items: list[int], order: list[int]) -> None:
     """Whatever the order of rows, and however often each comes."""
@@ -120,7 +121,7 @@ def test_a_split_divides_items_and_their_repeats() -> None:
         assert np.bincount(part.repeats, minlength=len(ids)).tolist() == [repeated[name] for name in ids]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 10**6), st.integers(0, 2_000), st.sampled_from(["0", "0.0001", "0.001", "0.5%"]))
 def test_more_repeats_than_allowed_fail(n: int, repeated: int, share: str) -> None:
     settings_ = Settings.model_validate({"max_share": share})
@@ -134,6 +135,7 @@ def test_more_repeats_than_allowed_fail(n: int, repeated: int, share: str) -> No
 # --- without ids ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(16)
 @pytest.mark.parametrize("digits", [4, 5, 6, 17])
 @pytest.mark.parametrize(("distinct", "times"), [(1_000, 120), (60_000, 2), (100, 1_200), (10, 12_000)])
 @pytest.mark.parametrize("side", ["holdout", "fit", "both"])

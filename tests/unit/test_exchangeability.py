@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import TODAY, case, evidence, tally, targets
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,7 +63,7 @@ scores = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(scores, scores, st.fractions(Fraction(1, 1000), Fraction(99, 100)))
 def test_pooled_counts_are_those_of_the_samples_put_together(
     one: list[float], other: list[float], fpr: Fraction
@@ -83,6 +84,7 @@ def test_pooled_counts_are_those_of_the_samples_put_together(
 TRIALS = 400
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("decimals", [None, 2])
 def test_exchangeable_samples_are_called_different_at_most_at_the_level(decimals: int | None) -> None:
     """400 shuffles of one tied sample, at levels 5 % and 20 %: never more than 3 standard errors above them.

@@ -15,6 +15,7 @@ import onnxruntime
 import pyarrow as pa
 import pytest
 from calibrators import DOMAINS, bits, drawn, exported, predicted, probes, reached
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def test_the_graph_is_the_pipeline_on_two_million_points(domain: tuple[float, fl
     assert np.array_equal(bits(found), bits(predicted(calibrator, points)))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(seed=st.integers(0, 10_000), optimised=st.booleans())
 def test_the_graph_is_the_pipeline_whatever_was_fitted(seed: int, optimised: bool) -> None:
     """With the runtime's optimisations and without; rows that are no finite number have no calibrated score."""
@@ -95,7 +96,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 # --- SQL ------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(seed=st.integers(0, 10_000))
 def test_the_expression_flags_what_the_calibrator_flags(seed: int) -> None:
     """On every knot, threshold and neighbour, in and outside the domain, in an engine that reads it as it stands."""
@@ -114,7 +115,7 @@ def test_the_expression_flags_what_the_calibrator_flags(seed: int) -> None:
     assert np.array_equal(found, reached(calibrator, points))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(seed=st.integers(0, 10_000))
 def test_another_engine_reads_the_same_expression(seed: int) -> None:
     """SQLite, whose NaN is a NULL already, and which knows no type of the result but that of each value."""

@@ -17,6 +17,7 @@ import pyarrow.fs
 import pyarrow.json
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ def refusal(read_it: Callable[[], object]) -> str:
 class TestKeysOfAPath:
     """`label=0/part.parquet`: the folder says what every row of the file has."""
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=examples(20), deadline=None)
     @given(
         suffix=st.sampled_from(["parquet", "pq", "csv", "feather", "jsonl"]),
         key=st.sampled_from(["label", "group", "id", "segment", "timestamp"]),
@@ -132,7 +133,7 @@ FATES = {  # of an entry below a directory, by its name
 
 
 class TestDirectories:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(names=st.sets(st.sampled_from(sorted(FATES)), max_size=6), rows=st.integers(2, 30))
     def test_whatever_may_hold_rows_is_read_or_refused(
         self, names: set[str], rows: int, tmp_path_factory: pytest.TempPathFactory

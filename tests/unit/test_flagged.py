@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from gate.scores import from_object
 
 
 @given(st.integers(50, 3000), st.integers(2, 400), st.integers(0, 2**32 - 1), st.integers(1, 4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_list_has_the_rows_that_the_thresholds_flag(n: int, held: int, seed: int, digits: int) -> None:
     """At each anchor as many as are counted there, however tied the scores are."""
     rng = np.random.default_rng(seed)

@@ -16,6 +16,7 @@ import pyarrow.feather
 import pyarrow.fs
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -246,7 +247,7 @@ LIKE_NUMBERS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(names=st.lists(LIKE_NUMBERS, min_size=2, max_size=12), quoted=st.booleans())
 @example(names=["true", "1"], quoted=True)  # which Arrow takes for two ways to write one boolean
 @example(names=["01", "1"], quoted=False)

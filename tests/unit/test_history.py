@@ -164,6 +164,7 @@ def test_only_releases_are_taken_from_a_directory_that_holds_some(tmp_path: Path
     assert history.unread == ()
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     ("break_it", "words"),
     [
@@ -325,6 +326,7 @@ def test_a_name_in_a_figure_is_that_name_or_a_number(name: str, tmp_path: Path) 
     assert words.count(name) == 2 or {"no. 1", "no. 2"} <= {*words}
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     "numbers",
     [

@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ def rewritten(text: str, draw: random.Random) -> str:
     return draw.choice([way for way in ways if way != text])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     benign=st.sampled_from(["0", "1", "-1", "17", "benign", "ok", "no attack"]),
     rows=st.integers(2, 60),
@@ -123,7 +124,7 @@ def test_numbers_and_truths_are_not_guessed_at(labels: list[Any], benign: str) -
     assert re.match(r"must write a label in one way, got \S+ in row 1( and 1 more)?, which", refusal(labels, benign))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     n=st.integers(2**53, 2**64 - 3),
     off=st.sampled_from([-2, -1, 1, 2]),
@@ -174,7 +175,7 @@ def csv_of(path: Path, labels: list[str], separator: str = ",") -> Path:
 WAYS = ["0", "0.0", "00", "-0", "0e5", " 0", "0 ", ".0", "+0", "0.", "000.000"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     ways=st.lists(st.sampled_from(WAYS), min_size=1, max_size=3, unique=True),
     others=st.lists(st.sampled_from(["1", "1.0", "2", "1e3", str(2**64 + 1)]), max_size=4),
@@ -216,7 +217,7 @@ def test_whole_numbers_of_any_size_in_text_are_told_apart(tmp_path: Path) -> Non
     assert read([str(path)], big, DOMAIN).values.tolist() == [0.0, 0.001, 0.003]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     labels=st.lists(st.integers(0, 40), min_size=2, max_size=300),
     parts=st.integers(1, 4),

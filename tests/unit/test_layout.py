@@ -11,6 +11,7 @@ import polars
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,7 +86,7 @@ def check(content: bytes) -> None:
     (layout.check_file if content[:6] == b"ARROW1" else layout.check_stream)(source)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     rows=st.integers(0, 400),
     seed=st.integers(0, 99),
@@ -117,7 +118,7 @@ def test_rows_of_a_slice_are_padded_with_the_next() -> None:
     check(content)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     rows=st.integers(0, 300),
     seed=st.integers(0, 99),
@@ -172,7 +173,7 @@ def number(content: bytes, place: int) -> int:
     return int(struct.unpack_from("<q", content, place)[0])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     rows=st.integers(1, 300),
     seed=st.integers(0, 99),
@@ -205,7 +206,7 @@ def test_a_null_in_a_dictionary_is_one_too() -> None:
         check(content.replace(node, struct.pack("<2q", 2, 0)))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     rows=st.integers(60, 300),
     hidden=st.integers(17, 59),
@@ -228,7 +229,7 @@ def test_a_lie_told_by_all_fields_is_seen_through_the_unread_column(rows: int, h
         check(put(content, *lies))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(
     rows=st.integers(30, 300),
     seed=st.integers(0, 9),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,7 +148,7 @@ def entry(number: int, files: frozenset[str], question: str) -> Entry:
     return Entry(f"rows {number}", question, f"v{number}", "", None, scores, 100, files=tuple(sorted(files)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.frozensets(st.sampled_from(FILES)), st.sampled_from("pq")), max_size=6),
     st.frozensets(st.sampled_from(FILES), min_size=1),

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +69,7 @@ def test_a_survey_is_the_same_in_every_way(values: list[float], size: int) -> No
     assert one.largest_tie == max(values.count(value) for value in values)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(1, 10**6), st.integers(2, 400), st.sampled_from([30, 1000, 2**40, 2**53]), st.booleans())
 def test_a_calibrator_does_not_depend_on_how_the_rows_are_kept(seed: int, n: int, steps: int, average: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -78,7 +79,7 @@ def test_a_calibrator_does_not_depend_on_how_the_rows_are_kept(seed: int, n: int
     assert one.to_json() == other.to_json()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(1, 10**6), st.integers(1, 4000), st.integers(1, 4000), st.sampled_from([3, 1000, 2**30]))
 def test_shared_scores_are_the_same_however_the_rows_are_kept(seed: int, n: int, m: int, steps: int) -> None:
     rng = np.random.default_rng(seed)

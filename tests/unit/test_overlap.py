@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from cases import case
+from drawing import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -53,13 +54,13 @@ def shared_of(fit: np.ndarray, holdout: np.ndarray) -> Shared:
 SMALL = st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4, 0.5]), min_size=2, max_size=30)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(SMALL, SMALL)
 def test_shared_scores_are_those_found_one_by_one(fit: list[float], holdout: list[float]) -> None:
     assert shared_of(np.array(fit), np.array(holdout)).shared == len({*fit} & {*holdout})
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=400), st.integers(0, 2**32))
 def test_shared_scores_are_counted_alike_in_pieces(sizes: list[int], seed: int) -> None:
     """Blocks of tied rows, some larger than a piece, whatever their order."""
@@ -75,7 +76,7 @@ def test_shared_scores_are_counted_alike_in_pieces(sizes: list[int], seed: int) 
     assert 1.0 in (found.fewer, found.more)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.4]), min_size=4, max_size=9), st.data())
 def test_what_chance_shares_is_the_mean_over_every_division(pooled: list[float], data: st.DataObject) -> None:
     n = data.draw(st.integers(2, len(pooled) - 2))
@@ -93,7 +94,7 @@ def test_what_chance_shares_is_the_mean_over_every_division(pooled: list[float],
     assert found.more * factor >= as_many
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(2, 100_000), st.integers(2, 100_000))
 @example(11, 14)
 @example(385, 482)
@@ -179,7 +180,7 @@ def test_drift_is_neither_overlap_nor_repetition(digits: int) -> None:
 # --- near -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(-4, 4))
 def test_a_float32_is_near_whatever_rounds_to_it_and_its_neighbours(value: float, steps: int) -> None:
     moved = np.float64(value)
@@ -200,7 +201,7 @@ def test_near_scores_are_equal_as_float32() -> None:
 # --- judged -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sets(st.integers(0, 40), min_size=2), st.sets(st.integers(0, 40), min_size=2))
 def test_a_shared_id_fails(some: set[int], others: set[int]) -> None:
     fit, holdout = (
@@ -351,6 +352,7 @@ DISGUISES = {
 }
 
 
+@pytest.mark.each_run(20)
 @pytest.mark.parametrize("disguise", DISGUISES)
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.7, 1.0])
 @pytest.mark.parametrize("column", [None, "id", "timestamp", "segment", "group"])

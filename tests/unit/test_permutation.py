@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from benchmarks import simulations as statistics
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def test_a_tail_three_times_as_heavy_is_found() -> None:
     assert sum(p <= 0.05 for p, _ in values) >= 10
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.integers(2, 30), st.integers(1, 4))
 def test_p_values_are_chances_and_the_order_of_samples_is_none(seed: int, fitted: int, held: int, scores: int) -> None:
     rng = np.random.default_rng(seed)

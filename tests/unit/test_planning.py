@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
@@ -429,13 +430,13 @@ def assert_law(found: CountLaw, exact: list[Fraction]) -> None:
 positive = st.builds(Fraction, st.integers(1, 400), st.sampled_from([1, 2, 8]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 50), positive, positive)
 def test_beta_binomial_equals_rational_arithmetic(n: int, a: Fraction, b: Fraction) -> None:
     assert_law(beta_binomial(n, float(a), float(b)), exact_beta_binomial(n, a, b))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data(), st.integers(1, 60))
 def test_hypergeometric_equals_rational_arithmetic(data: st.DataObject, total: int) -> None:
     marked, drawn = data.draw(st.integers(0, total)), data.draw(st.integers(0, total))
@@ -451,7 +452,7 @@ def test_beta_binomial_equals_the_golden_numbers(case: dict[str, Any]) -> None:
     assert found.between((case["k"], case["k"])) == pytest.approx(case["pmf"], rel=1e-9, abs=5e-14)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 50), positive, positive, st.sampled_from([0.05, 0.01, 0.5]))
 def test_prediction_intervals_are_the_narrowest_central_ones(n: int, a: Fraction, b: Fraction, alpha: float) -> None:
     """At most alpha/2 lies beyond either end, and one count further in it would be more."""
@@ -542,7 +543,7 @@ rates = st.sampled_from([Fraction(1, 10), Fraction(3, 10), Fraction(1, 2), Fract
 tolerances = st.sampled_from([Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(1)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.integers(2, 150),
     st.tuples(st.floats(0.02, 1.0), st.floats(0.02, 1.0)),

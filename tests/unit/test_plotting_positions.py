@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
@@ -50,7 +51,7 @@ def test_the_umbrellas_fewest_rows_equal_the_golden_numbers(case: dict[str, Any]
 # --- the labels ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(sizes, positions)
 def test_labels_rise_with_the_rank_and_are_rates(n: int, position: str) -> None:
     ranks = np.unique(np.clip(np.concatenate([np.arange(1, 50), np.geomspace(1, n, 50).astype(int), [n]]), 1, n))
@@ -71,7 +72,7 @@ def test_a_label_is_at_most_itself_and_not_a_little_less(position: str) -> None:
         assert not np.any(named(position).is_at_most(labels * (1 - 1e-11), ranks, n))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(sizes, positions, st.data())
 def test_the_fractional_rank_inverts_the_label(n: int, position: str, data: st.DataObject) -> None:
     """The rate on a label has that rank; a rate between two labels has a rank between them."""
@@ -266,7 +267,7 @@ tied = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(tied, positions)
 @example(np.repeat([0.1, 0.5, 1.0], 7), "np 0.95")
 @example(np.full(50, 0.5), "conformal")
@@ -280,7 +281,7 @@ def test_conservative_ties_flag_no_more_than_the_position_allows(scores: np.ndar
         assert flagged <= fractional_rank(named(position), Fraction(anchor.fpr), n)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(2, 2000), st.integers(0, 2**32 - 1), positions)
 @example(999, 1, "median")
 @example(61, 0, "median")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -656,7 +657,7 @@ def parse_or_refuse(text: str) -> Document | None:
     return None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text())
 def test_any_text_is_a_policy_or_a_clear_refusal(text: str) -> None:
     assert parse_or_refuse(text) is None
@@ -678,7 +679,7 @@ edits = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(edits)
 def test_any_edit_of_the_default_is_a_policy_or_a_clear_refusal(changes: list[tuple[int, int, str]]) -> None:
     text = DEFAULT
@@ -709,7 +710,7 @@ def replaced(content: Any, place: tuple[Any, ...], value: Any) -> Any:
     return content
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(places(DEFAULT_VALUES)), anything)
 def test_any_value_at_any_key_is_a_policy_or_a_clear_refusal(place: tuple[Any, ...], value: Any) -> None:
     parse_or_refuse(json.dumps(replaced(DEFAULT_VALUES, place, value)))

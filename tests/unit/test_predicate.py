@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,7 +67,7 @@ def test_the_result_follows_the_verdict(case: str, result: str, tests: dict[str,
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_only_an_unblemished_pass_is_PASSED(data: st.DataObject) -> None:  # noqa: N802 - the word of the format
     """Whatever a record says of its findings and of itself: also one that contradicts itself."""
     findings = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmarks import simulations as statistics
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ def test_single_rows_are_predicted_by_the_beta_binomial_law(seed: int, fit_n: in
     assert (low, high) == pytest.approx(exact, abs=0.2 * (exact[1] - exact[0]) + 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
 def test_units_are_few_and_of_equal_size(groups: int, others: int) -> None:
     units = units_of(groups, others)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,7 +129,7 @@ def test_flips_that_come_in_groups_are_worth_fewer_rows() -> None:
         assert worth == pytest.approx(expected, rel=0.35)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(tables, st.floats(0.05, 1.0))
 def test_fewer_rows_at_the_same_shares_widen_the_interval(pairs: Pairs, share: float) -> None:
     (low, high), (wide_low, wide_high) = paired_interval(pairs, 0.05), paired_interval(pairs.worth(share), 0.05)

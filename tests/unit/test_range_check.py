@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from drawing import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -94,7 +95,7 @@ def judged_of(base: Evidence, policy: Policy, counts: Any, n: int) -> JudgedSpan
 # --- properties ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**31), st.integers(2_000, 80_000), st.floats(0.6, 1.5), st.sampled_from(["0.5", "0.3", "1"]))
 def test_a_proven_range_proves_every_target_inside_it(
     base: Evidence, seed: int, n: int, tilt: float, error: str
@@ -116,7 +117,7 @@ def test_a_proven_range_proves_every_target_inside_it(
             assert band.proves_high(at[anchor.fpr], n)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, 2**31),
     st.integers(500, 60_000),
@@ -137,7 +138,7 @@ def test_more_false_positives_never_help_where_only_excess_counts(
     assert others >= fewer
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**31), st.integers(500, 60_000), st.floats(0.4, 2.5))
 def test_the_rules_are_one_nested_family(base: Evidence, seed: int, n: int, tilt: float) -> None:
     """What passes as proven passes as observed, what passes as observed passes as not refuted; a fail is one by all."""

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from benchmarks.ranges import PASS_RATES, law
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,7 +118,7 @@ def test_a_release_off_in_one_decade_hardly_ships() -> None:
     assert max(t.passes for t in law("0.5").bad(97_826, 97_826)) < 1e-3
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.floats(1.1, 5.0), st.integers(0, 90))
 def test_rates_off_in_one_decade_still_fall(multiple: float, place: int) -> None:
     fprs = np.geomspace(0.1, 0.001, 101)

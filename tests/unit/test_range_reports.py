@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ TITLES = {
 }
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("kind", TITLES)
 def test_the_first_picture_is_the_range_and_says_what_it_shows(records: dict[str, Record], kind: str) -> None:
     first, second, *others = html.draw(records[kind])
@@ -123,7 +125,7 @@ CHANGES = st.tuples(st.just("counts"), st.sampled_from(OF_COUNTS), st.sampled_fr
 CHANGES |= st.tuples(st.just("finding"), st.sampled_from(OF_FINDING), st.sampled_from(STRANGE))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(TITLES)), st.lists(CHANGES, min_size=1, max_size=3))
 def test_no_record_of_a_range_breaks_a_page(
     records: dict[str, Record], kind: str, changes: list[tuple[str, str, object]]
@@ -158,7 +160,7 @@ def test_the_band_is_wider_than_the_interval_at_one_point(records: dict[str, Rec
 # --- words --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.decimals("1e-9", "1", places=12).filter(lambda rate: rate > 0), st.integers(1, 10**6))
 def test_a_stretch_is_never_said_to_be_longer_than_it_is(start: object, scale: int) -> None:
     from decimal import Decimal
@@ -170,7 +172,7 @@ def test_a_stretch_is_never_said_to_be_longer_than_it_is(start: object, scale: i
     assert shown[1] >= last
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.floats(1e-6, 30), st.floats(1e-3, 3))
 def test_a_bound_outside_is_never_printed_inside(error: float, tolerance: float) -> None:
     """The bound is rounded outwards: what is printed of an open range does not look proven."""

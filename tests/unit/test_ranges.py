@@ -18,6 +18,7 @@ from benchmarks.ranges import (
     shares,
     tied,
 )
+from drawing import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ def grids(draw: st.DrawFn) -> tuple[Contract, Decimal, Decimal, Fraction, Fracti
 # --- the grid -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(grids())
 def test_a_grid_has_its_ends_and_anchors_and_no_wide_step(
     drawn: tuple[Contract, Decimal, Decimal, Fraction, Fraction],
@@ -99,7 +100,7 @@ def test_segments_have_twenty_points_a_decade() -> None:
 # --- tails of many counts -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(1, 10**10), st.floats(0, 1), st.floats(1e-9, 0.999))
 def test_tails_of_arrays_equal_those_of_one_count(n: int, share: float, c: float) -> None:
     k = round(n * share)
@@ -111,7 +112,7 @@ def test_tails_of_arrays_equal_those_of_one_count(n: int, share: float, c: float
     assert float(tails.upper(k, n, 0.0, 0.025)) == pytest.approx(high, rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(1, 10**6), st.floats(0, 1), st.lists(st.floats(0, 1.2), min_size=1, max_size=5))
 def test_the_last_count_is_found_wherever_it_is(n: int, around: float, ends: list[float]) -> None:
     """Also where it lies far from where it was looked for, at both ends and beyond them."""
@@ -146,7 +147,7 @@ def falling(counts: Ints) -> Ints:
     return np.minimum.accumulate(counts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(judged_counts())
 def test_judging_is_comparing_with_critical_counts(drawn: tuple[Corridor, Ints, int]) -> None:
     """Grade, observation and refuted points follow from integers that n alone decides."""
@@ -167,7 +168,7 @@ def test_judging_is_comparing_with_critical_counts(drawn: tuple[Corridor, Ints, 
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(judged_counts())
 def test_grades_are_nested(drawn: tuple[Corridor, Ints, int]) -> None:
     """Proven implies observed inside, and that implies not refuted: the three rules are one family."""
@@ -182,7 +183,7 @@ def test_grades_are_nested(drawn: tuple[Corridor, Ints, int]) -> None:
     assert (found.tail < 0.025) == (found.grade == "refuted") or found.tail == pytest.approx(0.025)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(judged_counts(), st.data())
 def test_a_proven_range_proves_every_target_inside_it(drawn: tuple[Corridor, Ints, int], data: st.DataObject) -> None:
     """Of every stretch that is called proven: a target between two points, with any count that its neighbours leave."""
@@ -201,7 +202,7 @@ def test_a_proven_range_proves_every_target_inside_it(drawn: tuple[Corridor, Int
     assert band.proves_low(k, n)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(judged_counts(sequential=False), st.data())
 def test_a_stretch_by_itself_is_a_proven_range(drawn: tuple[Corridor, Ints, int], data: st.DataObject) -> None:
     """Stretches come longest first, do not touch, and each is proven as a range of its own."""
@@ -218,7 +219,7 @@ def test_a_stretch_by_itself_is_a_proven_range(drawn: tuple[Corridor, Ints, int]
     assert alone.judge(counts[part], n).grade == "proven"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(judged_counts(), st.data())
 def test_more_false_positives_never_help_above_the_band(drawn: tuple[Corridor, Ints, int], data: st.DataObject) -> None:
     """Where only excess counts, a count that rises anywhere turns nothing into proven and no refutation back."""
@@ -280,7 +281,7 @@ def test_nothing_flagged_and_all_flagged() -> None:
 # --- groups and segments --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(judged_counts(sequential=False), st.floats(0.05, 1.0), st.floats(0.05, 1.0))
 def test_rows_worth_less_prove_and_refute_less(drawn: tuple[Corridor, Ints, int], low: float, high: float) -> None:
     """Rows worth what they are change nothing; worth fewer, nothing is decided that was not."""
@@ -304,7 +305,7 @@ def test_rows_between_two_measured_points_are_worth_the_smaller() -> None:
     assert (worth.high[0], worth.high[5], worth.high[10], worth.high[11], worth.high[last]) == (900, 300, 300, 100, 100)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 30), st.integers(0, 1000))
 def test_many_segments_are_judged_at_once(segments: int, seed: int) -> None:
     """Tails of a table of counts equal those of its rows, so that Holm's procedure sees the same."""

@@ -11,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from drawing import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -159,7 +160,7 @@ GRANULARITY = {"10%": "pass", "1%": "fail", "0.1%": "pass"}
 
 
 @given(st.integers(20, 120), st.sampled_from(sorted(RECORDS)), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_terminal_line_is_wider_than_the_terminal(width: int, case: str, color: bool) -> None:
     lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.render(RECORDS[case], width=width, color=color)).splitlines()
     assert max(cell_len(line) for line in lines) <= width
@@ -241,6 +242,7 @@ def test_hostile_names_keep_junit_well_formed(attack: str) -> None:
     assert hostile.attrib["name"] == f"gate {clean(ATTACKS[attack])}"
 
 
+@pytest.mark.each_run(20)
 @pytest.mark.parametrize("format_", RENDERERS)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_report_holds_control_or_direction_characters(attack: str, format_: str) -> None:
@@ -250,7 +252,7 @@ def test_no_report_holds_control_or_direction_characters(attack: str, format_: s
 
 
 @given(st.text(alphabet="a:#[ \n", max_size=120), st.integers(20, 100))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @example("x" * 80 + "::error::", 80)
 @example("x" * 60 + ":", 20)
 def test_no_terminal_line_is_a_command_of_the_ci_system(text: str, width: int) -> None:
@@ -380,7 +382,7 @@ errors = st.one_of(st.sampled_from(["0.1", "0.25", "0.5", "1", "2"]).map(Decimal
 samples = st.integers(2, 10**7).flatmap(lambda n: st.tuples(st.floats(0, 3), st.just(n)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rates, errors, errors, samples, st.sampled_from(["proven", "observed", "not-refuted"]))
 @example(Decimal("0.1"), Decimal("0.5"), Decimal("0.5"), (1.5023, 10**7), "proven")  # a lower bound of 0.150009
 @example(Decimal("0.1"), Decimal("0.5"), Decimal("0.5"), (0.4986, 10**7), "proven")  # an upper bound of 0.049995

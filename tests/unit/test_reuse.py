@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import RECORDS, anchors_of, evidence_of, recorded
@@ -166,7 +167,7 @@ def test_uses_are_counted_by_rows_and_question() -> None:
 
 
 @given(dropped=st.integers(0, 2700), added=st.integers(0, 20_000), seed=st.integers(0, 2**32 - 1), ids=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_dropped_and_added_rows_are_a_further_use(dropped: int, added: int, seed: int, ids: bool) -> None:
     """However many, in any order, also where the question is the same; without ids by their scores."""
     rng = np.random.default_rng(seed)
@@ -269,7 +270,7 @@ def test_a_broken_line_is_named(line: bytes, tmp_path: Path) -> None:
 
 
 @given(kept=st.floats(0, 1, exclude_max=True))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_line_that_was_cut_off_counts_as_a_use_of_any_rows(kept: float) -> None:
     """Wherever the crash came: it blocks nothing, resets nothing, and the next line stands on its own."""
     with tempfile.TemporaryDirectory() as place:

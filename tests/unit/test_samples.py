@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from cases import case, evidence, tally, targets
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +35,7 @@ def table(**columns: object) -> pa.Table:
 # --- granularity and floor ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2_000), st.integers(1, 2_000), st.sampled_from(["0.001", "0.01", "0.1"]), st.integers(1, 9))
 def test_a_rate_is_unattainable_where_both_sides_of_a_tie_are_provably_outside(
     above: int, tied: int, fpr: str, error: int

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,7 +97,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scores")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(scores=st.lists(st.one_of(st.floats(0, 1), st.sampled_from([-0.0, *EDGES])), min_size=2, max_size=40))
 def test_every_format_gives_the_same_scores(directory: Path, scores: list[float]) -> None:
     """Bit for bit, with the same digest and the same counts."""
@@ -820,8 +821,9 @@ def sample_bytes(directory: Path, suffix: str) -> bytes:
     return Path(write(directory / f"sample{suffix}", SAMPLE, SAMPLE_LABELS)).read_bytes()
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(content=st.binary(max_size=300), columns=any_columns)
 def test_any_bytes_are_scores_or_a_clear_refusal(
     directory: Path, suffix: str, content: bytes, columns: Columns
@@ -835,7 +837,7 @@ def test_any_bytes_are_scores_or_a_clear_refusal(
 
 
 @pytest.mark.parametrize("suffix", BINARY)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data(), columns=st.sampled_from([Columns(), labelled("ok")]))
 def test_a_truncated_file_is_always_refused(
     directory: Path, suffix: str, data: st.DataObject, columns: Columns
@@ -846,7 +848,7 @@ def test_a_truncated_file_is_always_refused(
     assert read_or_refuse(path, columns) is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_a_truncated_csv_is_refused_or_lacks_only_rows_at_its_end(directory: Path, data: st.DataObject) -> None:
     """A number cut in its digits cannot be told from a shorter one; every row before it is as it was."""
@@ -860,8 +862,9 @@ def test_a_truncated_csv_is_refused_or_lacks_only_rows_at_its_end(directory: Pat
         assert str(SAMPLE[complete]).startswith(str(found.values[complete]).removesuffix(".0"))
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data(), columns=any_columns)
 def test_any_damage_gives_scores_or_a_clear_refusal(
     directory: Path, suffix: str, data: st.DataObject, columns: Columns

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from cases import evidence, tally, targets
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def step_down(tails: list[float], limit: float) -> list[bool]:
     return [i not in left for i in range(len(tails))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.floats(0, 0.1) | st.sampled_from([0.0, 0.0125, 0.025, 1.0]), min_size=1, max_size=30))
 def test_holm_rejects_step_by_step(tails: list[float]) -> None:
     assert holm(np.array(tails), 0.025).tolist() == step_down(tails, 0.025)
@@ -90,7 +91,7 @@ def test_a_sound_family_is_called_bad_at_most_half_of_alpha_of_the_time() -> Non
 # --- one segment --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.integers(0, 400), st.integers(400, 20_000), st.sampled_from(["proven", "observed", "not-refuted"]))
 def test_one_segment_alone_is_judged_like_the_whole(k: int, n: int, rule: str) -> None:
     doc = document(rule)
@@ -160,6 +161,7 @@ def test_no_number_of_waived_segments_hides_one_that_blocks() -> None:
     assert [str(finding.check) for finding in shown if finding.blocks] == ["fpr@1%/language=open"]
 
 
+@pytest.mark.each_run(1)
 def test_ten_thousand_segments_give_fifty_findings_and_every_count(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     n = 1_000_000

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from benchmarks.sequential import decided, looks, promised
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def mean_ratio(k: int, n: int, c: Fraction, alternatives: list[Fraction]) -> Fra
     return sum(ratios, Fraction(0)) / len(alternatives)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rates, tolerances, tolerances, rates, counted(most=60))
 def test_the_chances_equal_exact_arithmetic(
     p: Fraction, above: Fraction, below: Fraction, c: Fraction, counts: tuple[int, int]
@@ -47,7 +48,7 @@ def test_the_chances_equal_exact_arithmetic(
         assert float(found(k, n, float(c), float(p))) == pytest.approx(float(exact), rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rates, tolerances, tolerances, counted())
 def test_bounds_are_where_rejection_begins(
     p: Fraction, above: Fraction, below: Fraction, counts: tuple[int, int]
@@ -67,7 +68,7 @@ def test_bounds_are_where_rejection_begins(
         assert low >= 1 - 1e-9 or band.many(k, n, min(low * (1 + 1e-6), (1 + low) / 2)) > 0.025
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rates, tolerances, tolerances, counted())
 def test_grades_compare_the_bounds_with_the_band(
     p: Fraction, above: Fraction, below: Fraction, counts: tuple[int, int]
@@ -88,7 +89,7 @@ def test_grades_compare_the_bounds_with_the_band(
     assert (band.tail_below(k, n) < 0.025) == band.refutes_low(k, n)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(rates, tolerances, tolerances, st.integers(1, 3000))
 def test_critical_counts_are_those_of_every_count_tried(p: Fraction, above: Fraction, below: Fraction, n: int) -> None:
     band = SequentialBand.around(p, above, below, ALPHA)
@@ -101,7 +102,7 @@ def test_critical_counts_are_those_of_every_count_tried(p: Fraction, above: Frac
     assert found.refuted_at_or_above == min((k for k in counts if band.refutes_high(k, n)), default=None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rates, tolerances, tolerances, st.integers(1, 10**10))
 def test_a_look_is_never_proven_by_fewer_counts_than_needed(
     p: Fraction, above: Fraction, below: Fraction, n: int

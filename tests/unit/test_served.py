@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ def check(calibrator: Calibrator, raw: np.ndarray, served: np.ndarray, found: Se
     assert len(text.splitlines()) == 1
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(seed=seeds)
 def test_what_is_served_as_the_release_gives_it_is_equal(seed: int) -> None:
     calibrator, raw = sample(seed)
@@ -179,7 +180,7 @@ def test_raw_scores_logged_in_float32_are_told_from_scores_served_in_it() -> Non
     assert "the raw score beside it was rounded to float32 after it was calibrated" in message(found)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(seed=seeds, share=st.floats(0.05, 0.45))
 def test_two_causes_in_one_sample_are_counted_apart(seed: int, share: float) -> None:
     """As of a fleet of which a part serves an older export, and in which some rows have no score at all."""
@@ -208,7 +209,7 @@ def test_too_few_rows_to_say_why_are_said_to_be(rows: int) -> None:
     assert kinds(found) == ["unexplained"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     pairs=st.lists(
         st.tuples(st.floats(0, 1), st.floats(allow_nan=True, allow_infinity=True, width=64)), min_size=1, max_size=30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from drawing import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -100,7 +101,7 @@ def test_rows_that_are_all_taken_from_an_earlier_set_are_never_missed(later: int
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(0, 5000), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_share_is_a_share_of_the_smaller_set(earlier: int, later: int, shared: int, seed: int) -> None:
     shared = min(shared, earlier, later)
     hashes = np.random.default_rng(seed).integers(0, 2**64, earlier + later - shared, dtype=np.uint64)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from drawing import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ def sample(n: int, groups: np.ndarray | None = None) -> Scores:
     return Scores(np.random.default_rng(1).uniform(size=n), (), groups, pa.array([f"row {i}" for i in range(n)]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(10, 500), st.floats(0.2, 0.8), st.integers(0, 2**32))
 def test_every_row_is_on_exactly_one_side(n: int, fraction: float, seed: int) -> None:
     scores = sample(n)
@@ -37,7 +38,7 @@ def test_every_row_is_on_exactly_one_side(n: int, fraction: float, seed: int) ->
     assert again[1].rows_sha256 == holdout.rows_sha256 != fit.rows_sha256
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(5, 60), st.floats(0.3, 0.7), st.integers(0, 2**32))
 def test_the_rows_of_a_group_stay_together(groups: int, fraction: float, seed: int) -> None:
     """And the fit side has the fraction of groups that was asked for, to the whole one below or above."""
@@ -54,7 +55,7 @@ def test_the_rows_of_a_group_stay_together(groups: int, fraction: float, seed: i
     assert fit.group_sizes.min() > 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(20, 500), st.floats(0.2, 0.8), st.integers(0, 2**32))
 def test_every_segment_is_divided_alike(n: int, fraction: float, seed: int) -> None:
     segments = np.sort(np.random.default_rng(n).integers(0, 4, n)).astype(np.int32)
@@ -67,7 +68,7 @@ def test_every_segment_is_divided_alike(n: int, fraction: float, seed: int) -> N
     assert len(fit) + len(holdout) == n
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(20, 500), st.floats(0.2, 0.8), st.integers(1, 60), st.booleans())
 def test_the_older_rows_are_fitted_on(n: int, fraction: float, moments: int, grouped: bool) -> None:
     """Rows of one moment, and all rows of a group that is not over by then, are held out together."""
@@ -110,7 +111,7 @@ def test_a_side_without_rows_is_refused(n: int, fraction: float, groups: np.ndar
         split(sample(n, groups), fraction, 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(20, 300), st.floats(0.2, 0.8), st.integers(0, 2**70), st.booleans(), st.booleans())
 def test_the_order_of_named_rows_is_of_no_account(
     n: int, fraction: float, seed: int, grouped: bool, segmented: bool

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -90,7 +91,7 @@ def test_rows_of_one_group_that_agree_are_worth_about_one() -> None:
     st.sampled_from(["0.25", "0.5", "1"]),
     st.floats(0.2, 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_grade_of_every_count_agrees_with_its_interval(n: int, fpr: str, error: str, worth: float) -> None:
     """The whole interval inside proves, outside refutes; so do the counts at which the grade changes."""
     alpha = Fraction(1, 20)

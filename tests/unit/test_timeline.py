@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import START, check_day, day_of, days, document_of, make_release
@@ -94,7 +95,7 @@ def test_calibrated_scores_show_the_raw_threshold_of_their_release(history: Hist
     assert readings[-1].fpr.rate.tally.threshold == 0.5 != readings[-1].threshold
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(kinds=st.lists(st.sampled_from(["run", "check"]), max_size=60), most=st.integers(2, 40))
 def test_neither_releases_nor_checks_crowd_the_others_out(history: History, kinds: list[str], most: int) -> None:
     """As many as there is room for, each kind at least half of it where it has so many, and always its latest."""
@@ -126,7 +127,7 @@ def test_a_year_of_checks_leaves_every_release_where_it_can_be_seen(history: His
     assert [place for place, of in enumerate(drawn.release) if of == place] == [0, 299]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(belongs=st.lists(st.booleans(), min_size=1, max_size=200))
 def test_places_follow_time_and_releases_stand_apart(belongs: list[bool]) -> None:
     """All checks together take no more room than the releases, or than four of them."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,6 +141,7 @@ def test_decision_table(rule: str, situation: str) -> None:
     assert {(finding.outcome, finding.grade) for finding in found} == {(expected, situation.split(",", maxsplit=1)[0])}
 
 
+@pytest.mark.each_run(5)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("situation", "expected"), list(zip(SITUATIONS, TOO_FEW_ROWS, strict=True)))
 def test_with_fewer_rows_than_wanted_only_a_refutation_decides(rule: str, situation: str, expected: str) -> None:
@@ -189,7 +191,7 @@ small_targets = st.builds(
 
 
 @pytest.mark.usefixtures("_without_advice")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.sampled_from(RULES), small_targets, st.integers(1, 120), st.booleans(), st.sampled_from(["0.95", "0.5"]))
 def test_accepts_are_the_counts_that_pass(rule: str, text: str, n: int, extrapolated: bool, confidence: str) -> None:
     """Judging every count one by one: `accepts` names those that pass, and a fail is always a refutation."""
@@ -203,7 +205,7 @@ def test_accepts_are_the_counts_that_pass(rule: str, text: str, n: int, extrapol
 
 
 @pytest.mark.usefixtures("_without_advice")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(small_targets, st.integers(1, 80), st.booleans())
 def test_a_stricter_rule_passes_no_more(text: str, n: int, extrapolated: bool) -> None:
     policies, lowest = [make(rule, text) for rule in RULES], 1.0 if extrapolated else SUPPORTED
@@ -260,6 +262,7 @@ COUNTS = {  # per target a count of 139,315 that passes, fails or does neither b
 }
 
 
+@pytest.mark.each_run(9)
 @pytest.mark.parametrize("outcomes", list(itertools.product(COUNTS, repeat=3)), ids="-".join)
 def test_fail_outweighs_inconclusive_outweighs_pass(outcomes: tuple[str, ...]) -> None:
     found = verdict(make("observed", *THREE), *(COUNTS[outcome][i] for i, outcome in enumerate(outcomes)))
@@ -444,7 +447,7 @@ any_targets = st.builds(
 
 
 @pytest.mark.usefixtures("_without_advice")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data(), st.sampled_from(RULES), any_targets, st.integers(1, 20_000) | st.integers(1, 60), st.booleans())
 def test_one_sentence_says_what_would_help_and_none_contradicts_the_outcome(
     data: st.DataObject, rule: str, text: str, n: int, extrapolated: bool

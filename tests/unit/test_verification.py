@@ -295,6 +295,7 @@ def test_a_changed_byte_of_any_class_in_any_file_is_found(release: Path, name: s
     assert state_of(verify(release)) == "does not hold"
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_found_even_where_the_manifest_no_longer_lists_it(release: Path, name: str) -> None:
     (release / name).unlink()
@@ -306,6 +307,7 @@ def test_a_missing_file_is_found_even_where_the_manifest_no_longer_lists_it(rele
         assert "does not hold" in found.values()
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("name", ["extra.txt", ".hidden", "report.html.bak", "x" * 200, "a\n::error::b", "\u202exml"])
 def test_an_added_file_is_found_even_where_the_manifest_lists_it(release: Path, name: str) -> None:
     (release / name).write_bytes(b"x")
@@ -329,6 +331,7 @@ def replace_by_directory(path: Path) -> None:
     path.mkdir()
 
 
+@pytest.mark.each_run(8)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("replace", [replace_by_link, replace_by_pipe, replace_by_directory])
 def test_only_plain_files_count(release: Path, name: str, replace: Callable[[Path], None]) -> None:
@@ -492,6 +495,7 @@ def tally(record: dict[str, Any], anchor: int = 0) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.each_run(6)
 @pytest.mark.usefixtures("record_alone")
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_numbers_that_no_sample_has_do_not_hold(made: Path, release: Path, case: str) -> None:
@@ -630,6 +634,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("name", ["v1", "counts", "rows", "check"])
 def test_releases_held_against_others_hold(followed: Path, name: str) -> None:
     checks = verify(followed / name)

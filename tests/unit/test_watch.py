@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from drawing import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
@@ -45,7 +46,7 @@ def outcomes(rule: str, n: int, p: Fraction, above: Fraction, below: Fraction, m
     return np.where(refuted, -1, np.where(passes, 1, 0))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     rule=st.sampled_from(RULES),
     n=st.integers(20, 600),
@@ -71,7 +72,7 @@ def test_the_chances_are_those_of_every_count_summed(
     assert found.at_an_edge == max(alarm.fails for alarm in found.edges) <= 0.05
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(rows=st.integers(1, 10**12))
 def test_any_number_of_rows_has_chances_between_none_and_certainty(rows: int) -> None:
     for watched in watch(default_policy().policy, rows).targets:
@@ -112,7 +113,7 @@ def test_simulated_days_alarm_as_often_as_planned(multiple: float) -> None:
 
 
 @pytest.mark.each_run(0)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(seed=st.integers(0, 10_000), rule=st.sampled_from(RULES))
 def test_all_targets_together_alarm_no_oftener_than_the_sum_says(seed: int, rule: str) -> None:
     """Simulated years of counts that lie within each other, as those of one sample do."""
