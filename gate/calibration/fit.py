@@ -153,36 +153,30 @@ class _Sample:
 
         From the top of each chain down, so that the values that stay are RESOLUTION apart.
         """
-        lows, tops = self._chains()
-        bottoms, found = [], []
-        while len(tops):
-            raw = self._first(lambda rescaled, tops=tops: tops - rescaled < RESOLUTION, len(tops))  # type: ignore[misc]
-            bottoms.append(_rescale(raw, self.scaler))
-            found.append(tops)
-            left = np.minimum(self.ordered.at_or_above(raw) + 1, self.n)
-            below = _rescale(self.ordered.at_rank(left), self.scaler)
-            more = (below > lows) & (below < bottoms[-1])
-            lows, tops = lows[more], below[more]
-        if found:
-            order = np.argsort(np.concatenate(found))
-            self.bottoms, self.tops = np.concatenate(bottoms)[order], np.concatenate(found)[order]
+        tops = np.sort(np.fromiter(self._tops(), dtype=np.float64))
+        if len(tops):
+            self.bottoms = _rescale(self._first(lambda rescaled: tops - rescaled < RESOLUTION, len(tops)), self.scaler)
+            self.tops = tops
 
-    def _chains(self) -> tuple[Floats, Floats]:
-        """Chains of distinct scores, each nearer than RESOLUTION to the next: the lowest and the highest of each."""
-        lows, highs, last = [np.empty(0)], [np.empty(0)], np.empty(0)
-        for values, _ in self.ordered.ranges(PIECE):
-            rescaled = np.concatenate([last, _rescale(values, self.scaler)])
-            last = rescaled[-1:]
-            gaps = np.diff(rescaled)
+    def _tops(self) -> Iterator[float]:
+        """The highest score of every block of two or more, range by range from the highest on down.
+
+        A block may go on in the range below: its top goes with it, and whether it was given already.
+        """
+        cuts = self.ordered.cuts(PIECE)
+        top, given = np.empty(0), False
+        for ends in reversed([*zip([None, *cuts], [*cuts, None], strict=True)]):
+            values = np.concatenate([_rescale(self.ordered.between(*ends)[0], self.scaler), top])
+            gaps = np.diff(values)
             if not ((gaps > 0) & (gaps < RESOLUTION)).any():
+                top, given = values[:1], given and values[0] == values[-1]
                 continue
-            rescaled = rescaled[np.concatenate([[True], gaps > 0])]
-            near = np.concatenate([[False], np.diff(rescaled) < RESOLUTION, [False]]).astype(np.int8)
-            lows.append(rescaled[np.flatnonzero(np.diff(near) > 0)])
-            highs.append(rescaled[np.flatnonzero(np.diff(near) < 0)])
-        low, high = np.concatenate(lows), np.concatenate(highs)
-        apart = low[1:] > high[:-1]  # a chain may go on in the next range
-        return low[np.concatenate([[True], apart])[: len(low)]], high[np.concatenate([apart, [True]])[: len(high)]]
+            fallen = -values[np.concatenate([[True], gaps > 0])][::-1]
+            blocks = [*_near_blocks(fallen, np.diff(fallen) < RESOLUTION)]
+            yield from (float(-fallen[start]) for start, _ in blocks if start > 0 or not given)
+            start, stop = blocks[-1]
+            given = stop == len(fallen)
+            top = -fallen[[start if given else -1]]
 
 
 class Attainable(NamedTuple):
