@@ -139,7 +139,7 @@ def test_places_follow_time_and_releases_stand_apart(belongs: list[bool]) -> Non
     xs = drawn.positions
     assert all(other > one for one, other in pairwise(xs))
     own = [x for x, of, i in zip(xs, release, range(n), strict=True) if of == i]
-    assert all(other - one >= 1 for one, other in pairwise(own))
+    assert all(other - one > 1 - 1e-9 for one, other in pairwise(own)), "but for rounding"
     runs = len(own)
     assert xs[-1] - xs[0] <= 2 * max(runs, 4) + 0.4 * (runs + 1)
 
