@@ -322,6 +322,7 @@ def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
         "reason": sentence(record),
         "columns": [heading for _, heading in columns(record)],
         "lines": every,
+        "besides": any(line.others or line.unscored for line in every),
         "blocking": blocking[:MOST_BLOCKING],
         "blocking_more": max(0, len(blocking) - MOST_BLOCKING),
         "blocked": blocked,
