@@ -19,21 +19,14 @@ from gate.words import plural
 
 
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
-    separator = "\t" if file.suffix == ".tsv" else ","
-    with open(file, encoding="utf-8-sig", errors="replace", newline="") as opened:
-        header = next(csv.reader(opened, delimiter=separator), [])
-    if any("\ufffd" in name or "\0" in name for name in header):
-        raise GateError(f"{file}: must be UTF-8 text, got other bytes in the header; save it as UTF-8")
-    quoted = has_quotes(file, len(header), separator)
-    require(names, header, file)
-    parsing = _parsing(header, separator, quoted)
+    header, parsing = _layout(file, names)
     converting = pyarrow.csv.ConvertOptions(include_columns=names, column_types=_as_written(names, file.columns))
     try:
         table = pyarrow.csv.read_csv(os.fspath(file), parse_options=parsing, convert_options=converting)
         budget.take(table.nbytes, file)
         return Table(pick(table, names), tuple(header))
     except pa.ArrowInvalid:
-        _refuse_uneven_rows(file, len(header), separator)
+        _refuse_uneven_rows(file, len(header), parsing.delimiter)
         raise
 
 
@@ -42,19 +35,24 @@ def stream(file: File, names: list[str], columns: Columns) -> Batches:
     kinds |= _as_written(names, columns)
     if not {*names} <= {*kinds}:
         raise pa.ArrowInvalid("columns whose kind only all rows tell")
-    separator = "\t" if file.suffix == ".tsv" else ","
-    with open(file, encoding="utf-8-sig", errors="strict", newline="") as opened:
-        header = next(csv.reader(opened, delimiter=separator), [])
-    if any("\0" in name for name in header):
-        raise ValueError("a header that is no text")
-    quoted = has_quotes(file, len(header), separator)
-    require(names, header, file)
-    parsing = _parsing(header, separator, quoted)
+    header, parsing = _layout(file, names)
     converting = pyarrow.csv.ConvertOptions(include_columns=names, column_types=kinds)
     blocks = pyarrow.csv.ReadOptions(block_size=BLOCK)
     with pyarrow.csv.open_csv(os.fspath(file), blocks, parsing, converting) as reader:
         for batch in reader:
             yield batch, tuple(header)
+
+
+def _layout(file: File, names: list[str]) -> tuple[list[str], Any]:
+    """The names of all columns, the wanted ones among them, and how Arrow divides the text."""
+    separator = "\t" if file.suffix == ".tsv" else ","
+    with open(file, encoding="utf-8-sig", errors="replace", newline="") as opened:
+        header = next(csv.reader(opened, delimiter=separator), [])
+    if any("\ufffd" in name or "\0" in name for name in header):
+        raise GateError(f"{file}: must be UTF-8 text, got other bytes in the header; save it as UTF-8")
+    quoted = has_quotes(file, len(header), separator)
+    require(names, header, file)
+    return header, _parsing(header, separator, quoted)
 
 
 def _as_written(names: list[str], columns: Columns) -> dict[str, Any]:
