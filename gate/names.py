@@ -51,9 +51,9 @@ class CheckName:
         return "ranges" if self.to is not None and self.kind == "fpr" else self.kind
 
 
-def in_percent(rate: Decimal) -> str:
-    """`10%`, `0.01%`: as people write a rate in a name."""
-    return f"{_plain(rate * 100)}%"
+def in_percent(rate: Decimal, sign: str = "%") -> str:
+    """`10%`, `0.01%`: as people write a rate in a name; in a sentence the sign stands apart. Never with an exponent."""
+    return f"{_plain(rate * 100)}{sign}"
 
 
 def _plain(number: Decimal) -> str:

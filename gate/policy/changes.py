@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from gate.names import CheckName
+from gate.names import CheckName, in_percent
 from gate.policy.model import Policy, Waiver
 from gate.policy.targets import Range, Target
 
@@ -49,7 +49,8 @@ def _changes_of_target(old: Target | Range, new: Target | Range) -> Iterator[tup
     for side, (before, after) in sides.items():
         if before != after:
             kind = "weaker" if after > before else "stricter"
-            yield kind, f"{new.check} may err {_percent(after)} {side} its target instead of {_percent(before)}"
+            now, once = in_percent(after, " %"), in_percent(before, " %")
+            yield kind, f"{new.check} may err {now} {side} its target instead of {once}"
     if old.required != new.required:
         yield (
             ("stricter", f"{new.check} is required now")
@@ -121,7 +122,3 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value)) or "nothing"
     return "nothing" if value is None else str(value)
-
-
-def _percent(share: Decimal) -> str:
-    return f"{(share * 100).normalize():f} %"

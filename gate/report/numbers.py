@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
+from gate.names import in_percent
 from gate.statistics.proportions import Interval
 from gate.words import visible
 
@@ -23,7 +24,7 @@ def clean(text: str) -> str:
 
 def percent(rate: Decimal) -> str:
     """A rate as `0.1005 %`, never in exponent notation."""
-    return f"{(rate * 100).normalize():f} %"
+    return in_percent(rate, " %")
 
 
 def bare_percent(rate: float) -> str:

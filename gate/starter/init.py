@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gate.checks import default_policy, parse_policy
 from gate.errors import GateError
+from gate.names import in_percent
 from gate.planning import plan_target
 from gate.planning.plan import RANGE_POINTS
 from gate.planning.ranges import plan_range, round_up
@@ -72,7 +73,7 @@ def as_own(text: str, name: str) -> str:
 def _rates(targets: str, policy: Policy) -> list[Decimal]:
     """The rates that a list such as `1%,0.1%` names; each must be an anchor of the contract."""
     anchors = [anchor.fpr for anchor in policy.contract]
-    known = ", ".join(map(percent, anchors))
+    known = ", ".join(map(in_percent, anchors))
     rates: list[Decimal] = []
     for name in targets.split(","):
         found = rate(name)
@@ -126,7 +127,7 @@ def want(policy: Policy, fpr: Decimal, error: Tolerance | None = None) -> Wanted
     inside = math.ceil(100 / fpr)  # a fit sample that has seen the rate
     planned = plan_target(policy, target, None, inside, 0.95)
     if planned.equal_needed is None or planned.needed_against_bad is None:
-        raise GateError(f"--targets: no number of rows proves {percent(fpr)} by rule {policy.rule}; drop it")
+        raise GateError(f"--targets: no number of rows proves {in_percent(fpr)} by rule {policy.rule}; drop it")
     return Wanted(fpr, error, max(planned.equal_needed, planned.needed_against_bad))
 
 
@@ -137,9 +138,9 @@ def entry(target: Wanted, policy: Policy, holdout_n: int | None) -> list[str]:
     min_n = target.rows if holdout_n is not None and target.rows <= holdout_n < rounded else rounded
     score = next(anchor.score for anchor in policy.contract if anchor.fpr == target.fpr)
     above, below = target.error.above, target.error.below
-    low, high = (percent(target.fpr * factor, " %") for factor in (1 - below, 1 + above))
+    low, high = (in_percent(target.fpr * factor, " %") for factor in (1 - below, 1 + above))
     lines = [
-        commented(f"  - fpr: {percent(target.fpr)}", f"calibrated score {score}"),
+        commented(f"  - fpr: {in_percent(target.fpr)}", f"calibrated score {score}"),
         commented(
             f"    min_n: {min_n}", "enough held-out rows that a sound release passes 95 % of the time (fit on as many)"
         ),
@@ -176,8 +177,8 @@ def _range_entry(policy: Policy, start: Decimal, stop: Decimal, rows: int, error
     needs = "enough held-out rows that a sound release passes 95 % of the time (fit on as many)"
     return [
         commented("ranges:", "each one is a stretch of the contract that must hold at every threshold"),
-        commented(f"  - from: {percent(start)}", f"calibrated scores from {scores[start]}"),
-        commented(f"    to: {percent(stop)}", f"to {scores[stop]}"),
+        commented(f"  - from: {in_percent(start)}", f"calibrated scores from {scores[start]}"),
+        commented(f"    to: {in_percent(stop)}", f"to {scores[stop]}"),
         commented(f"    min_n: {rows}", needs),
         commented(f"    max_relative_error: {errors}", f"at every threshold {low} to {high} times the promised rate"),
         commented("    required: false", "advisory: scores of trees may hold at the anchors and jump between them"),
@@ -186,10 +187,6 @@ def _range_entry(policy: Policy, start: Decimal, stop: Decimal, rows: int, error
 
 def commented(text: str, comment: str) -> str:
     return f"{text:<{_COMMENT}}# {comment}" if len(text) < _COMMENT else f"{text}   # {comment}"
-
-
-def percent(rate: Decimal, sign: str = "%") -> str:
-    return f"{(rate * 100).normalize():f}{sign}"
 
 
 # --- the workflow -------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 from gate.checks import parse_policy
 from gate.errors import GateError
+from gate.names import in_percent
 from gate.policy import Policy, Range, Target, Tolerance
 from gate.scores.wording import show
-from gate.starter.init import POLICY, commented, percent
+from gate.starter.init import POLICY, commented
 from gate.starter.survey import Survey, look
 from gate.starter.tailor import Tailored, as_yaml, tailor
 
@@ -68,11 +69,11 @@ def _entries(names: list[str], columns: list[str], policies: list[Policy]) -> li
 
 
 def _target(target: Target) -> str:
-    return f"{{fpr: {percent(target.fpr)}, {_asked(target)}}}"
+    return f"{{fpr: {in_percent(target.fpr)}, {_asked(target)}}}"
 
 
 def _range(span: Range) -> str:
-    return f"{{from: {percent(span.start)}, to: {percent(span.stop)}, {_asked(span)}}}"
+    return f"{{from: {in_percent(span.start)}, to: {in_percent(span.stop)}, {_asked(span)}}}"
 
 
 def _asked(one: Target | Range) -> str:
@@ -100,12 +101,14 @@ def _system(policies: list[Policy]) -> tuple[list[str], str]:
     rows = max(targets[fpr].min_n for targets in required)
     lines = [
         commented("system:", "what any of them may flag of the rows that are benign for all"),
-        commented(f"  - score: {score}", f"from this calibrated score on, which promises each {percent(fpr)}"),
-        commented(f"    max_fpr: {percent(most)}", "the sum of what each may flag: lower it to what your users bear"),
+        commented(f"  - score: {score}", f"from this calibrated score on, which promises each {in_percent(fpr)}"),
+        commented(
+            f"    max_fpr: {in_percent(most)}", "the sum of what each may flag: lower it to what your users bear"
+        ),
         commented(f"    min_n: {rows}", "the fewest held-out benign rows on which a pass is believed"),
         "",
     ]
-    return lines, f"Together they may flag {percent(most)} from a score of {score} on: the sum of what each may."
+    return lines, f"Together they may flag {in_percent(most)} from a score of {score} on: the sum of what each may."
 
 
 def _sentences(surveys: dict[str, Survey], alone: dict[str, Tailored]) -> list[str]:

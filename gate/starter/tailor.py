@@ -11,10 +11,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from gate.checks import default_policy, parse_policy
+from gate.names import in_percent
 from gate.policy import Document, Policy, Tolerance
 from gate.scores.wording import shorten, show
 from gate.starter.columns import describe_rows
-from gate.starter.init import POLICY, Wanted, as_own, commented, entry, judged_block, percent, range_block, want
+from gate.starter.init import POLICY, Wanted, as_own, commented, entry, judged_block, range_block, want
 from gate.starter.survey import Facts, Survey
 from gate.words import plural
 
@@ -109,18 +110,17 @@ def _judged(survey: Survey, policy: Policy) -> tuple[list[str], list[str]]:
             sentences.append(coarse)
         if fits is not None:
             lines += entry(fits, policy, n)
-            proven.append(percent(fpr))
+            proven.append(in_percent(fpr))
             fine += [fits] if coarse is None else []
             continue
         least = min(tried, key=lambda target: target.rows)
         if proven:
             lines += [*entry(tried[0], policy, n), _advisory(n)]
-            told = f"{percent(fpr)} takes {tried[0].rows:,} of each, so it is shown and never blocks."
+            told = f"{in_percent(fpr)} takes {tried[0].rows:,} of each, so it is shown and never blocks."
         else:
             lines += entry(least, policy, n)
-            told = (
-                f"even {percent(fpr)} takes {least.rows:,} of each, so the gate will say inconclusive until there are."
-            )
+            takes = f"{in_percent(fpr)} takes {least.rows:,} of each"
+            told = f"even {takes}, so the gate will say inconclusive until there are."
         sentences.append(f"Not enough rows: {told}")
         break
     if proven:
@@ -165,7 +165,7 @@ def _is_coarse(survey: Survey, policy: Policy, fpr: Decimal) -> str | None:
         return None
     nearest = "none of the rows" if tail == 0 else f"{100 * tail:.2g} %"
     return (
-        f"Ties: no threshold flags close to {percent(fpr)} of the benign rows; the nearest below flags {nearest}. "
+        f"Ties: no threshold flags close to {in_percent(fpr)} of the benign rows; the nearest below flags {nearest}. "
         "So only too many false positives count there."
     )
 
