@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -50,15 +51,20 @@ class Contract:
         points = (LOWEST, *reversed(self.anchors), FLAG_ALL)
         fprs = np.array([float(point.fpr) for point in points])
         scores = np.array([float(point.score) for point in points])
-        return np.log10(fprs), scores
+        return _log10(fprs), scores
 
     def score(self, fpr: ArrayLike) -> Floats:
         """The calibrated score that promises `fpr`; at an anchor, exactly the anchor's score."""
         log_fprs, scores = self._knots
         reachable = np.maximum(np.asarray(fpr, dtype=np.float64), float(LOWEST.fpr))  # log10(0) would warn
-        return np.asarray(np.interp(np.log10(reachable), log_fprs, scores))
+        return np.asarray(np.interp(_log10(reachable), log_fprs, scores))
 
     def fpr(self, score: ArrayLike) -> Floats:
         """The FPR that a calibrated score promises."""
         log_fprs, scores = self._knots
         return np.asarray(10.0 ** np.interp(np.asarray(score, dtype=np.float64), scores[::-1], log_fprs[::-1]))
+
+
+def _log10(values: Floats) -> Floats:
+    """By the C library: NumPy rounds otherwise where there is AVX-512, and a calibrator is the same everywhere."""
+    return np.array([math.log10(value) for value in values.ravel().tolist()]).reshape(values.shape)

@@ -63,7 +63,18 @@ NO_BASELINE = "none"  # in the place of a baseline's directory: this is the firs
 
 
 def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrator:
-    """The calibrator of one benign sample; `policy` gives the contract, the settings and the columns."""
+    """The calibrator of one benign sample.
+
+    benign   scores of benign rows, in any of the forms above; where the policy names a label, its benign rows count
+    policy   a path or a loaded policy, for contract, settings and columns; the built-in one by default
+
+    Returns a `Calibrator`; its `predict` calibrates scores, `thresholds` has the raw score of each anchor. Raises
+    `gate.errors.GateError`, in one line, for scores or a policy that cannot be read or lie outside the domain.
+
+    >>> import gate, numpy as np
+    >>> gate.fit(np.linspace(0, 1, 1_001))
+    Calibrator(fitted on 1,001 benign scores, 1,001 distinct, 6 anchors, domain [0, 1])
+    """
     document = _document(policy)
     sample = from_object(benign, "fit", columns_for("fit", document.policy), document.policy.calibration.domain)
     return fit_sorted(sample.ordered, document.policy.calibration, document.policy.anchors)
@@ -72,7 +83,21 @@ def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrat
 def evaluate(
     calibrator: Calibrator, holdout: Any, *, fit: Any = None, policy: str | Path | Document | None = None
 ) -> Verdict:
-    """Judge a calibrator on held-out benign scores; with the sample it was fitted on, the two are compared too."""
+    """Judge a calibrator on held-out benign scores, without writing anything.
+
+    calibrator   what `gate.fit` gave
+    holdout      scores of other benign rows, in any of the forms above
+    fit          the scores that it was fitted on; by default none, and what compares the two samples is left out
+    policy       a path or a loaded policy, whose targets and checks judge; the built-in one by default
+
+    Returns a `Verdict`: `outcome` ("pass", "fail" or "inconclusive"), `reason` and `findings`. Raises
+    `gate.errors.GateError` for scores or a policy that cannot be read.
+
+    >>> import gate, numpy as np
+    >>> scores = np.linspace(0, 1, 4_000)
+    >>> gate.evaluate(gate.fit(scores[::2]), scores[1::2]).outcome
+    'inconclusive'
+    """
     document = _document(policy)
     document.require_columns()
     columns, domain = columns_for("holdout", document.policy), document.policy.calibration.domain
@@ -100,7 +125,22 @@ def run(
 ) -> Release:
     """Fit, evaluate and judge: all that `gate run` does before it writes.
 
-    `baseline` is the directory of the release that went before, or "none" where this is the first one.
+    fit         scores of benign rows to fit on, in any of the forms above
+    holdout     scores of other benign rows, to judge on
+    release     the name of the release
+    policy      a path or a loaded policy; the built-in one by default
+    ledger      the file that counts every look at the held-out rows; by default none is counted
+    created     the time in the record; now by default
+    malicious   scores of malicious rows; by default none, and detection is not judged
+    baseline    the directory of the release that went before, "none" where this is the first; by default not compared
+
+    Returns a `Release` with `outcome`, `record`, `calibrator` and `files`; `write` makes its directory. Raises
+    `gate.errors.GateError` for scores, a policy or a baseline that cannot be judged: exit code 2 of the command.
+
+    >>> import gate, numpy as np
+    >>> scores = np.linspace(0, 1, 4_000)
+    >>> gate.run(scores[::2], scores[1::2], release="v1").outcome
+    'inconclusive'
     """
     document, created = _document(policy), created or datetime.now(UTC)
     domain = document.policy.calibration.domain
@@ -189,7 +229,11 @@ class Release:
     def write(self, directory: str | Path, force: bool = False, replaces: str | None = None) -> None:
         """Write the release directory, whole or not at all.
 
-        `replaces` is what `release.refuse_existing` found there before the work began.
+        directory   where; what is above it is made
+        force       replace a release that is there, which is refused by default
+        replaces    what was there before the work began, so that nothing else is replaced; by default not asked
+
+        Raises `gate.errors.GateError` where something is there already, or nothing can be written.
         """
         write(directory, self.files, force, replaces)
 

@@ -103,10 +103,11 @@ class Unread:
 
 @dataclass(frozen=True)
 class History:
-    """The releases in the order in which they were made, and what could not be read."""
+    """The releases in the order in which they were made, what could not be read, and the record of the latest."""
 
     releases: tuple[PastRelease, ...]
     unread: tuple[Unread, ...]
+    record: Record | SystemRecord | None = None
 
     @property
     def checks(self) -> tuple[CheckName, ...]:
@@ -127,6 +128,7 @@ def collect(paths: Iterable[str]) -> History:
     """Read every release named, or held by a directory named, once each; what cannot be read is kept as such."""
     read: list[tuple[PastRelease, _Seen]] = []
     unread: list[Unread] = []
+    last: tuple[tuple[str, str, str], Record | SystemRecord] | None = None
     known: set[str] = set()
     for path in paths:
         for directory, problem in _found(path):
@@ -142,11 +144,17 @@ def collect(paths: Iterable[str]) -> History:
                     read.append(_release(directory, *read_with_digest(directory)))
                 else:
                     read.append(_system(directory, record))
+                if last is None or _moment(read[-1][0]) > last[0]:
+                    last = _moment(read[-1][0]), record
             except GateError as error:
                 missed = Unread(visible(directory), visible(str(error)))
                 unread += [] if missed in unread else [missed]
-    read.sort(key=lambda pair: (pair[0].created, pair[0].name, pair[0].directory))
-    return History(_with_the_past(read), tuple(unread))
+    read.sort(key=lambda pair: _moment(pair[0]))
+    return History(_with_the_past(read), tuple(unread), None if last is None else last[1])
+
+
+def _moment(release: PastRelease) -> tuple[str, str, str]:
+    return release.created, release.name, release.directory
 
 
 def _found(path: str) -> Iterator[tuple[str, str | None]]:

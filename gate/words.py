@@ -17,6 +17,11 @@ def listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
+def cut_within(name: str, most: int) -> str:
+    """A long name without its middle: names of one kind differ at their ends."""
+    return name if len(name) <= most else f"{name[: most - most // 2]}…{name[len(name) - most // 2 + 1 :]}"
+
+
 def visible(text: str, allowed: str = "") -> str:
     """Text from outside with every control and direction character shown as its number."""
     if text.isprintable():

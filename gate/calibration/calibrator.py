@@ -25,6 +25,8 @@ from gate.policy import Calibration
 from gate.statistics.floats import from_ordinal, ordinal
 from gate.words import visible
 
+FAN = 32  # scores that are asked at a time of each anchor
+_STEPS = np.arange(FAN, dtype=np.uint64)
 TOP = 0.99  # the highest rescaled and calibrated score: a threshold of 1.0 flags nothing
 
 
@@ -77,7 +79,7 @@ class Calibrator:
     def thresholds(self) -> dict[Decimal, float | None]:
         """For each anchor's FPR the smallest raw score that the pipeline maps to the anchor or above.
 
-        Found by bisection over the float64 values themselves, so that `score >= threshold` and
+        Found by dividing the float64 values themselves, so that `score >= threshold` and
         `predict(score) >= anchor` agree on every score; None where no score of the domain reaches the anchor.
         """
         anchors = self.contract.anchors
@@ -85,10 +87,14 @@ class Calibrator:
         ends = ordinal(np.array(self.settings.domain))
         low, high = np.full(len(anchors), ends[0]), np.full(len(anchors), ends[1])
         while np.any(low < high):
-            middle = (low & high) + ((low ^ high) >> 1)  # the mean without overflow
-            reached = self.predict(from_ordinal(middle)) >= scores
-            high = np.where(reached, middle, high)
-            low = np.where(reached, low, np.minimum(middle + 1, high))
+            span = (high - low).view(np.uint64)  # which has no sign to overflow into
+            steps = span[:, None] // FAN * _STEPS + span[:, None] % FAN * _STEPS // FAN
+            middles = low[:, None] + steps.view(np.int64)
+            reached = self.predict(from_ordinal(middles)).reshape(middles.shape) >= scores[:, None]
+            first = np.where(reached.any(axis=1), reached.argmax(axis=1), FAN)
+            rows = np.arange(len(anchors))
+            high = np.where(first < FAN, middles[rows, np.minimum(first, FAN - 1)], high)
+            low = np.where(first > 0, np.minimum(middles[rows, first - 1] + 1, high), low)
         found = from_ordinal(high)
         reached = self.predict(found) >= scores
         return {
@@ -118,15 +124,19 @@ class Calibrator:
             "fit": {"n": self.facts.n, "distinct": self.facts.distinct, "lowest_label": self.facts.lowest_label},
             "contract": [{"fpr": float(anchor.fpr), "score": float(anchor.score)} for anchor in self.contract.anchors],
             "thresholds": [{"fpr": float(fpr), "raw_score": threshold} for fpr, threshold in self.thresholds.items()],
-            "rescaled": x.tolist(),
-            "calibrated": y.tolist(),
         }
-        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+        head = json.dumps(document, indent=1, allow_nan=False).removesuffix("\n}")
+        return f'{head},\n "rescaled": {_in_lines(x)},\n "calibrated": {_in_lines(y)}\n}}\n'
 
     @cached_property
     def sha256(self) -> str:
         """The digest of the artifact."""
         return hashlib.sha256(self.artifact).hexdigest()
+
+
+def _in_lines(values: Floats) -> str:
+    """A list as `json.dumps(indent=1)` writes it inside a document, ten times as fast."""
+    return "[\n  {}\n ]".format(json.dumps(values.tolist(), allow_nan=False)[1:-1].replace(", ", ",\n  "))
 
 
 def _shown(threshold: float | None) -> str:

@@ -30,6 +30,7 @@ DECADES = 10  # the grid runs from 1e-10 to 1
 PIECE = 1 << 16  # rows; stays in the processor's cache
 RESOLUTION = 1e-15  # IsotonicRegression merges float64 inputs closer than this, and averages them
 SLACK = 1e-12  # of a calibrated score: what rounding may add to it
+NEIGHBOURS = 64  # float64 values to either side among which rounding leaves the inverse of a rescaled score
 STEP = 2 * RESOLUTION  # within which the spline of a bound rises from one score's value to the next
 
 
@@ -104,7 +105,7 @@ class _Sample:
         block = self._block(score)
         if len(self.tops):
             score = np.where(block >= 0, self.bottoms[block], score)
-        first = self._first(lambda rescaled: rescaled >= score, len(score))
+        first = self._first(lambda rescaled: rescaled >= score, score)
         return np.where(_rescale(first, self.scaler) >= score, self.ordered.at_or_above(first), 0)
 
     def rank_above(self, score: Floats) -> Ints:
@@ -118,10 +119,17 @@ class _Sample:
         inside[inside] = scores[inside] >= self.bottoms[place[inside]]
         return np.where(inside, place, -1)
 
-    def _first(self, holds: Callable[[Floats], NDArray[np.bool_]], count: int) -> Floats:
-        """For each of so many conditions the lowest raw score from which on it holds; the highest where none does."""
-        ends = ordinal(self.ordered.at_rank([self.n, 1]))
-        low, high = np.full(count, ends[0]), np.full(count, ends[1])
+    def _first(self, holds: Callable[[Floats], NDArray[np.bool_]], near: Floats) -> Floats:
+        """For each of some conditions the lowest raw score from which on it holds; the highest where none does.
+
+        By bisection over the float64 values: around the raw scores of `near`, or over all where it is not there.
+        """
+        lowest, highest = ordinal(self.ordered.at_rank([self.n, 1]))
+        with np.errstate(over="ignore"):
+            raw = ordinal((near - self.scaler.min_[0]) / self.scaler.scale_[0])
+        low, high = (np.clip(raw + step, lowest, highest) for step in (-NEIGHBOURS, NEIGHBOURS))
+        low = np.where(holds(_rescale(from_ordinal(low), self.scaler)), lowest, low)
+        high = np.where(holds(_rescale(from_ordinal(high), self.scaler)), high, highest)
         while np.any(low < high):
             middle = (low & high) + ((low ^ high) >> 1)  # the mean without overflow
             held = holds(_rescale(from_ordinal(middle), self.scaler))
@@ -155,7 +163,7 @@ class _Sample:
         """
         tops = np.sort(np.fromiter(self._tops(), dtype=np.float64))
         if len(tops):
-            self.bottoms = _rescale(self._first(lambda rescaled: tops - rescaled < RESOLUTION, len(tops)), self.scaler)
+            self.bottoms = _rescale(self._first(lambda rescaled: tops - rescaled < RESOLUTION, tops), self.scaler)
             self.tops = tops
 
     def _tops(self) -> Iterator[float]:
@@ -225,7 +233,7 @@ def _rescale(scores: Floats, scaler: Any) -> Floats:
 def _grid(contract: Contract, knots: int) -> Floats:
     """Log-spaced FPRs from 1e-10 to 1 with every decade and every anchor among them."""
     per_decade = (knots - 1) // DECADES
-    grid = 10.0 ** (np.arange(per_decade * DECADES + 1) / per_decade - DECADES)
+    grid = np.array([10.0 ** (i / per_decade - DECADES) for i in range(per_decade * DECADES + 1)])  # on every processor
     grid[::per_decade] = [float(f"1e-{DECADES - i}") for i in range(DECADES + 1)]
     return np.union1d(grid, [float(anchor.fpr) for anchor in contract.anchors])
 

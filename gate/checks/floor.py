@@ -9,7 +9,7 @@ from pydantic import Field
 from gate.checks import readings
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.fpr import judge_targets
-from gate.checks.granularity import Resolution, describe, standing_of
+from gate.checks.granularity import Resolution, attainability_of, describe
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy
 from gate.stored import Rate, Section
@@ -47,7 +47,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     rarest = min(below, key=lambda judged: judged.target.fpr)
     found = evidence.of(Resolution)
     tied = 0 if found is None else found.top_tie
-    coarse = standing_of(policy, evidence, rarest.target) != "fine"
+    coarse = attainability_of(policy, evidence, rarest.target) != "fine"
     advised = [(judged.advice and judged.advice.again) or judged.support for judged in below]
     said = readings.floor(
         rarest.target.fpr,

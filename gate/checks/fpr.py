@@ -25,7 +25,7 @@ from gate.checks.check import (
     inside,
 )
 from gate.checks.exchangeability import Exchangeability, ExchangeabilitySettings, p_value_at
-from gate.checks.granularity import describe, standing_of
+from gate.checks.granularity import attainability_of, describe
 from gate.checks.rates import (
     NOT_COMPUTED,
     PROMISE,
@@ -88,7 +88,7 @@ class JudgedTarget:
         self.band: Band = band_of(target, alpha_of(policy, evidence), policy.interval)
         self.critical: CriticalCounts = tally.critical(self.band)
         self.extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
-        self.too_coarse = standing_of(policy, evidence, target) in ("unattainable", "resolution")
+        self.too_coarse = attainability_of(policy, evidence, target) in ("unattainable", "resolution")
         found = evidence.of(Exchangeability)
         self.against_fit = None if found is None else found.at(target.fpr)
         self.support = rows_to_support(named(policy.calibration.plotting_position), float(target.fpr))
@@ -330,8 +330,8 @@ def _remedy(judged: JudgedTarget, reason: str) -> str | None:
         rows = f"hold out {advice.more - found.rows:,} more benign rows ({advice.more:,} in all){like}"
         return f"{rows}: a sound release with this count {PROMISE}"
     if advice.again is not None:
-        rows = f"fit on {advice.again:,} fresh benign rows like those to come and hold out as many others{like}"
-        return f"{rows}: a sound release {PROMISE}"
+        rows = f"fit on and hold out {advice.again:,} fresh rows each{like}"
+        return f"{rows}: on benign rows like those to come, a sound release {PROMISE}"
     if not advice.computed:
         return f"hold out more benign rows, or fit again: {NOT_COMPUTED}; `gate plan` looks further"
     if judged.target.min_n > MOST_ROWS * found.independent_rows / found.rows:

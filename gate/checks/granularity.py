@@ -94,7 +94,7 @@ def measure(case: Case) -> Resolution | None:
     )
 
 
-def standing_of(policy: Policy, evidence: Evidence, target: Target) -> Attainability:
+def attainability_of(policy: Policy, evidence: Evidence, target: Target) -> Attainability:
     """What tied fit scores leave of a target; `fine` where nothing was measured."""
     found = evidence.of(Resolution)
     atom = None if found is None else found.at(target.fpr)
@@ -113,7 +113,7 @@ def describe(policy: Policy, evidence: Evidence, target: Target) -> Sentences | 
         return None
     band, fpr, n = band_of(target, policy.alpha()), Fraction(target.fpr), evidence.fit.n
     position = named(policy.calibration.plotting_position)
-    stands = standing_of(policy, evidence, target)
+    stands = attainability_of(policy, evidence, target)
     borderline = stands == "borderline"
     rank = partial(fractional_rank, position)
     return readings.granularity(
@@ -139,7 +139,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     fineness += f", the commonest of them in {plural(found.largest_tie, 'row')}"
     for target in policy.targets:
         said = describe(policy, evidence, target)
-        stands = standing_of(policy, evidence, target)
+        stands = attainability_of(policy, evidence, target)
         if said is not None:
             yield Finding(
                 check=CheckName("granularity", target.fpr),

@@ -45,7 +45,9 @@ def describe_in_brief(numbers: JudgedRange, grade: str | None) -> str:
     if numbers.refuted:
         return f"Disproved at {listed([rate_text(fpr) for fpr in numbers.refuted])}, in the range {whole}"
     if numbers.proven:
-        proven = listed([span_text(*ends) for ends in numbers.proven])
+        rest = len(numbers.proven) - 2
+        parts = [span_text(*ends) for ends in numbers.proven[:2]]
+        proven = listed([*parts, plural(rest, "shorter part")] if rest > 0 else parts)
         return f"Proven from {proven}; the rest of {span_text(numbers.start, numbers.stop)} is open"
     return f"Open at every threshold {whole}"
 
@@ -138,6 +140,6 @@ def describe_advice(advice: RangeAdvice | None, n: int, support: int | None, gro
         more = f"hold out about {advice.more - n:,} more benign rows ({advice.more:,} in all){like}"
         return f"{more}: a sound release with these counts then passes 95 % of the time"
     if advice.again is not None:
-        rows = f"fit on about {max(advice.again, support or 0):,} fresh benign rows like those to come and hold out as "
-        return f"{rows}many others{like}: a sound release then passes 95 % of the time"
+        rows = f"fit on and hold out about {max(advice.again, support or 0):,} fresh rows each{like}"
+        return f"{rows}: on benign rows like those to come, a sound release then passes 95 % of the time"
     return "widen max_relative_error or end the range at a higher rate: no number of rows lets a sound release pass"

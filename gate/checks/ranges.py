@@ -28,6 +28,7 @@ from gate.checks.check import (
     Finding,
     JudgedRange,
     NearestPoint,
+    own_thresholds,
 )
 from gate.checks.exchangeability import DRIFT_REMEDY, differ
 from gate.checks.fpr import Targets
@@ -89,7 +90,7 @@ def measure(case: Case) -> Ranges | None:
     if not policy.ranges:
         return None
     grids = [corridor_of(policy, judged, case.alpha).grid for judged in policy.ranges]
-    known = thresholds_at(case.calibrator, grids)
+    known = thresholds_at(case.calibrator, grids, case.calibrated)
     scores = [as_scores([known[point.fpr] for point in grid.points]) for grid in grids]
     flagged = case.holdout.ordered.at_or_above(np.concatenate(scores))
     counts = np.split(flagged, np.cumsum([len(at) for at in scores])[:-1])
@@ -110,9 +111,13 @@ def measure(case: Case) -> Ranges | None:
     )
 
 
-def thresholds_at(calibrator: Calibrator, grids: Iterable[Grid]) -> Mapping[Decimal, float | None]:
-    """The raw threshold of every point, by the rate that it promises."""
+def thresholds_at(
+    calibrator: Calibrator, grids: Iterable[Grid], calibrated: bool = False
+) -> Mapping[Decimal, float | None]:
+    """The threshold of every point, by the rate that it promises: a raw score, or its own where rows are calibrated."""
     points: dict[Decimal, Anchor] = {point.fpr: point for grid in grids for point in grid.points}
+    if calibrated:
+        return own_thresholds(points.values())
     return replace(calibrator, contract=Contract(tuple(points.values()))).thresholds
 
 

@@ -64,7 +64,7 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     if not question.spans or segments > MOST_SEGMENTS:
         return ()
     holdout, grids = case.holdout, [one.grid for one in question.corridors(case.policy, case.alpha)]
-    known = thresholds_at(case.calibrator, grids)
+    known = thresholds_at(case.calibrator, grids, case.calibrated)
     scores = [as_scores([known[point.fpr] for point in grid.points]) for grid in grids]
     counted = holdout.by_segment(np.concatenate(scores)).reached.astype(np.int64)
     parts = np.split(counted, np.cumsum([len(at) for at in scores])[:-1], axis=1)
@@ -288,8 +288,13 @@ def contradictions(
                 yield f"{where} counts otherwise than the targets at {point.fpr}"
         if (at.effective is not None) != (evidence.holdout.groups is not None):
             yield f"{where} must say what its rows are worth where they come in groups, only there"
-        places = asked_of_groups(grid, policy.anchors.anchors)
-        for worths, n in zip(at.effective or (), sizes, strict=False):
-            if len(worths) != len(places) or not all(0 < min(rows) <= max(rows) <= n for rows in worths):
-                yield f"{where} must be worth more than no row, and at most as many as there are"
-                return
+        places = len(asked_of_groups(grid, policy.anchors.anchors))
+        if at.effective is not None and not _are_worth(at.effective, sizes, places):
+            yield f"{where} must be worth more than no row, and at most as many as there are"
+
+
+def _are_worth(found: tuple[Worths, ...], sizes: tuple[int, ...], places: int) -> bool:
+    """Whether every segment has at each of so many points what its rows may be worth."""
+    if [len(worths) for worths in found] != [places] * len(sizes):
+        return False
+    return all(0 < min(rows) <= max(rows) <= n for worths, n in zip(found, sizes, strict=True) for rows in worths)

@@ -258,7 +258,7 @@ def _chance_of(shared: float, ties: Ties) -> float:
         logs = np.log1p(-ties.on_both), np.log(ties.on_both)
 
     def log_bound(t: float) -> float:
-        return -t * shared + float(ties.values @ np.logaddexp(logs[0], logs[1] + t))
+        return -t * shared + float(np.sum(ties.values * np.logaddexp(logs[0], logs[1] + t)))
 
     least = min(0.0, _least(log_bound, -1.0 if shared < expected else 1.0))
     return math.exp(least) if least > -690 else 0.0
@@ -270,8 +270,6 @@ def _seen_from(ties: Ties, n: int, fit_n: int) -> float | None:
     A copied value is on both sides: one that no other row has becomes a pair, one that is on both sides anyway shows
     nothing. None where copies would not show even if all held-out rows were copies.
     """
-    if min(n, fit_n) == 0:
-        return None
     q = n / (n + fit_n)
 
     def on_both(sizes: Floats) -> Floats:

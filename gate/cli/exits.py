@@ -14,6 +14,7 @@ from gate.cli import limits, signals
 from gate.cli.codes import INTERNAL_ERROR, INTERRUPTED, NO_JUDGEMENT
 from gate.cli.commands import cli
 from gate.cli.github import on_github, publish_refusal
+from gate.cli.processor import choose_instructions
 from gate.cli.streams import guard, log
 from gate.errors import GateError
 from gate.words import visible
@@ -28,7 +29,10 @@ def main(args: list[str] | None = None) -> NoReturn:
 
     As a process's own command and where memory is limited it runs in a child; a caller in Python gave the arguments.
     """
-    if args is not None or limits.limit() is None:
+    if args is not None:
+        _run(args)
+    choose_instructions()
+    if limits.limit() is None:
         _run(args)
     code = limits.supervise(lambda: _run(args))
     if code is None:

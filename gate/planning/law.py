@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 
 from gate.calibration.positions import fractional_rank, named
 from gate.policy import Policy, Target
@@ -159,11 +159,11 @@ class Law:
 
     def rank(self, n_fit: int) -> float:
         """The fractional rank in the fit sample at which the threshold lies."""
-        return float(fractional_rank(named(self.position), self.p, n_fit))
+        return _rank(self.position, self.p, n_fit)
 
     def rule_at(self, n_fit: int) -> str:
         """Targets below the lowest fit label pass only when proven, whatever the rule."""
-        return "proven" if float(self.p) < float(named(self.position).label(1, n_fit)) else self.rule
+        return _rule_at(self.rule, self.position, self.p, n_fit)
 
     def sound(self, n: int, n_fit: int) -> tuple[Chances, ...]:
         """The chances of a release whose calibrator was fitted on n_fit exchangeable rows."""
@@ -295,15 +295,7 @@ class Law:
         As n grows the count grows, and so do the smallest and the largest that pass.
         """
         self.budget.spend()
-        fit_low, fit_high = (low, high) if fit_n is None else (fit_n, fit_n)
-        counts = edges(self.band, self.rule_at(fit_low), low, high)
-        if counts is None:
-            return 0.0
-        smallest, largest = counts
-        if low == high:
-            return _chance(low, fit_low, self.rank(fit_low), (smallest, largest))
-        reaches = _chance(low, fit_low, self.rank(fit_low), (smallest, low))
-        return reaches - _chance(high, fit_high, self.rank(fit_high), (largest + 1, high))
+        return _at_least(self.band, self.rule, self.position, self.p, low, high, fit_n)
 
     def _with_endless_rows(self, n_fit: int) -> float:
         """What liveness tends to as held-out rows grow: the chance that the calibrator itself is inside the band."""
@@ -346,3 +338,24 @@ def _chance(n: int, n_fit: int, rank: float, counts: CountRange | None) -> float
     if rank <= 0:  # beyond the largest fit score: nothing is flagged
         return float(counts[0] <= 0)
     return beta_binomial_between(n, rank, n_fit - rank + 1, counts)
+
+
+def _rank(position: str, p: Fraction, n_fit: int) -> float:
+    return float(fractional_rank(named(position), p, n_fit))
+
+
+def _rule_at(rule: str, position: str, p: Fraction, n_fit: int) -> str:
+    return "proven" if float(p) < float(named(position).label(1, n_fit)) else rule
+
+
+@lru_cache(maxsize=4096)  # many targets and segments ask the same of the same sizes
+def _at_least(band: Band, rule: str, position: str, p: Fraction, low: int, high: int, fit_n: int | None) -> float:
+    fit_low, fit_high = (low, high) if fit_n is None else (fit_n, fit_n)
+    counts = edges(band, _rule_at(rule, position, p, fit_low), low, high)
+    if counts is None:
+        return 0.0
+    smallest, largest = counts
+    if low == high:
+        return _chance(low, fit_low, _rank(position, p, fit_low), (smallest, largest))
+    reaches = _chance(low, fit_low, _rank(position, p, fit_low), (smallest, low))
+    return reaches - _chance(high, fit_high, _rank(position, p, fit_high), (largest + 1, high))

@@ -152,16 +152,16 @@ class RangeLaw:
     def sound(self, n: int, n_fit: int, draws: int = DRAWS) -> tuple[Estimate, Estimate]:
         """The chances of a release whose calibrator was fitted on n_fit exchangeable rows: it passes, it is refuted."""
         critical = self.corridor.critical(n, self.points)
-        region, kept = critical.passing(self.rule_at(n_fit)), critical.unrefuted
+        region, unrefuted = critical.passing(self.rule_at(n_fit)), critical.unrefuted
         ranks = self.ranks(n_fit)
-        near = _near(ranks, n, n_fit, region, kept)
+        near = _near(ranks, n, n_fit, region, unrefuted)
         dead = n < self.judged.min_n or bool(np.any(region.low > region.high))
         passes = fails = 0
         rng = np.random.default_rng(SEED)
         for size in _pieces(draws):
             counts = draw_counts(rng, draw_rates(rng, ranks[near], n_fit, size), n)
             passes += 0 if dead else int(np.count_nonzero(_within(counts, region, near)))
-            fails += int(np.count_nonzero(~_within(counts, kept, near)))
+            fails += int(np.count_nonzero(~_within(counts, unrefuted, near)))
         return _share(passes, draws), _share(fails, draws)
 
     def bad(self, n: int, n_fit: int) -> tuple[BadInDecade, ...]:
@@ -262,6 +262,7 @@ class RangeLaw:
         return _share(passes, draws)
 
 
+@lru_cache(maxsize=64)
 def plan_range(
     policy: Policy,
     judged: Range,

@@ -114,6 +114,8 @@ class Record(Section):
                 raise ValueError("must count rows at the anchors of its calibrator")
         if self.of(Detection) is not None and self.malicious is None:
             raise ValueError("must name the malicious rows that it counts")
+        if any(found.rate is not None and found.rate.target is None for found in self.findings):
+            raise ValueError("must name the target of every rate that is judged")
         return self
 
     def to_json(self) -> str:

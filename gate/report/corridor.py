@@ -66,8 +66,8 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
         worth = worth_of(own, n, {at.point: Effective(*at.effective) for at in found.worth})
     named = {judged.start, judged.stop, *judged.refuted}
     named |= {rate for ends in (*judged.proven, *judged.impossible) for rate in ends}
-    kept = {round(i) for i in np.linspace(0, len(own.points) - 1, MOST_POINTS)}
-    at = sorted(kept | {i for i, point in enumerate(own.points) if point.fpr in named})
+    spread = {round(i) for i in np.linspace(0, len(own.points) - 1, MOST_POINTS)}
+    at = sorted(spread | {i for i, point in enumerate(own.points) if point.fpr in named})
     low, high = (np.full(len(at), float(n)),) * 2 if worth is None else (worth.low[at], worth.high[at])
     p, tail, k = own.fprs[at], own.band_level / 2, counts[at] / n
     band = Sides(corridor.tails.lower(k * low, low, p, tail), corridor.tails.upper(k * high, high, p, tail))
@@ -246,8 +246,6 @@ def title_of(finding: Finding) -> str:
 
 
 CAPTION = (
-    "Every threshold of the range: what the policy tolerates (shaded), what the contract promises (dashed), what the "
-    "held-out rows show, and the band that holds at all of them at once 95 % of the time: solid where the range is "
-    "proven, hatched where it is open. A proof takes no wider interval than one target does, so that the band may "
-    "leave the tolerance where it is proven."
+    "The band holds at every threshold at once {confidence} of the time. A proof at each takes a narrower interval, so "
+    "that the band may leave the tolerance where it is proven."
 )

@@ -135,7 +135,8 @@ class ForestDisplay(Display):
         ax.axvline(1, color=COLORS["ink"], lw=0.9, zorder=1.5)
         ax.set_yticks(list(rows), self.labels)
         ax.tick_params(axis="y", length=0, labelcolor=COLORS["ink"])
-        ticks = [t for t in (1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20) if left <= t <= right]
+        few = (1 / 20, 1 / 5, 1, 5, 20)
+        ticks = [t for t in (few if right > 10 else (1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10)) if left <= t <= right]
         ax.set_xticks(ticks, [f"×{t:.4g}" for t in ticks])
         ax.minorticks_off()
         ax.grid(axis="x", color=COLORS["line"], lw=0.5)
@@ -195,9 +196,16 @@ class ContractDisplay(_CurveDisplay):
 
     height = 3.5
 
-    def _draw(self, ax: Axes) -> None:
+    @property
+    def _bottom(self) -> float:
         rarest = min([1e-6, *(f / 10 for f in self.target_fpr if f > 0)])
-        bottom = 10.0 ** math.floor(math.log10(max(rarest, 1e-10)))
+        return 10.0 ** math.floor(math.log10(max(rarest, 1e-10)))
+
+    def _size(self) -> tuple[float, float]:
+        return self.height, 0.36 + 0.08 * len(bare_percent(self._bottom))
+
+    def _draw(self, ax: Axes) -> None:
+        bottom = self._bottom
         ax.set_yscale("log")
         ax.set_xlim(0, 1)
         ax.set_ylim(bottom, 1.6)
@@ -216,7 +224,7 @@ class ContractDisplay(_CurveDisplay):
         grid(ax)
         self._mark_floor(ax)
         place: Any = {"textcoords": "offset points", "ha": "right", "va": "top", "color": COLORS["soft"], "fontsize": 9}
-        ax.annotate("extrapolated", (min(self.floor_score, 1), 1.2), (-4, 0), **place)
+        ax.annotate("extrapolated →", (min(self.floor_score, 1), 1.2), (-4, 0), **place)
         ax.legend(loc="lower left", ncols=2)
 
 
@@ -258,6 +266,10 @@ class RelativeErrorDisplay(_CurveDisplay):
         self._mark_floor(ax)
 
 
+_LEFT: Any = {"xytext": (-7, 3), "ha": "right", "va": "bottom"}  # of a point, and above the curve
+_RIGHT: Any = {"xytext": (7, -3), "va": "top"}
+
+
 class MappingDisplay(Display):
     """Calibrated score against raw score, with the raw threshold of each target marked."""
 
@@ -296,7 +308,8 @@ class MappingDisplay(Display):
                 [threshold, threshold, low - margin], [0, score, score], color=COLORS["soft"], lw=0.8, ls=(0, (2, 2))
             )
             ax.plot([threshold], [score], "o", color=COLORS["ink"], ms=5, mew=0)
-            ax.annotate(label, (threshold, score), (7, -3), textcoords="offset points", va="top", fontsize=9.5)
+            beside = _LEFT if threshold > low + 0.8 * (high - low) else _RIGHT
+            ax.annotate(label, (threshold, score), textcoords="offset points", fontsize=9.5, **beside)
         ax.set_xlabel("raw score")
         ax.set_ylabel("calibrated score")
         grid(ax)

@@ -14,12 +14,14 @@ from rich.text import Text
 
 from gate.checks.check import Finding
 from gate.history import Detected, Flagged, History, PastRelease, Reading
+from gate.record.system import SystemRecord
 from gate.report.figures import to_svg
 from gate.report.html import FigurePart
 from gate.report.markdown import escape, verbatim
 from gate.report.numbers import bounds, clean, grouped, percent, share
 from gate.report.page import Limit, fitting
-from gate.report.rows import Row, rate_row, rated
+from gate.report.rows import Row, plain_reason, rate_row, rated, unseen
+from gate.report.system import sentence
 from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, STYLES, console_on, inert, text_of
 from gate.report.timeline import MOST_DRAWN, Column, counted, display, finding_of, in_words, latest, title_of
@@ -185,6 +187,16 @@ def summary(history: History) -> str:
     return f"{counted(history)} {when}: {came_out}"
 
 
+def reason(history: History) -> str:
+    """Why the latest came out as it did, in one sentence with numbers."""
+    if isinstance(history.record, SystemRecord):
+        return sentence(history.record)
+    said = history.releases[-1].reason
+    if history.record is None:
+        return f"{said[:1].upper()}{said[1:]}"
+    return f"{plain_reason(history.record)}{unseen(history.record)}"
+
+
 # --- the pages ----------------------------------------------------------------------------------------------
 
 
@@ -226,7 +238,7 @@ def _parts(history: History, shown: list[Column], limit: Limit, format_: str) ->
         "counted": counted(history),
         "total": len(history.releases),
         "latest": history.releases[-1],
-        "reason": clean(history.releases[-1].reason),
+        "reason": clean(reason(history)),
         "summary": summary(history),
         "columns": shown,
         "columns_more": len(history.checks) - len(shown),
@@ -314,14 +326,11 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
     console, tables = (console_on(buffer, columns_wide, color) for columns_wide in (width, WIDEST))
     shown = columns(history)
     made, latest = lines(history, shown, MOST["text"]), history.releases[-1]
+    read = " that could be read" if history.unread else ""
+    outcome = (latest.outcome.upper(), STYLES[latest.outcome])
+    name = f"{inert(latest.name)}{' (check)' if latest.kind == 'check' else ''}"
+    console.print(Text.assemble(f"Latest{read}, {name}: ", outcome, f". {inert(reason(history))}."))
     console.print(Text(f"{summary(history)}."))
-    console.print(
-        Text.assemble(
-            f"Latest{' that could be read' if history.unread else ''}, {inert(latest.name)}: ",
-            (latest.outcome, STYLES[latest.outcome]),
-            f": {inert(latest.reason)}.",
-        )
-    )
     if len(history.releases) > len(made):
         console.print(Text(f"Shown are {left_out(history, made)}; --format json has all.", style="dim"))
     console.print()

@@ -97,8 +97,9 @@ def _draw_ranges(record: Record) -> Iterator[FigurePart]:
     """Each range as rates, and as errors."""
     from gate.report import corridor, figures
 
+    held = corridor.CAPTION.format(confidence=bare_percent(record.confidence))
     for number, finding in enumerate(corridor.range_findings(record)):
-        title, said = corridor.title_of(finding), corridor.CAPTION
+        title, said = corridor.title_of(finding), held
         for display, kind in ((corridor.CorridorDisplay, "range"), (corridor.CorridorErrorDisplay, "range-error")):
             name = f"{kind}-{number}" if number else kind
             svg = figures.to_svg(display.from_finding(record, finding), name, title, finding.message)

@@ -248,6 +248,10 @@ def _epoch(created: str) -> int | None:
 CELLS = 49  # an odd number: the target is the middle one
 
 
+def _doublings(rate: float, fpr: float) -> float:
+    return math.log2(min(rate / fpr, 2.0**64))  # a forged record may have any target
+
+
 def forest(record: Record, entries: int) -> list[str]:
     """Each target's tolerance, interval and observed rate as multiples of the target, on a log scale.
 
@@ -257,7 +261,7 @@ def forest(record: Record, entries: int) -> list[str]:
     if not found:
         return []
     edges = [(f.target_fpr, bound) for f in found for bound in (*f.rate.interval, *f.rate.tolerance)]
-    reach = [abs(math.log2(bound / fpr)) for fpr, bound in edges if bound > 0]
+    reach = [abs(_doublings(bound, fpr)) for fpr, bound in edges if bound > 0]
     doublings = min(max(1, math.ceil(max(reach))), 5)
     names = [percent(f.target) for f in found]
     width = max(map(len, names))
@@ -269,7 +273,7 @@ def forest(record: Record, entries: int) -> list[str]:
         def cell(rate: float, fpr: float = f.target_fpr) -> int:
             if rate <= 0:
                 return 0
-            share = (math.log2(rate / fpr) / doublings + 1) / 2
+            share = (_doublings(rate, fpr) / doublings + 1) / 2
             return min(max(math.floor(share * CELLS), 0), CELLS - 1)
 
         bar = ["·"] * CELLS

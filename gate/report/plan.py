@@ -227,12 +227,12 @@ def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
             for kind in ("passes", "fails", "inconclusive")
             if (values := [getattr(chance, kind) for chance in chances])
         },
-        "teeth": [{"multiple": float(bad.multiple), "passes": bad.passes} for bad in planned.bad],
+        "bad": [{"multiple": float(bad.multiple), "passes": bad.passes} for bad in planned.bad],
         "holdout_needed": planned.holdout_needed,
         "fit_needed": planned.fit_needed,
         "computed": planned.computed,
         "paper_n": planned.paper_n,
-        "standing": planned.strength,
+        "strength": planned.strength,
         "warning": describe_weakness(planned, power),
     }
 
@@ -310,7 +310,9 @@ class OperatingCharacteristicDisplay(Display):
         return f"A sound release passes {each} at least {_chance(min(self.sound))} of the time"
 
     def _size(self) -> tuple[float, float]:
-        return self.HEAD + self.FOOT + self.PANEL * min(len(self.curves), self.MOST), 1.45
+        most = max([*self.fit_n, *(curve.holdout_n for curve in self.curves)], default=0)
+        left = max(1.45, 0.58 + 0.09 * len(grouped(most)))
+        return self.HEAD + self.FOOT + self.PANEL * min(len(self.curves), self.MOST), left
 
     def _draw(self, ax: Axes) -> None:
         ax.set_axis_off()

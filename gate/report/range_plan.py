@@ -120,7 +120,7 @@ def range_json(planned: RangePlan, power: float) -> dict[str, Any]:
         ],
         "holdout_needed": _estimate(planned.holdout_needed),
         "equal_needed": _estimate(planned.equal_needed),
-        "teeth_needed": planned.needed_against_bad,
+        "needed_against_bad": planned.needed_against_bad,
         "lowest_rate_needed": planned.anchor_needed,
         "cost": planned.cost,
         "exact": planned.exact,

@@ -33,6 +33,7 @@ from gate.report.numbers import (
     share,
     signed_percent,
 )
+from gate.words import listed
 
 MOST_NOT_ASKED = 20
 
@@ -52,8 +53,11 @@ def headline(record: Record) -> str:
     A pass on benign rows alone says so: scores that flag no attack at all keep every promise on false positives.
     """
     served = " as served" if record.calibrated else ""
-    unseen = "; detection was not judged" if record.outcome == "pass" and record.malicious is None else ""
-    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + served + unseen
+    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + served + unseen(record)
+
+
+def unseen(record: Record) -> str:
+    return "; detection was not judged" if record.outcome == "pass" and record.malicious is None else ""
 
 
 # --- one sentence in plain language -------------------------------------------------------------------------
@@ -76,7 +80,18 @@ def plain_reason(record: Record, brief: bool = False) -> str:
     few = {1: "the required target", 2: "both required targets"}
     count = few.get(len(judged), f"all {len(judged)} required targets")
     stands = f"{'Proven' if proven else 'Within tolerance'} at {count}"
+    if proven and (whole := proven_ranges(record)):
+        stands += f" and from {listed(list(whole.values()))}"
     return stands if brief else f"{stands}; nearest to its limit: {_flags(nearest)}"
+
+
+def proven_ranges(record: Record) -> dict[str, str]:
+    """The ranges that are proven at every threshold, by the name of their check: `10 to 0.1 %`."""
+    return {
+        clean(str(f.check)): between(percent(f.check.rate), percent(f.check.to))
+        for f in record.findings
+        if f.check.family == "ranges" and f.grade == "proven" and f.outcome == "pass" and f.check.rate and f.check.to
+    }
 
 
 def describe_blocking(findings: Iterable[Finding], record: Record | None = None) -> str:

@@ -9,7 +9,7 @@ from gate.report.drawing import COLORS
 from gate.report.figures import MAX_ROWS, ForestDisplay
 from gate.report.numbers import bare_percent, clean
 from gate.report.rows import Row, shown_segments
-from gate.words import listed
+from gate.words import cut_within, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +23,7 @@ class SegmentsDisplay(ForestDisplay):
     @classmethod
     def from_record(cls, record: Record) -> Self:
         found = shown_segments(record)[:MAX_ROWS]
-        names = [clean(f.finding.check.segment or "") for f in found]
-        names = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in names]
+        names = [cut_within(clean(f.finding.check.segment or ""), NAME) for f in found]
         return cls.of(found, [f"{name}, {bare_percent(f.target_fpr)}" for f, name in zip(found, names, strict=True)])
 
     def _size(self) -> tuple[float, float]:

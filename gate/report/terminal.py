@@ -6,7 +6,9 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -30,11 +32,12 @@ from gate.report.rows import (
     other_rows,
     passed_checks,
     plain_reason,
+    proven_ranges,
     segment_rows,
     segment_words,
     target_rows,
 )
-from gate.words import plural
+from gate.words import cut_within, plural
 
 STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 SEGMENTS, SEGMENTS_NAMED = 10, 3
@@ -68,9 +71,21 @@ def working(what: Callable[[], str], after: float = 2.0, every: float = 0.5) -> 
         status.stop()
 
 
+class Paper(Console):
+    """A console on which no number is parted from its percent sign at the end of a line."""
+
+    TIE = "\ue000"  # not printable, so that no text from outside holds one
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        for text in objects:
+            if isinstance(text, Text):
+                text.plain = text.plain.replace(" %", f"{self.TIE}%")
+        super().print(*objects, **options)
+
+
 def console_on(buffer: io.StringIO, width: int, color: bool) -> Console:
     """A console of this width that asks neither the environment nor the terminal for anything."""
-    return Console(
+    return Paper(
         file=buffer,
         width=width,
         height=25,  # where only one of the two is given, rich asks the environment for both
@@ -86,7 +101,7 @@ def console_on(buffer: io.StringIO, width: int, color: bool) -> Console:
 
 def text_of(buffer: io.StringIO) -> str:
     """What was printed, without the blanks that rich pads lines with."""
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in buffer.getvalue().replace(Paper.TIE, " ").splitlines()) + "\n"
 
 
 def render(record: Record, width: int = 80, color: bool = False) -> str:
@@ -104,14 +119,14 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
         console.print(Text(f"\nand {plural(more, 'more finding')} against this release, which verdict.json lists"))
     if blocking or segments:
         console.print()
-    _print_numbers(console, targets, "target", [row.target for row in targets])
+    _print_numbers(console, targets, "target", [row.target for row in targets], brief=record.outcome == "pass")
     _print_segments(console, record, segments[:SEGMENTS])
     detection = detection_rows(record)
     if detection:
         console.print()
         _print_detection(console, detection)
     _print_advice(console, [row for row in judged if row.remedy and not row.blocks], blocking)
-    _print_settled(console, apart, others)
+    _print_settled(console, record, apart, others)
     if record.policy.rule != "proven" and (said := weakest_pass(record)):
         console.print(Text(f"{inert(said)}.", style="dim"))
     if record.not_asked:
@@ -129,9 +144,14 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
 
 
 def print_notes(console: Console, record: Record | SystemRecord) -> None:
-    """Warnings and waivers."""
+    """Warnings and waivers; of an advisory target only what is weak, since the report says what would help."""
+    advisory = {str(finding.check) for finding in record.findings if not finding.required}
     for warning in record.warnings:
-        console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
+        if warning.partition(": ")[0] in advisory:
+            weakness = warning.partition(";")[0].partition(" with ")[0]
+            console.print(Text(f"{inert(weakness)}.", style="dim"))
+        else:
+            console.print(Text.assemble(("warning: ", "yellow"), f"{inert(warning)}."))
     for waiver in record.waivers:
         said = f"{waiver.status} (until {waiver.expires}, {inert(waiver.owner)}: {inert(waiver.reason)})"
         console.print(Text(f"waiver of {inert(str(waiver.check))}: {said}"))
@@ -139,7 +159,19 @@ def print_notes(console: Console, record: Record | SystemRecord) -> None:
 
 def _print_verdict(console: Console, record: Record) -> None:
     console.print(Text(inert(headline(record)), style=STYLES[record.outcome]))
-    console.print(Text(f"{inert(plain_reason(record, brief=True))}."))
+    said, others = inert(plain_reason(record, brief=True)), _others(record)
+    console.print(Text(f"{said}{others if len(said + others) < console.width else ''}."))
+
+
+def _others(record: Record) -> str:
+    """How many checks a pass has beside what its reason names; their names are in the report."""
+    passed = [name for name in _passed(record) if name not in proven_ranges(record)] if record.outcome == "pass" else []
+    return f"; {plural(len(passed), 'other check')} {'passes' if len(passed) == 1 else 'pass'}" if passed else ""
+
+
+def _passed(record: Record) -> list[str]:
+    """The checks that pass and have no numbers of their own."""
+    return passed_checks([*detection_findings(record), *other_rows(record)])
 
 
 def _print_what_to_do(console: Console, record: Record, blocking: list[Row]) -> None:
@@ -177,24 +209,29 @@ def _print_remedies(console: Console, findings: list[Row]) -> None:
 
 
 def _print_advice(console: Console, findings: list[Row], blocking: list[Row]) -> None:
-    """Findings that do not block, one line for those that the same would settle."""
+    """Findings that do not block, one line for those that the same would settle: what to do, without its reasons.
+
+    The outcome of a target stands in the table.
+    """
     known = {row.remedy for row in blocking}
-    for remedy, helped in by_remedy(findings):
+    same = "the same would help"
+    brief = [replace(row, remedy=same if row.remedy in known else row.remedy.partition(": ")[0]) for row in findings]
+    for cure, helped in by_remedy(brief):
         names = ", ".join(inert(row.check) for row in helped)
-        cure = "the same would help" if remedy in known else inert(remedy)
         outcome = (helped[0].outcome, STYLES[helped[0].outcome])
-        console.print(Text.assemble(f"{names}: ", outcome, f" ({helped[0].weight}): {cure}."))
+        told = all(row.target and not row.segment for row in helped)
+        found = Text() if told else Text.assemble(outcome, f" ({helped[0].weight}): ")
+        console.print(Text.assemble(f"{names}: ", found, f"{inert(cure)}."))
 
 
-def _print_settled(console: Console, apart: list[Row], others: list[Row]) -> None:
-    """What needs no remedy: in a sentence where that says more than a name, the rest by name."""
+def _print_settled(console: Console, record: Record, apart: list[Row], others: list[Row]) -> None:
+    """What needs no remedy: in a sentence where that says more than a name, the rest by name; a pass counts them."""
     settled = [row for row in [*apart, *others] if not row.remedy and not row.blocks]
     said = [r for r in settled if r.outcome != "pass" or r.kind == "baseline" or r.reason in SAYS_MORE]
     for row in said:
         console.print(Text.assemble(f"{inert(row.check)}: ", _outcome(row), f": {inert(row.message)}."))
-    told = [row for row in apart if row.kind != "baseline"]  # which the tables above have the numbers of
-    names = [inert(name) for name in passed_checks([*told, *others]) if name not in {row.check for row in said}]
-    if names:
+    names = [inert(name) for name in _passed(record) if name not in {row.check for row in said}]
+    if names and record.outcome != "pass":
         console.print(Text.assemble(("pass", STYLES["pass"]), f": {', '.join(names)}"))
 
 
@@ -253,7 +290,7 @@ def print_table(console: Console, headings: list[str], cells: list[list[str]]) -
         table.add_column(heading, justify="left" if heading == "detector" else "right", no_wrap=True)
     for line in cells:
         table.add_row(*line)
-    if console.measure(table, options=console.options.update_width(1000)).maximum <= console.width:
+    if _fits(console, table):
         console.print(table)
         return
     for line in cells:
@@ -263,11 +300,15 @@ def print_table(console: Console, headings: list[str], cells: list[list[str]]) -
                 console.print(Text(f"  {heading} {cell}"))
 
 
-def _print_numbers(console: Console, findings: list[Row], name: str, names: list[str]) -> None:
-    table = _table(findings, name, names)
-    if not findings or console.measure(table, options=console.options.update_width(1000)).maximum <= console.width:
-        console.print(table)
-        return
+def _print_numbers(console: Console, findings: list[Row], name: str, names: list[str], *, brief: bool = False) -> None:
+    """A table where one fits, else a list; a `brief` one first leaves out the counts, then the tolerances."""
+    whole = ("FP / benign", "interval", "tolerance")
+    tables = [whole, whole[1:], whole[1:2]] if brief else [whole[:2] if name == "segment" else whole]
+    for headings in tables:
+        table = _table(findings, name, names, headings)
+        if not findings or _fits(console, table):
+            console.print(table)
+            return
     for row, shown in zip(findings, names, strict=True):
         console.print(Text.assemble((shown, "bold"), "  ", _outcome(row)))
         console.print(Text(f"  {row.counted} = {row.observed}"))
@@ -275,27 +316,29 @@ def _print_numbers(console: Console, findings: list[Row], name: str, names: list
         console.print(Text(f"  tolerance {row.tolerance}"))
 
 
-def _table(findings: list[Row], name: str, names: list[str]) -> Table:
+def _fits(console: Console, table: Table) -> bool:
+    return console.measure(table, options=console.options.update_width(1000)).maximum <= console.width
+
+
+def _table(findings: list[Row], name: str, names: list[str], headings: tuple[str, ...]) -> Table:
     """No cell wraps and none is cut: a number that lost its end would be another number.
 
     A segment has the tolerance of its target, which stands in the table above it.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, min(len(headings), 2), 0, 0), header_style="dim")
     table.add_column(name, justify="right" if name == "target" else "left", no_wrap=True)
-    headings = ("FP / benign", "interval", "tolerance") if name == "target" else ("FP / benign", "interval")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for row, shown in zip(findings, names, strict=True):
-        cells = [row.counted, row.interval.replace(" to ", "–"), row.tolerance.replace(" to ", "–")]
-        table.add_row(shown, *cells[: len(headings)], _outcome(row))
+        cells = {"FP / benign": row.counted, "interval": row.interval, "tolerance": row.tolerance}
+        table.add_row(shown, *(cells[heading].replace(" to ", "–") for heading in headings), _outcome(row))
     return table
 
 
 def _segment(row: Row) -> str:
     """A name may be cut, a number never."""
-    name = inert(row.segment)
-    return f"{name if len(name) <= NAME else name[: NAME - 1] + '…'} {row.target}"
+    return f"{cut_within(inert(row.segment), NAME)} {row.target}"
 
 
 def _outcome(row: Row) -> Text:

@@ -110,9 +110,14 @@ class _Metadata:
     def field(self, table: int, index: int) -> int | None:
         """Where a field of a table lies; None where it is left out."""
         fields = table - self.number("i", table)
-        if 4 + 2 * index >= self.number("H", fields):
+        length, size = self.number("H", fields), self.number("H", fields + 2)
+        if length < 4 or length % 2 or fields + length > len(self.data):
+            raise struct.error
+        if 4 + 2 * index >= length:
             return None
         offset = self.number("H", fields + 4 + 2 * index)
+        if offset >= max(size, 1):
+            raise struct.error
         return table + offset if offset else None
 
     def value(self, table: int, index: int, kind: str, default: int = 0) -> int:

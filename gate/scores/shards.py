@@ -23,6 +23,7 @@ from gate.progress import advance, enter
 from gate.scores.budget import ByteBudget
 from gate.scores.child import isolate
 from gate.scores.formats import File, Table, finish, list_wanted, pick, read_file, require
+from gate.scores.formats.parquet import open_file
 from gate.scores.place import Place
 from gate.scores.streaming import stream_file
 from gate.scores.wording import explain
@@ -89,7 +90,7 @@ def stream(shard: Shard, columns: Columns, rows: int) -> Iterator[Table]:
             return
         source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
         few = [columns.segment] if columns.segment in names else None
-        with pyarrow.parquet.ParquetFile(source, memory_map=False, read_dictionary=few) as opened:
+        with open_file(source, few, memory_map=False) as opened:
             require(names, opened.schema_arrow.names, file)
             groups = range(shard.start, shard.stop)
             present, read = tuple(opened.schema_arrow.names), 0

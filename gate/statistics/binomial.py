@@ -347,6 +347,6 @@ def log_all_among(c: ArrayLike, drawn: ArrayLike, total: ArrayLike) -> Floats:
     """The logarithm of the chance that all of c rows are among those drawn of all, elementwise."""
     c, drawn, total = (np.asarray(part, dtype=np.float64) for part in (c, drawn, total))
     possible = c <= drawn
-    kept = np.where(possible, drawn, c)
-    logs = gammaln(kept + 1) - gammaln(kept - c + 1) - gammaln(total + 1) + gammaln(total - c + 1)
+    enough = np.where(possible, drawn, c)
+    logs = gammaln(enough + 1) - gammaln(enough - c + 1) - gammaln(total + 1) + gammaln(total - c + 1)
     return np.where(possible, np.minimum(logs, 0.0), -np.inf)

@@ -17,7 +17,6 @@ import numpy as np
 from scipy.special import betainccinv, betaln, ndtri, stdtrit
 
 from gate.contract import Floats
-from gate.statistics.binomial import Band
 from gate.statistics.grouped import Sizes, bins_of, tails
 
 FINE, FINE_RATIO = 64, 1.02  # groups of up to so many rows by themselves, larger ones within 2 % together
@@ -86,17 +85,6 @@ class Groups:
         k, m, rate = counts[hit], self.sizes[hit], float(counts.sum()) / self.n
         squares = float(np.sum(k * k - 2 * rate * k * m)) + rate**2 * self.squares
         return _by_variance(max(squares, 0.0), self.n, len(self.sizes), rate * (1 - rate), alpha)
-
-    def is_too_skewed(self, k: float, worth: Effective, band: Band) -> bool:
-        """Whether nothing but unlike sizes keeps a count from being proven.
-
-        As independent rows these would prove it; by what they are worth they do not, and the largest group alone could
-        hide more flagged rows than the tolerance leaves: no count of such groups is a proof.
-        """
-        n = self.n
-        proven = band.proves_low(k * worth.low / n, worth.low) and band.proves_high(k * worth.high / n, worth.high)
-        spare = float(band.high) * n - k
-        return band.proves_low(k, n) and band.proves_high(k, n) and not proven and self.largest > spare
 
     def _tabulate(self, counts: Floats) -> _Counts:
         """Groups with nothing flagged by size, the others by both counts: alike where they hardly differ.
@@ -247,13 +235,8 @@ def _rows_with_bound(rate: float, n: float, bound: float, tail: float) -> float:
     low, high = 1e-6, n
     if bound >= 1 or float(betainccinv(rate * n + 1, n - rate * n, tail)) >= bound:
         return low if bound >= 1 else n
-    for _ in range(100):
+    while high / low > 1 + 1e-9:
         middle = math.sqrt(low * high)
-        low, high = (
-            (middle, high)
-            if float(betainccinv(rate * middle + 1, middle - rate * middle, tail)) > bound
-            else (low, middle)
-        )
-        if high / low <= 1 + 1e-9:
-            break
+        is_above = float(betainccinv(rate * middle + 1, middle - rate * middle, tail)) > bound
+        low, high = (middle, high) if is_above else (low, middle)
     return high

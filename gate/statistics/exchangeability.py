@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -83,14 +84,19 @@ def scan_counts(counts: tuple[tuple[int, int], ...], n: int, total: int) -> Tail
     worst = min(tests, key=lambda test: test.p_value)
     if total >= LARGEST_DRAW:  # Bonferroni's bound, which is safe
         return TailScan(min(1.0, worst.p_value * len(tests)), worst, counts)
+    return TailScan((1 + _as_small(counts, n, total, worst.p_value, DRAWS)) / (DRAWS + 1), worst, counts)
+
+
+@lru_cache(maxsize=64)  # what was counted is judged more than once
+def _as_small(counts: tuple[tuple[int, int], ...], n: int, total: int, p_value: float, size: int) -> int:
+    """How many of so many draws have a smallest p-value that is no larger than this one."""
     colors = np.diff([pooled for pooled, _ in counts], prepend=0, append=total)
-    draws = np.random.default_rng(SEED).multivariate_hypergeometric(colors, n, size=DRAWS, method="marginals")
+    draws = np.random.default_rng(SEED).multivariate_hypergeometric(colors, n, size=size, method="marginals")
     drawn = np.cumsum(draws, axis=1)[:, :-1]
-    smallest = np.ones(DRAWS)
-    for column, test in zip(drawn.T, tests, strict=True):
-        np.minimum(smallest, hypergeometric(total, test.pooled, n).two_sided(column), out=smallest)
-    as_small = int(np.count_nonzero(smallest <= worst.p_value * (1 + 1e-9)))
-    return TailScan((1 + as_small) / (DRAWS + 1), worst, counts)
+    smallest = np.ones(size)
+    for column, (pooled, _) in zip(drawn.T, counts, strict=True):
+        np.minimum(smallest, hypergeometric(total, pooled, n).two_sided(column), out=smallest)
+    return int(np.count_nonzero(smallest <= p_value * (1 + 1e-9)))
 
 
 def compare_counts(pooled: int, held_out: int, n: int, total: int) -> PooledTest:

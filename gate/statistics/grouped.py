@@ -32,14 +32,6 @@ class Sizes(NamedTuple):
         return float(np.sum(self.rows * self.groups))
 
 
-def tabulate(sizes: Floats, exact: int, ratio: float) -> Sizes:
-    """Sizes up to `exact` by themselves, larger ones together where they are within a ratio."""
-    bins = bins_of(sizes, exact, ratio)
-    groups = np.bincount(bins).astype(np.float64)
-    some = groups > 0
-    return Sizes(np.bincount(bins, sizes)[some] / groups[some], groups[some])
-
-
 def bins_of(values: Floats, exact: int, ratio: float) -> Ints:
     """The number of each value's bin: whole numbers up to `exact` have one each."""
     scaled = np.log(np.maximum(values, exact) / exact) / math.log(ratio)

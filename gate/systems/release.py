@@ -60,7 +60,14 @@ class SystemRelease(Noted):
         return found
 
     def write(self, directory: str | Path, force: bool = False, replaces: str | None = None) -> None:
-        """Write the release directory, whole or not at all."""
+        """Write the directory with all detectors, whole or not at all.
+
+        directory   where it shall be
+        force       by default what is there already is refused; true replaces it
+        replaces    by default not asked: what was there before the work began, and alone may be replaced
+
+        Raises `gate.errors.GateError` like the `write` of one release.
+        """
         write(directory, self.files, force, replaces)
 
 
@@ -147,6 +154,31 @@ def run_system(
     """Fit, evaluate and judge several detectors: what `gate run` does before it writes.
 
     Each sample is a table or files with a column for each detector, or a mapping from a detector's name to its own.
+
+    fit         benign rows to fit on
+    holdout     other benign rows, to judge on
+    release     the name of the release
+    policy      a path or a loaded policy, with `detectors:`
+    ledger      the file that counts every look at the held-out rows; by default none is counted
+    created     the time in the record; now by default
+    malicious   malicious rows; by default none, and detection is not judged
+    baseline    the directory of the release that went before, "none" where this is the first; by default not compared
+
+    Returns a `SystemRelease` with `outcome`, `record` and `releases`, one for each detector; `write` makes its
+    directory. Raises `gate.errors.GateError` for scores, a policy or a baseline that cannot be judged.
+
+    >>> import gate, numpy as np, pyarrow as pa
+    >>> from gate.checks import parse_policy
+    >>> policy = "{version: 1, name: two, targets: [{fpr: 10%, min_n: 1000, max_relative_error: 0.5}], data: {id: id}"
+    >>> policy += ", detectors: [{name: a, score: a}, {name: b, score: b}]"
+    >>> policy += ", system: [{score: 0.1, max_fpr: 40%, min_n: 1000}]}"
+    >>> rng = np.random.default_rng(0)
+    >>> def rows(kind):
+    ...     ids = [f"{kind}-{i}" for i in range(4_000)]
+    ...     return pa.table({"id": ids, "a": rng.random(4_000), "b": rng.random(4_000)})
+    >>> release = gate.run_system(rows("fit"), rows("held out"), release="v1", policy=parse_policy(policy, "two.yaml"))
+    >>> release.outcome, sorted(release.releases)
+    ('pass', ['a', 'b'])
     """
     document = policy if isinstance(policy, Document) else load_policy(policy)
     created = created or datetime.now(UTC)

@@ -20,7 +20,7 @@ _ROWS = 1 << 20  # of a batch
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
     source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
     few = [file.columns.segment] if file.columns.segment in names else None  # kept as Parquet has it: each name once
-    with pyarrow.parquet.ParquetFile(source, memory_map=file.remote is None, read_dictionary=few) as opened:
+    with open_file(source, few, memory_map=file.remote is None) as opened:
         require(names, opened.schema_arrow.names, file)
         kinds = [opened.schema_arrow.field(name).type for name in names]
         rows = opened.metadata.num_rows
@@ -34,6 +34,14 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
         if not rows == counted == len(table):
             raise ValueError(f"{rows:,} rows in the footer, {counted:,} in the row groups, {len(table):,} in the pages")
         return Table(pick(table, names), tuple(opened.schema_arrow.names))
+
+
+def open_file(source: Any, few: list[str] | None, *, memory_map: bool) -> Any:
+    """The file, with the columns of `few` names kept as dictionaries; where it lacks one, `require` says so."""
+    try:
+        return pyarrow.parquet.ParquetFile(source, memory_map=memory_map, read_dictionary=few)
+    except KeyError:
+        return pyarrow.parquet.ParquetFile(source, memory_map=memory_map)
 
 
 def width(kind: Any) -> int:

@@ -72,6 +72,9 @@ Batches = Iterator[tuple[Any, tuple[str, ...]]]  # some rows at a time, with the
 BLOCK = 1 << 22  # bytes of text read at a time
 
 
+ROLES = ("score", "calibrated", "label", "segment", "group", "id", "timestamp", "count")
+
+
 def list_wanted(columns: Columns) -> list[str]:
     """The columns that the policy names, the scores first."""
     named = [columns.score, columns.calibrated, columns.label, columns.group, columns.id, columns.segment]
@@ -98,14 +101,10 @@ def require(names: list[str], present: list[str], file: File) -> None:
             raise GateError(f"{file}: must have one column {name!r}, got {count} of that name; rename or remove one")
         close = difflib.get_close_matches(name, present, n=1)
         shown = ", ".join(map(show, present[:10])) + (", ..." if len(present) > 10 else "")
-        roles = {
-            file.columns.calibrated: "--calibrated-column NAME",
-            names[0]: "--score-column NAME",
-            file.columns.label: "--label-column NAME",
-            file.columns.segment: "--segment-column NAME",
-        }
-        option = roles.get(name, "--group-column, --id-column or --timestamp-column NAME")
-        hint = f"name the one that it has with {option} or in the policy's `data:`"
+        role = next((role for role in ROLES if getattr(file.columns, role) == name), None)
+        hint = f"name the one that it has with --{role}-column NAME or in the policy's `data:`"
+        if role is None:
+            hint = "name the one that it has in the policy's `detectors:`"
         if close:
             hint = f"did you mean {show(close[0])}? {hint}"
         if len(present) == 1 and name in re.split(r"[;\t|]", present[0]):
