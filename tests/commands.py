@@ -28,6 +28,8 @@ from typing import IO, Any, NoReturn
 GATE = [sys.executable, "-m", "gate"]
 COLD_VARIABLES = ("PYTHON", "LC_", "LANG", "MPL", "OPENBLAS", "OMP_", "ARROW", "LD_", "MALLOC")
 TIMEOUT = 120
+FIGURES = "figures"
+drawn = True  # whether releases have their figures, or what stands in their place (`pages.stand_in`)
 
 Streams = int | IO[Any] | None
 
@@ -111,13 +113,15 @@ def start(
     with open(os.devnull, "r+b") as nowhere_file:
         files = [stream if stream is not None else nowhere_file for stream in (stdin, stdout, stderr)]
         numbers = [file if isinstance(file, int) else file.fileno() for file in files]
-        return _ask(_server(), args, os.fspath(cwd), environment, numbers)
+        return _ask(_server(), args, os.fspath(cwd), environment, numbers, drawn)
 
 
-def _ask(address: str, args: Sequence[str], cwd: str, environment: dict[str, str], files: list[int]) -> Process:
+def _ask(
+    address: str, args: Sequence[str], cwd: str, environment: dict[str, str], files: list[int], figures: bool
+) -> Process:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
-    _send(connection, {"args": args, "cwd": cwd, "env": environment}, files)
+    _send(connection, {"args": args, "cwd": cwd, "env": environment, FIGURES: figures}, files)
     return Process(connection)
 
 
@@ -126,7 +130,7 @@ def write_program(path: Path, *words: str) -> None:
     words = words or ("",)
     command = f"exec {shlex.quote(sys.executable)} -I {shlex.quote(__file__)} {shlex.quote(_server())}"
     test = f'[ "$*" != "${{*#{" ".join(words)} }}" ] || exit 99\nshift {len(words)}\n' if words[0] else ""
-    path.write_text(f'#!/bin/sh\n{test}{command} client "$@"\n')
+    path.write_text(f'#!/bin/sh\n{test}{command} {FIGURES if drawn else "client"} "$@"\n')
     path.chmod(0o755)
 
 
@@ -228,7 +232,13 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
     sys.stdout = io.TextIOWrapper(printed, "utf-8", line_buffering=os.isatty(1))
     sys.stderr = io.TextIOWrapper(logged, "utf-8", "backslashreplace", line_buffering=True)
     sys.argv = ["gate", *request["args"]]
+    from pages import stand_in
+
     from gate.cli import main
+    from gate.report import figures
+
+    if not request[FIGURES]:
+        figures.to_svg = stand_in
 
     try:
         main()
@@ -241,20 +251,37 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
 
 
 def preload() -> None:
-    """Everything that a command may import."""
+    """Everything that a command may import, and what its first run computes: templates, fonts, lists of plug-ins."""
     import gate
 
     for module in pkgutil.walk_packages(gate.__path__, "gate."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    importlib.import_module("pages")
+    run_once()
     import gc
 
     gc.freeze()  # what is shared stays shared
 
 
+def run_once() -> None:
+    """A small release in a directory of its own, written and verified."""
+    import numpy as np
+    from calls import call
+
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        for name in ("fit", "holdout"):
+            np.save(f"{name}.npy", np.random.default_rng(len(name)).random(2_000))
+        for words in ("run --release first --fit fit.npy --holdout holdout.npy", "verify releases/first", "plan"):
+            assert call(*words.split()).code in (0, 1, 3)
+        os.chdir(before)
+
+
 if __name__ == "__main__":
-    if sys.argv[2] == "client":
-        process = _ask(sys.argv[1], sys.argv[3:], os.getcwd(), dict(os.environ), [0, 1, 2])
+    if sys.argv[2] in ("client", FIGURES):
+        process = _ask(sys.argv[1], sys.argv[3:], os.getcwd(), dict(os.environ), [0, 1, 2], sys.argv[2] == FIGURES)
         sys.exit(process.wait(TIMEOUT))
     preload()
     asked = serve(sys.argv[1], int(sys.argv[2]))

@@ -1,14 +1,17 @@
-"""What holds for every run: how much of the costly tests it has, and the flag that rewrites golden files."""
+"""What holds for every run: how much of the costly tests it has, which are measured, and golden files."""
 
 from __future__ import annotations
 
 import os
+import pkgutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 from drawing import examples
 from hypothesis import settings
 
@@ -20,7 +23,42 @@ for name in [name for name in os.environ if name.startswith("GITHUB_")]:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The files that take longest, the longest first.
+LONGEST = {
+    f"test_{name}": place
+    for place, name in enumerate(
+        (
+            *("faults", "detectors", "fuzz", "browser", "repetition", "action", "engines", "drawn_runs", "cli"),
+            *("paper", "bytes", "github", "init_scores", "use"),
+            *("verification", "reports", "planning", "history", "range_check", "overlap", "clusters", "remedies"),
+        )
+    )
+}
 GOLDEN = Path(__file__).parent / "golden"
+# The files of tests/unit that must reach every branch of the judgement by themselves (pytest --cov), all of them quick.
+MEASURED = {
+    "test_atoms",
+    "test_binomial",
+    "test_checks",
+    "test_comparison",
+    "test_contradictions",
+    "test_detection",
+    "test_drift",
+    "test_edges",
+    "test_exchangeability",
+    "test_overlap",
+    "test_proportions",
+    "test_range_reasons",
+    "test_readings",
+    "test_reasons",
+    "test_refused_parts",
+    "test_reuse",
+    "test_samples",
+    "test_segments",
+    "test_served",
+    "test_together",
+    "test_verdict",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,9 +76,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Unit tests first; of each kind the longest files, so that no worker is left alone with one at the end."""
+    _leave_unmeasured(items)
+    if not config.getoption("--long"):
+        choose(config, items)
+    items.sort(key=lambda item: (item.path.parent.name != "unit", LONGEST.get(item.path.stem, len(LONGEST))))
+
+
+def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of tests with costly variants, each run has so many as `each_run` says, spread evenly over the list."""
-    if config.getoption("--long"):
-        return
     variants: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("each_run"):
@@ -53,7 +97,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left += [item for place, item in enumerate(found) if place not in chosen]
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in left]
+        gone = {id(item) for item in left}
+        items[:] = [item for item in items if id(item) not in gone]
+
+
+def _leave_unmeasured(items: list[pytest.Item]) -> None:
+    """Only quick tests are measured, and none of drawn examples, which may reach a branch by chance."""
+    for item in items:
+        drawn = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if drawn or item.get_closest_marker("each_run") or item.path.stem not in MEASURED:
+            item.add_marker("no_cover")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collecting is not measured, which would take half as long again: what it imports of the judgement is, before."""
+    measuring = Coverage.current()
+    if measuring is None:
+        return (yield)
+    for package in map(import_module, ("gate.checks", "gate.statistics")):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    import_module("gate.verdict")
+    measuring.stop()
+    found = yield
+    measuring.start()
+    return found
 
 
 @pytest.fixture

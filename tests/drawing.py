@@ -1,4 +1,4 @@
-"""How many examples a property is tried on."""
+"""How many examples a property is tried on, and how often a simulation runs."""
 
 from __future__ import annotations
 
@@ -6,5 +6,10 @@ import os
 
 
 def examples(most: int) -> int:
-    """All of them with `pytest --long`, a third in every other run."""
-    return most if os.environ.get("GATE_LONG") else -(-most // 3)
+    """All of them with `pytest --long`, a sixth in every other run."""
+    return often(-(-most // 6), most)
+
+
+def often(each_run: int, most: int) -> int:
+    """The first number in each run, the second with `pytest --long`."""
+    return most if os.environ.get("GATE_LONG") else each_run

@@ -116,16 +116,22 @@ def read(
             taken.append(_number(scores if isinstance(scores, str) else scores[i]))
             for name in wanted:
                 value = columns[name] if isinstance(columns[name], str) else columns[name][i]
-                here[name].append(_named(value))
+                here[name].append(_written(value) if name in names_of else _present(value))
         for name in wanted:
             others[name] += _microseconds(here[name]) if name == timestamp else here[name]
     return Rows(total, taken, others)
 
 
-def _named(value: Any) -> Any:
+def _present(value: Any) -> Any:
     if value is None:
         raise UnreadableError("a row without a name")
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _written(value: Any) -> Any:
+    """A name as text writes it: that of one file may be 7 where another one has "7"."""
+    value = _present(value)
+    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int) else value
 
 
 class _Micros(int):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
+from cases import facts
 
 from gate.checks import CHECKS, Parts, baseline, detection, direction, drop, fpr, parse_policy
 from gate.checks.baseline import Comparison, ReferenceFacts
@@ -38,6 +40,11 @@ targets:
   - {fpr: 1%, min_n: 37000, max_relative_error: 0.25}
   - {fpr: 0.1%, min_n: 98000, max_relative_error: 0.5}
   - {fpr: 0.01%, min_n: 160000, max_relative_error: {above: 0.5, below: 1}, required: false}
+"""
+ONE_TARGET = """\
+version: 1
+name: one
+targets: [{fpr: 0.1%, min_n: 98000, max_relative_error: 0.5}]
 """
 WAIVERS = """\
 waivers:
@@ -87,6 +94,7 @@ def recorded(document: Document, evidence: Evidence, curve: Curve, checks: tuple
     )
 
 
+@cache
 def sample(path: str, n: int, rows: int, malicious: bool = False) -> SampleFacts:
     source = Source(path=path, rows=rows, benign=rows - n if malicious else n)
     return describe(Scores(np.arange(n) / n, (source,), kind="malicious" if malicious else "benign"))
@@ -206,11 +214,13 @@ RECORDS["hostile"] = hostile()
 def segmented() -> Record:
     """Sixty segments after the targets, checks of the data, warnings and malicious scores."""
     whole = RECORDS["fail"]
+    policy = parse_policy(ONE_TARGET, "").policy
     entries = []
     for i in range(60):
         benign = 5_000 + 2_000 * i
-        counts = {"fpr@10%": benign // 10, "fpr@1%": benign // 100, "fpr@0.1%": max(0, 90 - 3 * i), "fpr@0.01%": 0}
-        entry = record_of(POLICY, counts, benign).findings[2]
+        parts = Parts(fpr=Targets(anchors=anchors_of(policy, [max(0, 90 - 3 * i)] * 6, benign)))
+        found = Evidence("run", NOON.date(), stand_in(policy), facts(200_000), facts(benign), None, parts)
+        (entry,) = judge(policy, found, (fpr.CHECK,)).findings
         name = f"language={ATTACKS['html'] if i == 3 else chr(97 + i // 26) + chr(97 + i % 26)}"
         entries.append(entry.model_copy(update={"check": CheckName("fpr", Decimal("0.001"), segment=name)}))
     checks = [

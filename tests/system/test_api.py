@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import pyarrow.parquet
 
 import gate
 import gate.gating
+import gate.systems.release
 
 RNG = np.random.default_rng(5)
 FIT, HOLDOUT = RNG.beta(0.5, 8, 60_000), RNG.beta(0.5, 8, 60_000)
@@ -30,6 +32,11 @@ def run(fit: Any, holdout: Any, policy: Any = None) -> gate.Release:
     return gate.run(fit, holdout, release="r", policy=policy, created=CREATED)
 
 
+def test_the_example_of_several_detectors_runs() -> None:
+    ran = doctest.testmod(gate.systems.release)
+    assert (ran.failed, ran.attempted > 5) == (0, True)
+
+
 def test_the_command_writes_what_the_api_writes(tmp_path: Path) -> None:
     for name, values in (("fit", FIT), ("holdout", HOLDOUT)):
         pa.parquet.write_table(table(values), tmp_path / f"{name}.parquet")
@@ -40,7 +47,7 @@ def test_the_command_writes_what_the_api_writes(tmp_path: Path) -> None:
         cwd=tmp_path,
         check=True,
         capture_output=True,
-        env={"SOURCE_DATE_EPOCH": str(int(CREATED.timestamp()))},
+        env={"SOURCE_DATE_EPOCH": str(int(CREATED.timestamp())), "NPY_DISABLE_CPU_FEATURES": ""},  # as in Python
     )
     code = (
         "import gate; from datetime import datetime, UTC\n"

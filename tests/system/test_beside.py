@@ -10,6 +10,7 @@ import pytest
 from commands import cold
 from small import CLEAN, contents, gate, log_lines, write_inputs
 
+pytestmark = pytest.mark.figures
 NAMES = {"onnx": "calibrator.onnx", "sql": "thresholds.sql"}
 RUN = ("run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.npy", "--holdout", "pass.npy")
 
@@ -164,7 +165,7 @@ def test_a_check_goes_below_its_release_by_its_time(place: Path) -> None:
     assert gate("check", "releases/v1", "--holdout", "pass.npy", "--force", cwd=place, env=env).returncode == 0
     history = gate("history", "releases", cwd=place)
     assert history.returncode == 0
-    assert history.stdout.startswith("2 releases and 2 checks ")
+    assert "2 releases and 2 checks " in history.stdout
 
 
 def test_what_a_killed_check_left_is_neither_a_check_nor_foreign(place: Path) -> None:

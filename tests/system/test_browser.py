@@ -9,40 +9,25 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 from records import ATTACKS, RECORDS, releases, retrained, with_text
 
 from gate.checks.fpr import Targets
 from gate.history import History, collect
 from gate.record import Record
-from gate.report import history, html
+from gate.report import history, html, markdown
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
+pytestmark = pytest.mark.figures
 CASES = sorted(RECORDS)
 PAGES = [*CASES, "history", "history-of-many"]
 COLORS = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
 # What a page gets from Jenkins: no scripts, no inline style sheet or style attribute, no data images.
 JENKINS = "sandbox allow-same-origin; default-src 'none'; img-src 'self'; style-src 'self'"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        options = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-        options += ["--disable-component-update", "--disable-sync"]
-        options += ["--no-sandbox"] if os.geteuid() == 0 else []
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +92,7 @@ def test_a_history_opens_without_scripts_errors_or_requests(browser: Any, pages:
     context.close()
 
 
-@pytest.mark.each_run(20)
+@pytest.mark.each_run(10)
 @pytest.mark.parametrize("width", [320, 360, 700, 1190, 2560])
 @pytest.mark.parametrize("case", PAGES)
 def test_no_page_scrolls_sideways(case: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
@@ -166,6 +151,38 @@ def test_the_first_screen_has_verdict_reason_picture_and_remedy(
     page.close()
 
 
+def test_a_baseline_takes_at_most_two_screens_before_the_details(browser: Any, pages: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    for case in ("followed", "dropped", "no-reference", "check"):
+        page.goto(pages[case].as_uri())
+        assert page.get_by_role("heading", name="Data checks").bounding_box()["y"] <= 2 * 800, case
+    page.close()
+
+
+COMMENT = """<!doctype html><style>
+body { box-sizing: border-box; width: 780px; margin: 0; padding: 16px; font: 14px/1.5 system-ui, sans-serif; }
+table { display: block; width: max-content; max-width: 100%; overflow: auto; border-collapse: collapse; }
+td, th { padding: 6px 13px; border: 1px solid #ccc; }
+pre { overflow: auto; padding: 16px; font-size: 85%; }
+</style>"""
+
+
+def test_no_table_of_a_comment_scrolls_and_none_has_more_than_five_columns(browser: Any) -> None:
+    """In 780 pixels, as GitHub's style sheet lays Markdown out, also where folds are open."""
+    page = browser.new_page(viewport={"width": 780, "height": 900})
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table")
+    for case in CASES:
+        page.set_content(COMMENT + rendered.render(markdown.render(RECORDS[case])))
+        page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+        tables = page.evaluate(
+            "[...document.querySelectorAll('table')].map(t => [t.scrollWidth <= t.clientWidth, t.rows[0].cells.length])"
+        )
+        assert tables, case
+        assert all(fits and columns <= 5 for fits, columns in tables), case
+        assert page.evaluate("document.documentElement.scrollWidth") <= 780, case
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", COLORS)
 def test_the_page_and_its_figures_follow_the_colour_scheme(scheme: str, browser: Any, pages: dict[str, Path]) -> None:
     page = browser.new_page(color_scheme=scheme)
@@ -217,20 +234,21 @@ def test_the_page_reads_in_order_where_its_style_sheet_is_refused(browser: Any, 
     context.close()
 
 
+@pytest.mark.each_run(7)
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
-def test_axe_finds_nothing(width: int, scheme: str, browser: Any, pages: dict[str, Path]) -> None:
+@pytest.mark.parametrize("case", PAGES)
+def test_axe_finds_nothing(case: str, width: int, scheme: str, browser: Any, pages: dict[str, Path]) -> None:
     script = os.environ.get("GATE_AXE")
     if not script:
         pytest.skip("GATE_AXE does not name axe-core's axe.min.js")
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     page = context.new_page()
-    for case in PAGES:
-        page.goto(pages[case].as_uri())
-        page.add_script_tag(path=script)
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        problems = [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found["violations"]]
-        assert problems == [], case
-        assert len(found["passes"]) > 20
+    page.goto(pages[case].as_uri())
+    page.add_script_tag(path=script)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    problems = [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found["violations"]]
+    assert problems == []
+    assert len(found["passes"]) > 20
     context.close()
 
 

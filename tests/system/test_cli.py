@@ -28,6 +28,7 @@ from commands import GATE
 from rich.cells import cell_len
 from small import CLEAN, POLICY, RELEASE_FILES, contents, gate, log_lines, write_inputs
 
+pytestmark = pytest.mark.figures
 OUTCOMES = {"pass": 0, "fail": 1, "inconclusive": 3}
 COMMANDS = [
     "explain",

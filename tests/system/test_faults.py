@@ -33,6 +33,7 @@ from benchmarks.kill_loop import (
     write_inputs,
 )
 
+pytestmark = pytest.mark.figures
 RUN = ["run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.npy", "--out", "releases/v1"]
 
 
@@ -210,6 +211,7 @@ def test_a_packed_file_that_does_not_fit_beside_is_refused(here: Path) -> None:
     assert result.stderr.splitlines()[-1] == f"{said}; set TMPDIR to a place with more room"
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("options", [[], ["--max-bytes", "1TB"]])
 def test_a_file_larger_than_the_addresses_is_refused(here: Path, options: list[str]) -> None:
     """A sparse file of 40 GB that its header describes truly, and 4 GB of addresses to read it with."""
@@ -239,7 +241,7 @@ def limited(megabytes: int) -> Callable[[], None]:
     return limit
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("part", range(6))
 def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: int) -> None:
     """Limits drawn from 200 MB to 4 GB, a third of them just above what the libraries need, and rows to fill them."""
@@ -261,7 +263,7 @@ def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: i
     assert (tmp_path / "releases" / "v1" / "manifest.json").exists() == (result.returncode != 2), told
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize(
     "death", ["os._exit(1)", "os.abort()", "os.kill(os.getpid(), 11)", "raise ImportError('x.so: failed to map\\nx')"]
 )
@@ -278,6 +280,7 @@ def test_what_libraries_do_without_memory_is_one_line(here: Path, death: str) ->
     assert not (here / "releases").exists()
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("number", STOPS)
 def test_a_limited_run_is_stopped_like_any_other(here: Path, number: signal.Signals) -> None:
     code = "import pathlib, time\nimport gate.gating\ndef wait(*args, **kwargs):\n    pathlib.Path('ready').touch()\n"
@@ -304,6 +307,7 @@ def test_help_needs_no_memory_to_speak_of(tmp_path: Path) -> None:
     assert "Exit codes:" in result.stdout
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("function", ["fit_sorted", "rendered"])
 def test_memory_that_runs_out_later_is_no_crash(here: Path, function: str) -> None:
     code = "import gate.gating\ndef fail(*args, **kwargs):\n    raise MemoryError\n"

@@ -24,6 +24,7 @@ from gate.record import Record
 from gate.report import history as report
 from gate.starter.demo import retrain
 
+pytestmark = pytest.mark.figures
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RENDERERS: dict[str, Callable[[History], str]] = {
@@ -116,13 +117,13 @@ def run(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("args", "start"),
     [
-        ([], "2 releases of 2026-03-01: 2 pass."),
+        ([], "Latest, v2.4.0: PASS. Proven at all 3 required targets; "),
         (["--format", "md"], "# The contract over 2 releases"),
         (["--json"], '{\n  "schema_version": 1,'),
         (["-o", "page.html"], "<!DOCTYPE html>"),
         (["-o", "page.md"], "# The contract"),
         (["-o", "page.html", "--format", "md"], "# The contract"),
-        (["-o", "page"], "2 releases of"),
+        (["-o", "page"], "Latest, v2.4.0: PASS."),
     ],
     ids=" ".join,
 )

@@ -15,10 +15,11 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from drawing import often
 from small import CLEAN, POLICY, gate
 
 SEED = int(os.environ.get("GATE_SEED", "15"))
-N = 230_000
+N = often(150_000, 230_000)
 EPOCH = {"SOURCE_DATE_EPOCH": "1790000000"}
 DISK = ("--memory", "1MB")
 

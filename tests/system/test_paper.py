@@ -22,13 +22,14 @@ import pyarrow.parquet
 import pytest
 from benchmarks import paper
 from benchmarks.paper import PRINTED, RATES, Rows
-from drawing import examples
+from drawing import examples, often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from repository import read_tables
 from scipy.special import expit
 from scipy.stats import beta
 
+pytestmark = pytest.mark.figures
 TESTS = Path(__file__).parents[1]
 GOLDEN = json.loads((TESTS / "golden" / "statistics.json").read_text())
 
@@ -116,7 +117,7 @@ def check_table(text: str, name: str) -> None:
     assert re.search(r"gate run by policies/paper.yaml: (pass|fail|inconclusive): .+\. Detected at 0.1 %: ", text)
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=often(1, 3), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(5_000, 40_000), tied=st.booleans())
 def test_the_table_says_what_gate_says(seed: int, n: int, tied: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The grade that the script gives to a count is gate's own, and the training FPR counts the fit rows."""

@@ -109,4 +109,4 @@ def test_cron_says_nothing_while_the_contract_holds(checkout: Path) -> None:
         ["gate", "history", "releases"], cwd=checkout, env=environment, capture_output=True, text=True, timeout=300
     )
     assert (history.returncode, history.stderr) == (0, "")
-    assert history.stdout.startswith("1 release and 3 checks of ")
+    assert "1 release and 3 checks of " in history.stdout

@@ -17,6 +17,8 @@ from gate.planning import plan
 from gate.planning.law import Law
 from gate.policy import Policy
 
+pytestmark = pytest.mark.figures
+
 
 def policy_text(rule: str, *targets: tuple[object, object, object], min_n: int = 1, position: str = "filliben") -> str:
     """Targets are (rate, tolerance above, tolerance below), rates falling."""
@@ -77,9 +79,9 @@ def test_json_agrees_with_the_planner(place: Path) -> None:
         assert found["holdout_needed"] == target.holdout_needed
         assert found["fit_needed"] == target.fit_needed
         assert found["paper_n"] == target.paper_n
-        assert found["standing"] == target.strength
+        assert found["strength"] == target.strength
         assert found["sound"]["passes"][0] == target.liveness
-        assert [bad["passes"] for bad in found["teeth"]] == [bad.passes for bad in target.bad]
+        assert [bad["passes"] for bad in found["bad"]] == [bad.passes for bad in target.bad]
         assert found["warning"] == planning.describe_weakness(target, 0.95)
 
 
@@ -135,7 +137,7 @@ def test_bad_values_are_usage_errors(args: list[str], tmp_path: Path) -> None:
 def test_the_default_policy_is_planned_without_any_option(tmp_path: Path) -> None:
     result = gate("plan", "--json", cwd=tmp_path)
     found = {target["check"]: target for target in json.loads(result.stdout)["targets"]}
-    assert {check: target["standing"] for check, target in found.items() if check != "fpr@0.01%"} == {
+    assert {check: target["strength"] for check, target in found.items() if check != "fpr@0.01%"} == {
         "fpr@10%": "good",
         "fpr@1%": "good",
         "fpr@0.1%": "good",

@@ -21,6 +21,7 @@ from gate.scores import write_parquet
 from gate.starter import init
 from gate.starter.demo import simulate
 
+pytestmark = pytest.mark.figures
 README = ROOT / "README.md"
 PERSON = {"NAME": "me", "EMAIL": "me@example.org"}
 

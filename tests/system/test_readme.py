@@ -14,6 +14,7 @@ import joblib
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.figures
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)

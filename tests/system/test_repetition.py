@@ -329,7 +329,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repetition, "_repeat", repeat)
 
 
-@pytest.mark.each_run(3)
+@pytest.mark.each_run(2)
 @pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("name", NAMES)
 def test_no_changed_record_holds_with_all_data_given(cases: dict[str, Case], name: str, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_every_answer_is_that_of_the_memory(tmp_path: Path, keys: tuple[str, ...
     same(*read_both(draw(tmp_path / "rows", len(keys), keys), place))
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize(
     "keys", [(), ("id",), ("group",), ("segment",), ("timestamp",), ("id", "group", "segment"), KEYS]
 )

@@ -117,7 +117,7 @@ def gate(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_the_command_says_one_line_for_each_check(made: Path) -> None:
     data = ["--fit", "fit.parquet", "--holdout", "holdout.parquet"]
     result = gate("verify", "v1", "--policy", "policy.yaml", *data, cwd=made.parent)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout
     *lines, unbound, expired = result.stdout.splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
         ["holds", name]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
+from pages import stand_in
 
 from gate.report import drawing
 
@@ -31,4 +32,14 @@ def no_process(fonts: None) -> Iterator[None]:
         for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
             patch.setattr(os, name, refuse)
         patch.setattr(subprocess, "Popen", refuse)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_figures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In files without the mark `figures` draw no figure of a release, and count few points of its curve."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("figures") is None:
+            patch.setattr("gate.report.figures.to_svg", stand_in)
+            patch.setattr("gate.checks.curve.STEPS", 10)
         yield

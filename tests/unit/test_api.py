@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import inspect
+import re
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,14 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.interchange
 import pyarrow.parquet
 import pytest
 
 import gate
 import gate.gating
+from gate.checks import parse_policy
 from gate.errors import GateError
 
 RNG = np.random.default_rng(5)
@@ -88,10 +93,16 @@ def run(fit: Any, holdout: Any, policy: Any = None) -> gate.Release:
     return gate.run(fit, holdout, release="r", policy=policy, created=CREATED)
 
 
+@cache
+def plainly() -> gate.Release:
+    """From arrays of NumPy."""
+    return run(FIT, HOLDOUT)
+
+
 @pytest.mark.each_run(5)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_kind_of_data_gives_the_same_release(form: str) -> None:
-    judged, plain = run(FORMS[form](FIT), FORMS[form](HOLDOUT)), run(FIT, HOLDOUT)
+    judged, plain = run(FORMS[form](FIT), FORMS[form](HOLDOUT)), plainly()
     assert judged.record == plain.record
     assert judged.files == plain.files
 
@@ -101,7 +112,7 @@ def test_files_and_arrays_give_the_same_verdict(tmp_path: Path) -> None:
     for name, values in (("fit", FIT), ("holdout", HOLDOUT)):
         pa.parquet.write_table(table(values), tmp_path / f"{name}.parquet")
         names.append(tmp_path / f"{name}.parquet")
-    from_files, from_arrays = run(names[0], [str(names[1])]).record, run(FIT, HOLDOUT).record
+    from_files, from_arrays = run(names[0], [str(names[1])]).record, plainly().record
     assert from_files.findings == from_arrays.findings
     assert from_files.fit.sha256 == from_arrays.fit.sha256
     assert [source.path for source in from_arrays.fit.sources] == ["fit"]
@@ -151,7 +162,45 @@ def test_the_examples_in_the_documentation_run() -> None:
     assert doctest.testmod(gate.gating).failed == 0
 
 
+PUBLIC = [gate.fit, gate.evaluate, gate.run, gate.run_system, gate.Release.write, gate.SystemRelease.write]
+
+
+@pytest.mark.parametrize("function", PUBLIC, ids=lambda function: function.__qualname__)
+def test_every_parameter_of_a_public_function_is_documented(function: Any) -> None:
+    told = inspect.getdoc(function) or ""
+    parameters = [name for name in inspect.signature(function).parameters if name != "self"]
+    assert re.findall(r"^(\w+)   +\S", told, flags=re.MULTILINE) == parameters
+    assert "Raises `gate.errors.GateError`" in " ".join(told.split())
+    assert function.__name__ == "write" or ("Returns a `" in told and ">>> " in told)
+
+
+def test_every_public_name_is_a_documented_function_or_type() -> None:
+    functions = {name for name in gate.__all__ if inspect.isfunction(getattr(gate, name))}
+    assert functions == {function.__name__ for function in PUBLIC} - {"write"}
+    assert all(inspect.getdoc(getattr(gate, name)) for name in gate.__all__)
+
+
+def test_what_a_notebook_shows_is_short() -> None:
+    release = gate.run(FIT, HOLDOUT, release="v<1>", created=CREATED)
+    verdict = gate.evaluate(release.calibrator, HOLDOUT)
+    for shown in (release, verdict, release.calibrator):
+        assert len(repr(shown)) < 300
+        assert len(shown._repr_html_()) < 5_000
+    assert "v&lt;1&gt;" in release._repr_html_()
+
+
 def test_a_check_without_its_column_is_refused_rather_than_left_out(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY + "checks: {freshness: {max_age_days: 30}}\n")
     with pytest.raises(GateError, match=r"must have data\.timestamp name a column, got null"):
         gate.evaluate(gate.fit(FIT), HOLDOUT, policy=tmp_path / "policy.yaml")
+
+
+@pytest.mark.parametrize("role", ["segment", "group", "id", "timestamp", "count", "label", "score"])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_missing_column_names_the_option_that_fixes_it(role: str, ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"fit.{ending}"
+    write = {"parquet": pyarrow.parquet.write_table, "csv": pyarrow.csv.write_csv}[ending]
+    write(pa.table({"score": FIT[:100]}), path)
+    document = parse_policy(f"{POLICY}data: {{{role}: absent}}\n", "policy.yaml")
+    with pytest.raises(GateError, match=f"must have a column 'absent', got 'score'; .* with --{role}-column NAME or"):
+        gate.fit(str(path), policy=document)

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 from benchmarks import simulations as statistics
 from cases import case, evidence, tally, targets
-from drawing import examples
+from drawing import examples, often
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +108,7 @@ def test_rows_that_are_their_own_groups_have_the_plain_interval(k: int) -> None:
 TRIALS = 100
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize(("groups", "size", "rate", "spread"), [(300, 40, 0.05, 0.05), (100, 30, 0.1, 0.1)])
 def test_coverage_with_clustered_rows(groups: int, size: int, rate: float, spread: float) -> None:
     """Beta-binomial clusters, 100 samples: of nominal 95 % the plain interval covers far less, this one does.
@@ -132,7 +133,7 @@ def test_coverage_with_clustered_rows(groups: int, size: int, rate: float, sprea
 # --- bounds that hold where groups are skewed ---------------------------------------------------------------
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize(
     ("name", "least"),
     [
@@ -143,14 +144,14 @@ def test_coverage_with_clustered_rows(groups: int, size: int, rate: float, sprea
     ],
 )
 def test_groups_prove_no_more_than_promised(name: str, least: float) -> None:
-    """A release at 1.52 times its target is proven to be below 1.5 times in 2.5 % of 80 runs, within 3 errors of 1.7 %.
+    """A release at 1.52 times its target is proven to be below 1.5 times in 2.5 % of runs, within 3 errors of that.
 
     By the effective rows of Korn and Graubard that is so in 13 % and 10 % of runs with the last two, and more where
     only excess counts.
     """
-    runs = 80
+    runs = often(40, 80)
     assert statistics.prove_groups(name, runs, 1.52, below=False) <= 0.025 + 3 * statistics.share_error(0.025, runs)
-    assert statistics.prove_groups(name, 30, 1.0) >= least
+    assert statistics.prove_groups(name, often(15, 30), 1.0) >= least
 
 
 def test_the_law_of_grouped_counts_is_that_of_simulated_ones() -> None:

@@ -19,6 +19,7 @@ from gate.record import Record
 from gate.report import drawing, figures
 from gate.scores import Scores
 
+pytestmark = pytest.mark.figures
 DISPLAYS = [
     figures.ForestDisplay,
     figures.ContractDisplay,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ OWNERS = {
 SHARED = {"numpy"}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def module_of(path: Path) -> str:
     """The room that a file belongs to; `gate/__init__` belongs to none."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -53,7 +59,7 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__in
 def imports(path: Path) -> list[tuple[int, str]]:
     """Every module that a file imports, with the line: inside functions and under TYPE_CHECKING too."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -145,7 +151,7 @@ MOST_LINES, MOST_IN_FUNCTION = 450, 60
 def test_a_file_and_its_functions_can_be_read_at_once(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= MOST_IN_FUNCTION, node.name
@@ -158,7 +164,7 @@ def lines_of_code(path: Path) -> list[tuple[int, str]]:
     """The lines that say something, with their numbers: no imports, no comments, no blank lines, no lone brackets."""
     text = path.read_text(encoding="utf-8")
     left_out: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             left_out |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
     numbered = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if number not in left_out]
@@ -182,7 +188,7 @@ def test_no_run_of_lines_stands_twice() -> None:
 def test_no_two_types_have_one_name() -> None:
     homes: dict[str, list[str]] = {}
     for path in FILES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             names = [node.name] if isinstance(node, ast.ClassDef) else []
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):  # another name for a type
                 names = [target.id for target in node.targets if isinstance(target, ast.Name)]

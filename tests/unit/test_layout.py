@@ -264,3 +264,14 @@ def test_buffers_and_nodes_that_no_column_needs_are_refused() -> None:
     assert batch is not None
     with pytest.raises(ValueError, match="more buffers than the columns need"):
         layout._check_message(batch, schema)
+
+
+@pytest.mark.parametrize("back", [0x0E, 0x0C, 0x08])
+def test_a_type_that_does_not_list_its_fields_is_refused(back: int) -> None:
+    """Arrow reads the empty list of fields as half precision: other scores, all of them in the domain."""
+    sound = written(pa.table({"score": [0.3, 0.536, 0.2]}), "stream", None, None)
+    precision = b"\x06\x00\x00\x00\x00\x00\x02\x00"  # the list of fields six bytes before, and double
+    assert sound.count(precision) == 1
+    changed = sound.replace(precision, bytes([back]) + precision[1:])
+    with pytest.raises(ValueError, match="points outside itself"):
+        layout.check_stream(pa.BufferReader(changed))

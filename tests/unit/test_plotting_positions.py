@@ -207,6 +207,7 @@ SATURATING = {  # a score's true rate by its distribution; most rows of the last
 }
 
 
+@pytest.mark.each_run(4)
 @pytest.mark.parametrize("shape", SATURATING)
 @pytest.mark.parametrize("n", [320, 350, 380])
 def test_a_bound_stands_on_a_score_whose_label_holds(shape: str, n: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drawing import examples
+from drawing import examples, often
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -153,7 +153,7 @@ def test_the_rules_are_one_nested_family(base: Evidence, seed: int, n: int, tilt
     assert len({outcome == "fail" for outcome in found}) == 1
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=often(3, 6), deadline=None)
 @given(st.integers(0, 2**31), st.integers(300, 6_000), st.booleans(), st.booleans(), st.data())
 def test_judging_the_record_is_judging_the_run(
     seed: int, n: int, grouped: bool, tied: bool, data: st.DataObject
@@ -291,6 +291,7 @@ def in_segments(parts: int, n: int, bad: bool, grouped: bool = False, seed: int 
     return run(document(more=more, required=False), sample(False), sample(bad)).record
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("grouped", [False, True])
 def test_a_bad_segment_is_refuted_along_the_range_and_the_others_are_not(grouped: bool) -> None:
     record = in_segments(4, 40_000, bad=True, grouped=grouped)
@@ -350,7 +351,7 @@ def test_a_forged_count_is_noticed_wherever_no_rows_could_have_it(
     impossible = [0, len(flagged) - 1]
     impossible += [i for i in range(1, len(flagged) - 1) if flagged[i] == flagged[i - 1 if by > 0 else i + 1]]
     assert len(impossible) > len(flagged) / 2, "scores of three digits: most points count as their neighbours do"
-    for i in impossible[:: len(impossible) // 15]:
+    for i in impossible[:: len(impossible) // often(6, 15)]:
 
         def change(content: Any, i: int = i) -> None:
             content["flagged"][i] += by
@@ -417,6 +418,7 @@ def most(share: float, runs: int = RUNS) -> float:
     return share + 3 * (share * (1 - share) / runs) ** 0.5
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("at", [0.0103, 0.0312345])
 def test_a_range_that_is_bad_at_one_threshold_only_is_rarely_proven(
     base: Evidence, calibrator: Calibrator, at: float

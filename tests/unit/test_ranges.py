@@ -331,6 +331,7 @@ RUNS = 1500
 ALLOWED = 0.025 + 3 * math.sqrt(0.025 * 0.975 / RUNS)
 
 
+@pytest.mark.each_run(4)
 @pytest.mark.parametrize("edge", [1.5, 0.5])
 @pytest.mark.parametrize("place", [*bad_places(corridor())])
 def test_a_range_bad_at_one_threshold_is_rarely_proven(place: str, edge: float) -> None:

@@ -10,7 +10,6 @@ import pytest
 from gate.checks import readings
 from gate.planning import ships
 from gate.statistics.binomial import Band
-from gate.statistics.clusters import Groups
 
 HALF = Fraction(1, 2)
 
@@ -48,18 +47,3 @@ def test_what_a_pass_means_is_said_in_one_sentence() -> None:
     assert readings.assumptions(grouped=False) == (
         "Every statement assumes independent benign rows like those to come, and the threshold as it is shipped."
     )
-
-
-def test_groups_that_could_hide_what_the_tolerance_leaves_are_called_skewed() -> None:
-    """One group with a third of all rows keeps a count open that independent rows would prove; equal groups do not."""
-    edges = band(Fraction(1, 1000))
-    sizes = np.append(np.full(20_000, 10.0), 100_000.0)
-    counts = np.append((np.arange(20_000) % 70 == 0).astype(float), 10.0)
-    groups = Groups(sizes)
-    worth = groups.worth(counts, 0.05)
-    assert groups.is_too_skewed(float(counts.sum()), worth, edges)
-    equal = Groups(np.full(30_000, 10.0))
-    flagged = (np.arange(30_000) % 100 == 0).astype(float)
-    assert not equal.is_too_skewed(300.0, equal.worth(flagged, 0.05), edges)
-    said = readings.skewed_groups(100_000, 300_000, 154)
-    assert said.message.startswith("the largest group has 100,000 of 300,000 rows, and 154 more flagged ones would")

@@ -15,11 +15,12 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
+from records import RECORDS
 
 from gate.checks import default_policy, parse_policy, policy_schema
 from gate.errors import GateError
 from gate.gating import Job, gate_release
-from gate.record import Record, read, read_record, schema
+from gate.record import Record, parse_record, read, read_record, schema
 from gate.scores import Scores
 from gate.sources import Source
 from gate.storage import write_file
@@ -241,3 +242,11 @@ def test_an_enormous_record_is_refused_unread(tmp_path: Path, monkeypatch: pytes
 def test_the_built_in_policy_follows_the_policy_schema() -> None:
     content = yaml.safe_load(default_policy().text)
     jsonschema.validate(content, policy_schema(), cls=jsonschema.Draft202012Validator)
+
+
+def test_every_rate_of_a_record_has_a_target() -> None:
+    """Reports take it for granted; only the rates of several detectors together have none."""
+    content = RECORDS["fail"].model_dump(mode="json")
+    next(found for found in content["findings"] if found["rate"])["rate"]["target"] = None
+    with pytest.raises(GateError, match="must name the target of every rate"):
+        parse_record(json.dumps(content).encode(), "verdict.json")

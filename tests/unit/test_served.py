@@ -96,7 +96,7 @@ CHANGES: dict[str, tuple[Callable[[Calibrator, np.ndarray], np.ndarray], str]] =
 }
 
 
-@pytest.mark.each_run(4)
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("kind", CHANGES)
 @settings(deadline=None, max_examples=12)
 @given(seed=seeds)

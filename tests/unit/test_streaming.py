@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pytest
+from drawing import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gate.errors import GateError
 from gate.policy import Columns
@@ -115,3 +120,28 @@ def test_arrow_and_npz(tmp_path: Path) -> None:
         for columns in (Columns(), Columns(label="label")):
             one, other = read_both(tmp_path / name, columns)
             assert one == other, (name, list_wanted(columns))
+
+
+def packed(suffix: str) -> bytes:
+    scores = np.random.default_rng(3).random(2_000)
+    if suffix == ".npz":
+        np.savez_compressed(held := io.BytesIO(), score=scores)
+        return held.getvalue()
+    lines = [f'{{"score": {score}}}\n' if suffix == ".jsonl.gz" else f"{score}\n" for score in scores.tolist()]
+    return gzip.compress(("score\n" * (suffix == ".csv.gz") + "".join(lines)).encode())
+
+
+SOUND = {suffix: packed(suffix) for suffix in (".csv.gz", ".jsonl.gz", ".npz")}
+
+
+@given(st.sampled_from([*SOUND]), st.integers(0, 10**6), st.integers(0, 255))
+@settings(max_examples=examples(150), deadline=None)
+def test_files_with_a_wrong_byte(suffix: str, place: int, byte: int) -> None:
+    whole = bytearray(SOUND[suffix])
+    whole[place % len(whole)] = byte
+    for content in (whole, whole[: place % len(whole)]):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, f"whole{suffix}")
+            path.write_bytes(content)
+            one, other = read_both(path, Columns())
+        assert one == other

@@ -19,6 +19,8 @@ from gate.history import History, collect
 from gate.report import history as histories
 from gate.report.timeline import HistoryDisplay, _told_apart, display, finding_of, latest
 
+pytestmark = pytest.mark.figures
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -77,8 +79,9 @@ def test_a_figure_ties_checks_to_their_release(history: History) -> None:
 
 
 def test_every_format_says_which_records_are_checks(history: History) -> None:
-    text, md, html = histories.render(history), histories.render_markdown(history), histories.render_html(history)
-    assert text.startswith("2 releases and 4 checks from 2026-01-01 to 2026-01-07: 5 pass, 1 fail.")
+    text, md, html = histories.render(history, 100), histories.render_markdown(history), histories.render_html(history)
+    assert text.startswith("Latest, v2 (check): FAIL. Flags 19.4 % of benign rows at the 10 % threshold; the policy")
+    assert "2 releases and 4 checks from 2026-01-01 to 2026-01-07: 5 pass, 1 fail." in text
     assert text.count("pass (check)") == 3
     assert text.count("fail (check)") == 1
     assert md.count(" (check) |") == 4

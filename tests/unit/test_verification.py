@@ -649,7 +649,7 @@ def test_releases_held_against_others_hold(followed: Path, name: str) -> None:
         ("v1", lambda record: record["malicious"].update(n=1_999)),
         ("v1", lambda record: record["checks"]["detection"]["anchors"].pop(0)),
         ("v1", lambda record: detected(record).update(threshold=0.1)),
-        ("v1", lambda record: record["curve"]["points"][10].update(detected=1)),
+        ("v1", lambda record: drawn(record, 0.1).update(detected=1)),
         ("v1", lambda record: finding(record, "tpr@1%")["rate"]["tally"].update(flagged=2_000)),
         ("v1", lambda record: record.update(malicious=None)),
         ("v1", lambda record: record.update(malicious_confidence=0.5)),
@@ -694,6 +694,11 @@ def test_a_check_is_counted_again_on_its_rows_and_takes_no_others(followed: Path
         verify(followed / "check", Data(fit=(str(followed / "fit.parquet"),)))
     found = states(verify(followed / "check", Data(holdout=(str(followed / "holdout.parquet"),))))
     assert found["holdout"] == "does not hold", "these are not the rows that it was made on"
+
+
+def drawn(record: Any, score: float) -> Any:
+    """The point of the curve at this calibrated score."""
+    return next(point for point in record["curve"]["points"] if point["score"] == score)
 
 
 def finding(record: dict[str, Any], check: str) -> dict[str, Any]:

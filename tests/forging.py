@@ -1,0 +1,141 @@
+"""Small samples that every check has measured, and their evidence with one value changed, as a forged record has it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gate.calibration.fit import fit_sorted
+from gate.checks import CHECKS, parse_policy
+from gate.checks import curve as curves
+from gate.checks.baseline import Reference
+from gate.checks.check import Case, Evidence, Part
+from gate.checks.curve import Curve
+from gate.checks.reuse import Use, Uses
+from gate.gating import facts_of, gather
+from gate.policy import Policy
+from gate.scores import Scores, columns_for, describe, from_object, kind_of
+
+POLICY = """\
+version: 1
+name: everything
+calibration: {knots: 50}
+targets:
+  - {fpr: 10%, min_n: 10, max_relative_error: 0.9}
+  - {fpr: 1%, min_n: 10, max_relative_error: 0.9}
+ranges: [{from: 10%, to: 1%, min_n: 10, max_relative_error: 5}]
+checks:
+  freshness: {max_age_days: 1000}
+  detection: {targets: [{fpr: 1%, min_tpr: 0.01}], max_drop: 0.9}
+  segments:
+    targets: [10%]
+    ranges: [{from: 10%, to: 2%}]
+    min_n: 1
+    max_relative_error: 5
+reuse: {max_uses: 3}
+"""
+COLUMNS = {
+    "plain": "data: {segment: segment, timestamp: timestamp}\n",
+    "grouped": "data: {id: id, group: group, segment: segment, timestamp: timestamp}\n",
+    "served": "data: {segment: segment, timestamp: timestamp, calibrated: served}\n",
+}
+ROWS = {"fit": 600, "holdout": 400, "malicious": 100}
+DAY = date(2026, 3, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A policy, what was measured by it, and the curve beside it."""
+
+    policy: Policy
+    evidence: Evidence
+    curve: Curve
+
+    def forged(self, place: str, value: Any) -> Measured:
+        """The same with one value changed in the record and read back; a function makes it of the value that is there.
+
+        `fpr.anchors.0.tally.rows` is in the part of a check, `holdout.n` in the facts of a sample.
+        """
+        first, _, rest = place.partition(".")
+        evidence = self.evidence
+        if first == "curve":
+            return dataclasses.replace(self, curve=put(self.curve, rest, value))
+        if first in vars(evidence.parts):
+            first, rest = "parts", place
+        found = put(getattr(evidence, first), rest, value) if rest else value
+        return dataclasses.replace(self, evidence=dataclasses.replace(evidence, **{first: found}))
+
+    def contradictions(self) -> list[str]:
+        own = [sentence for check in CHECKS for sentence in check.contradictions(self.policy, self.evidence)]
+        return [*own, *curves.contradictions(self.policy, self.evidence, self.curve)]
+
+
+def put(section: Part, place: str, value: Any) -> Part:
+    """One value put into a part of a record, which is read back."""
+    whole: Any = section.model_dump(mode="json")
+    content = whole
+    *steps, last = (int(step) if step.isdigit() else step for step in place.split("."))
+    for step in steps:
+        content = content[step]
+    content[last] = value(content[last]) if callable(value) else value
+    return type(section).model_validate(whole)
+
+
+def measured(kind: str, text: str = POLICY) -> Measured:
+    """A release, by one of COLUMNS; `served` is a check of calibrated scores."""
+    case = case_of(kind, text)
+    fit = describe(sample("fit", case.policy))
+    return Measured(case.policy, gather(case, fit, facts_of(case.calibrator), DAY), curves.trace(case))
+
+
+def case_of(kind: str, text: str = POLICY) -> Case:
+    """Samples with a calibrator, held against a release with the same counts."""
+    policy = parse_policy(text + COLUMNS[kind], "everything.yaml").policy
+    fit, holdout, malicious = (sample(name, policy) for name in ROWS)
+    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    if kind == "served":
+        holdout, malicious = (_as_served(part, calibrator.predict) for part in (holdout, malicious))
+    uses = Uses(ledger="ledger.jsonl", holdout=Use(number=1), malicious=Use(number=1))
+    case = Case(policy, calibrator, holdout, fit, malicious, uses=uses, day=DAY, calibrated=kind == "served")
+    old = Reference(
+        path="releases/v1",
+        release="v1",
+        created="2026-02-01T12:00:00Z",
+        outcome="pass",
+        verdict_sha256="a" * 64,
+        policy_sha256="b" * 64,
+        policy=policy,
+        benign=case.benign,
+        malicious=case.detected,
+        holdout_sha256="c" * 64,
+        rows_sha256=None,
+    )
+    return dataclasses.replace(case, reference=old, fit=None if kind == "served" else fit)
+
+
+def sample(name: str, policy: Policy) -> Scores:
+    """Rows with every column that the policy may name; two ids stand there twice."""
+    n, kind = ROWS[name], kind_of(name)
+    a, b = (4, 2) if kind == "malicious" else (0.5, 8)
+    rows = np.r_[np.arange(n), 0, 1]
+    table = pa.table(
+        {
+            "score": np.random.default_rng(n).beta(a, b, n)[rows],
+            "id": [f"{name}{row}" for row in rows],
+            "group": [f"{name}{row // 3}" for row in rows],
+            "segment": ["b" if row % 3 == 0 else "a" for row in rows],
+            "timestamp": ["2026-02-20"] * len(rows),
+        }
+    )
+    return from_object(table, name, columns_for(name, policy), policy.calibration.domain, kind)
+
+
+def _as_served(rows: Scores, predict: Callable[[Any], Any]) -> Scores:
+    """Every score calibrated, but for the last one, which was served as it is."""
+    served = np.append(predict(rows.values[:-1]), rows.values[-1])
+    return dataclasses.replace(rows, values=served, raw=rows.values)

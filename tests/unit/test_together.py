@@ -1,0 +1,235 @@
+"""What all detectors flag together: how each limit is decided and said, and the counts that no rows could show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import several
+from forging import put
+
+from gate.checks import parse_policy, system
+from gate.checks.system import Flags, System, asked_scores, contradictions, judge, measure
+from gate.planning import Budget
+from gate.policy import Policy
+from gate.scores.several import Joined
+
+NAMES = ("a", "b")
+ROWS = 20_000
+
+
+def policy_of(limit: str = "10%", end: str = "", system: str = "") -> Policy:
+    text = several.policy(NAMES, limit, end=end)
+    return parse_policy(text[: text.index("system:")] + system if system else text, "several.yaml").policy
+
+
+def flags(both: int, alone: tuple[int, int], unscored: int = 0, grouped: bool = False) -> Flags:
+    """So many rows that both detectors flag, that one alone does, and that the second has not scored."""
+    first = np.arange(both + alone[0])
+    second = np.r_[np.arange(both), both + alone[0] + np.arange(alone[1])]
+    joined = Joined(
+        counted=np.ones(ROWS, dtype=bool),
+        apart=0,
+        unscored={"a": np.array([], dtype=np.int64), "b": ROWS - 1 - np.arange(unscored)},
+        places=dict.fromkeys(NAMES),
+        groups=np.arange(ROWS) // 2 if grouped else None,
+        group_count=ROWS // 2 if grouped else 0,
+    )
+    return Flags(joined, {"a": [0.4], "b": [0.6]}, {"a": [first], "b": [second]})
+
+
+def found(both: int = 500, alone: tuple[int, int] = (300, 200), unscored: int = 0, grouped: bool = False) -> System:
+    rows = flags(both, alone, unscored, grouped)
+    return measure(policy_of(), rows, rows, use=1, malicious_use=1)
+
+
+# --- the judgement ------------------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """A limit and the counts held against it; what is decided, and parts of what is said."""
+
+    limit: str
+    decided: tuple[str, str]
+    message: str
+    remedy: str | None
+    counts: Mapping[str, Any] = {}
+    end: str = ""
+
+
+CASES = {
+    "far below the limit": Case(
+        "10%",
+        ("pass", "proven"),
+        "1,000 false positives in 20,000 benign rows, flagged by any of 2 detectors; 1,916 or fewer prove the limit",
+        None,
+    ),
+    "near the limit": Case(
+        "5.3%",
+        ("inconclusive", "open"),
+        "997 or fewer prove the limit of 5.3 %, 1,124 or more refute it",
+        "hold out 40,473 more benign rows (60,473 in all): at the rate observed, a release then passes 95 % of the",
+    ),
+    "just above it, where more rows would prove nothing": Case(
+        "4.9%",
+        ("inconclusive", "outside"),
+        "920 or fewer prove the limit of 4.9 %",
+        "let the detectors act from a higher score, or raise max_fpr: the rate observed is too near the limit",
+        end="rule: observed\n",
+    ),
+    "far above it": Case(
+        "1%",
+        ("fail", "too-many"),
+        "172 or fewer prove the limit of 1 %, 229 or more refute it",
+        "act on fewer of them: a alone flags 300 rows that no other one does",
+    ),
+    "a limit that so many rows cannot prove": Case(
+        "0.01%",
+        ("inconclusive", "open"),
+        "no count proves the limit of 0.01 %, 6 or more refute it",
+        "hold out ",
+        {"both": 0, "alone": (0, 0)},
+    ),
+    "a limit that no count exceeds": Case(
+        "99.999%",
+        ("pass", "proven"),
+        "or fewer prove the limit of 99.999 %, no count refutes it",
+        None,
+    ),
+    "proven but for rows that a detector has not scored": Case(
+        "5.32%",
+        ("inconclusive", "unscored"),
+        "20 rows (0.1 %) not scored by every detector (b 20)",
+        "score every row with every detector",
+        {"unscored": 20},
+    ),
+    "observed inside, whatever the rows that were not scored": Case(
+        "5.32%",
+        ("pass", "observed"),
+        "1,001 or fewer prove the limit of 5.32 %",
+        None,
+        {"unscored": 20},
+        "rule: observed\n",
+    ),
+    "more rows than may be are not scored": Case(
+        "10%",
+        ("inconclusive", "unscored"),
+        "21 rows (0.1 %) not scored",
+        "or leave out the rows that timed out and say so",
+        {"unscored": 21},
+    ),
+    "looked at again and again": Case(
+        "10%",
+        ("pass", "proven"),
+        "1,857 or fewer prove the limit of 10 %",
+        None,
+        end="interval: sequential\n",
+    ),
+    "rows in groups": Case(
+        "10%",
+        ("pass", "proven"),
+        "1,000 false positives in 20,000 benign rows, in groups worth 9,997 independent ones",
+        None,
+        {"grouped": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_each_limit_is_decided_and_said(case: Case) -> None:
+    (finding,) = judge(policy_of(case.limit, case.end), found(**case.counts))
+    assert (finding.outcome, finding.reason) == case.decided
+    assert case.message in finding.message
+    assert (finding.remedy is None) if case.remedy is None else (case.remedy in str(finding.remedy))
+
+
+@pytest.mark.parametrize(("grouped", "wanted"), [(False, "rows"), (True, "independent rows")])
+def test_fewer_rows_than_wanted_pass_nothing(grouped: bool, wanted: str) -> None:
+    policy = policy_of(system="system: [{score: 0.3, max_fpr: 10%, min_n: 30000}]\n")
+    (finding,) = judge(policy, found(grouped=grouped))
+    assert (finding.outcome, finding.reason) == ("inconclusive", "min-n")
+    assert f"no count passes on fewer than 30,000 {wanted}, " in finding.message
+    assert "hold out " in str(finding.remedy)
+
+
+def test_what_there_was_no_time_to_compute_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "Budget", lambda: Budget(0))
+    (finding,) = judge(policy_of("5.3%"), found())
+    assert finding.remedy == "hold out more benign rows: how many would do was not computed"
+
+
+def test_what_was_not_counted_is_inconclusive() -> None:
+    """Nothing counted at all, or at another score only."""
+    other = found().model_copy(update={"benign": ()})
+    for counted in (None, other):
+        (finding,) = judge(policy_of(), counted)
+        assert (finding.outcome, finding.reason) == ("inconclusive", "not-measured")
+
+
+def test_one_detector_by_itself_has_no_part_of_it() -> None:
+    asked: Any = (policy_of(), None)
+    assert system.CHECK.measure(asked[0]) is None
+    assert [*system.CHECK.judge(*asked), *system.CHECK.asked(*asked)] == []
+
+
+# --- what is measured ---------------------------------------------------------------------------------------
+
+
+def test_where_no_limit_is_asked_the_scores_of_the_targets_are_shown() -> None:
+    assert asked_scores(policy_of()) == (Decimal("0.3"),)
+    assert asked_scores(policy_of(system="\n")) == (Decimal("0.1"), Decimal("0.3"))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_both_kinds_of_rows_are_measured(grouped: bool) -> None:
+    counted = found(grouped=grouped)
+    assert counted.groups == (ROWS // 2 if grouped else None)
+    (one,) = counted.benign
+    assert counted.malicious == counted.benign
+    assert (one.tally.flagged, one.both, one.largest, one.sum) == (1000, ((500,),), 0.04, 0.075)
+    assert one.independent == pytest.approx(1 - 0.96 * 0.965)
+    assert measure(policy_of(), flags(5, (3, 2))).malicious == ()
+
+
+# --- what no rows could show --------------------------------------------------------------------------------
+
+
+def more(old: int) -> int:
+    return old + 1
+
+
+BETWEEN = "must lie between the largest detector's count and their sum"
+WORTH = "must say what its rows are worth where they come in groups, only there"
+UNDECIDED = "must leave no more rows undecided than were not scored"
+FORGERIES = [
+    ("benign", [], "system.benign must be counted at the scores that the policy asks for"),
+    ("malicious.0.score", 0.5, "system.malicious must be counted at the scores that the policy asks for"),
+    ("malicious", lambda old: [*old, {**old[0], "tally": {**old[0]["tally"], "rows": ROWS + 1}}],
+     "system.malicious must be counted on the same rows at every score"),
+    ("groups", 100, f"system.benign {WORTH}"),
+    ("benign.0.tally.effective", [9, 9], f"system.benign {WORTH}"),
+    ("benign.0.detectors.1.name", "c", "system.benign at 0.3 must name the detectors of the policy"),
+    ("benign.0.tally.threshold", 0.5, "system.benign at 0.3 must be counted at its own score"),
+    ("benign.0.tally.flagged", 1501, f"system.benign at 0.3 {BETWEEN}"),
+    ("benign.0.tally.flagged", 799, f"system.benign at 0.3 {BETWEEN}"),
+    ("benign.0.tally.flagged", more, f"system.benign at 0.3 {BETWEEN}"),
+    ("benign.0.detectors.0.alone", 1001, f"system.benign at 0.3 {BETWEEN}"),
+    ("benign.0.detectors.0.alone", 801, "system.benign at 0.3 must flag no more rows than a detector has scored"),
+    ("benign.0.detectors.0.unscored", ROWS, "system.benign at 0.3 must flag no more rows than a detector has scored"),
+    ("benign.0.undecided", more, f"system.benign at 0.3 {UNDECIDED}"),
+    ("benign.0.unscored", more, f"system.benign at 0.3 {UNDECIDED}"),
+    ("benign.0.detectors.1.unscored", more, "system.benign at 0.3 must count every row that a detector has not scored"),
+    ("benign.0.both", [], "system.benign at 0.3 must count every pair of detectors"),
+    ("benign.0.both.0", [1, 1], "system.benign at 0.3 must count every pair of detectors"),
+    ("benign.0.both.0.0", 701, "system.benign at 0.3 must flag no more rows by two detectors than by one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "value", "sentence"), FORGERIES)
+def test_a_forged_count_is_contradicted(place: str, value: Any, sentence: str) -> None:
+    policy, sound = policy_of(), found(unscored=5)
+    assert [*contradictions(policy, sound, NAMES)] == []
+    assert sentence in [*contradictions(policy, put(sound, place, value), NAMES)]
