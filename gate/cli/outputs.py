@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from gate.cli import signals
 from gate.cli.codes import EXIT_CODES
 from gate.cli.github import on_github, publish
 from gate.cli.streams import color_wanted, is_terminal, log, show, width, working
@@ -29,8 +30,12 @@ def conclude(
 ) -> int:
     """From a judged release to an exit code; every report is written before the code is given."""
     if out is not None:
+        from gate.storage import write
+
         with working(f"writing {out}"):
-            judged.write(out, force, replaces)
+            files = judged.files
+            signals.heed()
+            write(out, files, force, replaces)
     show(render(judged.record, "json" if as_json else "text", to_terminal=True))
     written = "nothing was written" if not judged.used_ledger else "only the ledger's line was written"
     log(f"report: {out / 'report.html'}" if out else f"dry run: {written}")

@@ -13,8 +13,7 @@ from gate.cli.streams import log
 
 def end(work: Callable[[list[int]], int]) -> NoReturn:
     """End the process with the exit code of the work, which is told the signals received, or with that of a signal."""
-    received: list[int] = []
-
+    received = _received
     def stop(number: int, _frame: object) -> None:
         """Take back what was begun; a second signal must not stop that."""
         received.append(number)
@@ -46,7 +45,14 @@ def end(work: Callable[[list[int]], int]) -> NoReturn:
     sys.exit(code)
 
 
+def heed() -> None:
+    """Stop here, before anything is written, where a library has swallowed what a signal raised in it."""
+    if _received:
+        raise StoppedError
+
+
 _STOPS = (signal.SIGINT, signal.SIGTERM)
+_received: list[int] = []  # by this process
 
 
 class StoppedError(BaseException):

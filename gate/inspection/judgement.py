@@ -92,6 +92,8 @@ def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy)
     anchors = [(anchor.fpr, anchor.score) for anchor in calibrator.contract.anchors]
     require(anchors == promised, "calibrator.json has another contract than the policy")
     require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
+    same = calibrator.facts.lowest_label == facts.lowest_label  # to the last digit: one run wrote both
+    require(same, "calibrator.json has another lowest label than the record")
     refuse_differences(
         "calibrator",
         facts.model_dump(exclude={"anchors"}),

@@ -25,11 +25,8 @@ from benchmarks.kill_loop import (
     STOPS,
     arguments,
     environment,
-    is_ready,
     kill_loop,
     snapshot,
-    start,
-    wait,
     write_inputs,
 )
 
@@ -101,19 +98,44 @@ def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
     assert sum(count for what, count in counts.items() if "ended" not in what) >= 10
 
 
-@pytest.mark.parametrize("number", STOPS)
-def test_a_stopped_run_says_so_and_leaves_nothing(here: Path, number: signal.Signals) -> None:
+# A run that meets a signal at one point of its way, whatever the machine's speed.
+STOPPED = """\
+import contextlib, os, time
+from gate import gating, storage
+real = {place}
+def stop(*args, **kwargs):
+    with contextlib.suppress({swallowed}):
+        os.kill(os.getpid(), {number})
+        time.sleep(60)
+    return real(*args, **kwargs)
+{place} = stop
+from gate.cli import main
+main()
+"""
+
+
+def stopped(here: Path, number: signal.Signals, place: str, swallowed: str) -> None:
     before = everything(here)
-    with start(here, "one") as process:
-        wait(lambda: is_ready(process), process)
-        time.sleep(0.2)
-        process.send_signal(number)
-        stderr = process.communicate(timeout=60)[1]
-    assert process.returncode == STOPS[number]
-    lines = stderr.splitlines()
+    code = STOPPED.format(number=int(number), place=place, swallowed=swallowed)
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, command=[sys.executable, "-c", code])
+    assert result.returncode == STOPS[number]
+    lines = result.stderr.splitlines()
     assert lines[-1] == f"gate: stopped by {number.name}"
     assert all(line.startswith("gate: ") for line in lines)
-    assert everything(here) == before
+    assert [path for path in everything(here) if path != "releases"] == before
+
+
+@pytest.mark.each_run(2)
+@pytest.mark.parametrize("place", ["gating.gate_release", "storage.write", "storage._put_in_place"])
+@pytest.mark.parametrize("number", STOPS)
+def test_a_stopped_run_says_so_and_leaves_nothing(here: Path, number: signal.Signals, place: str) -> None:
+    """Before rows are counted, before anything is written, and before what is written gets its name."""
+    stopped(here, number, place, "")
+
+
+def test_a_stop_that_a_library_swallows_is_heeded_before_anything_is_written(here: Path) -> None:
+    """Some catch whatever is raised in them while they are imported."""
+    stopped(here, signal.SIGTERM, "gating.gate_release", "BaseException")
 
 
 def test_a_signal_that_the_caller_ignores_stops_nothing(here: Path) -> None:
@@ -133,16 +155,15 @@ def test_a_signal_that_the_caller_ignores_stops_nothing(here: Path) -> None:
 
 # A run that waits, when all is judged and nothing written, until the file `go` is there.
 WAITING = """\
-import pathlib, time
-from gate import gating
-real = gating.Release.write
-def write(self, *args, **kwargs):
-    self.files
-    pathlib.Path(f"ready-{self.record.holdout.sources[0].path}").touch()
+import os, pathlib, time
+from gate import storage
+real = storage.write
+def write(*args, **kwargs):
+    pathlib.Path(f"ready-{os.getpid()}").touch()
     while not pathlib.Path("go").exists():
         time.sleep(0.001)
-    real(self, *args, **kwargs)
-gating.Release.write = write
+    real(*args, **kwargs)
+storage.write = write
 from gate.cli import main
 main()
 """

@@ -454,6 +454,14 @@ def test_a_knot_moved_in_calibrator_json_is_found(release: Path) -> None:
     assert states(verify(release))["calibrator"] == "does not hold"
 
 
+def test_the_last_digit_of_a_label_in_calibrator_json_is_the_record_s(release: Path) -> None:
+    path = release / "calibrator.json"
+    said = str(json.loads(path.read_bytes())["fit"]["lowest_label"])
+    path.write_text(path.read_text().replace(said, repr(float(np.nextafter(float(said), 1)))))
+    seal(release)
+    assert states(verify(release))["calibrator"] == "does not hold"
+
+
 def test_a_looser_policy_is_not_the_one_that_was_recorded(release: Path) -> None:
     def loosen(record: dict[str, Any]) -> None:
         text = record["policy"]["content"].replace("max_relative_error: 0.5", "max_relative_error: 0.9")
