@@ -14,6 +14,7 @@ from gate.cli.streams import log
 def end(work: Callable[[list[int]], int]) -> NoReturn:
     """End the process with the exit code of the work, which is told the signals received, or with that of a signal."""
     received = _received
+
     def stop(number: int, _frame: object) -> None:
         """Take back what was begun; a second signal must not stop that."""
         received.append(number)
