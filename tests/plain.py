@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -232,10 +232,17 @@ def _csv(content: bytes, names: list[str], separator: str, names_of: tuple[str, 
 def _typed(texts: list[str]) -> list[Any]:
     """Text has no types: a column that is numbers throughout is numbers, and likewise for booleans."""
     if all(NUMBER.fullmatch(text) for text in texts):
-        return [Decimal(text.strip()) for text in texts]
+        return [_exactly(text.strip()) for text in texts]
     if all(text.lower() in ("true", "false") for text in texts):
         return [text.lower() == "true" for text in texts]
     return texts
+
+
+def _exactly(text: str) -> Decimal | float:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent of 19 digits
+        return float(text)
 
 
 def _jsonl(content: bytes, names: list[str]) -> dict[str, Any]:

@@ -434,6 +434,7 @@ def test_what_cannot_be_counted_is_not_judged(
 # --- the installation ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(0)
 def test_gate_is_installed_from_the_actions_own_checkout(workspace: Path, tmp_path: Path) -> None:
     """Into an environment of its own; modules of the workspace do not pass for Python's, and no index is needed here.
 

@@ -52,7 +52,7 @@ def history_of(directory: Path, records: list[Record]) -> History:
     return collect([str(directory), "missing/<b>&"])
 
 
-@pytest.mark.each_run(4)
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("case", CASES)
 def test_the_page_opens_without_scripts_errors_or_requests(case: str, browser: Any, pages: dict[str, Path]) -> None:
     context = browser.new_context(java_script_enabled=False)
@@ -92,7 +92,7 @@ def test_a_history_opens_without_scripts_errors_or_requests(browser: Any, pages:
     context.close()
 
 
-@pytest.mark.each_run(10)
+@pytest.mark.each_run(6)
 @pytest.mark.parametrize("width", [320, 360, 700, 1190, 2560])
 @pytest.mark.parametrize("case", PAGES)
 def test_no_page_scrolls_sideways(case: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
@@ -102,7 +102,7 @@ def test_no_page_scrolls_sideways(case: str, width: int, browser: Any, pages: di
     page.close()
 
 
-@pytest.mark.each_run(5)
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_names_run_nothing_and_scroll_nothing(attack: str, browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
@@ -234,7 +234,7 @@ def test_the_page_reads_in_order_where_its_style_sheet_is_refused(browser: Any, 
     context.close()
 
 
-@pytest.mark.each_run(7)
+@pytest.mark.each_run(4)
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 @pytest.mark.parametrize("case", PAGES)
 def test_axe_finds_nothing(case: str, width: int, scheme: str, browser: Any, pages: dict[str, Path]) -> None:

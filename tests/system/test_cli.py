@@ -364,6 +364,7 @@ def test_output_is_utf8_in_every_locale(here: Path) -> None:
 # --- same inputs, same bytes --------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(0)
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     """Whatever the hash seed, the time zone, the language, the file mode and the order of the rows."""
     environments = [

@@ -149,7 +149,7 @@ def test_verify_finds_any_change_in_any_directory(place: Path, tmp_path: Path) -
     """One byte of any file, a file too many or too few, a directory too many or too few, a link."""
     files = sorted(path.relative_to(place / "release") for path in (place / "release").rglob("*") if path.is_file())
     chosen = [path for path in files if path.parts[0] != "detectors" or path.parts[1] == NAMES[1]]
-    for path in chosen:
+    for path in chosen[:: often(2, 1)]:
         copy = tmp_path / "copy"
         shutil.copytree(place / "release", copy)
         content = bytearray((copy / path).read_bytes())

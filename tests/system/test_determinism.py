@@ -62,7 +62,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return run(place, {})
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_a_release_is_the_same_in_every_environment(
     tmp_path: Path, expected: dict[str, bytes], environment: str

@@ -29,6 +29,7 @@ from benchmarks.kill_loop import (
     snapshot,
     write_inputs,
 )
+from drawing import often
 
 pytestmark = pytest.mark.figures
 RUN = ["run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.npy", "--out", "releases/v1"]
@@ -91,11 +92,12 @@ class Forked:
             return None, log.read().decode()
 
 
-def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
+def test_kills_lose_nothing(tmp_path: Path) -> None:
     """`tests/benchmarks/kill_loop.py` does two hundred, of new interpreters."""
-    counts = kill_loop(20, 1, tmp_path, Forked)
-    assert sum(counts.values()) == 20
-    assert sum(count for what, count in counts.items() if "ended" not in what) >= 10
+    kills = often(10, 20)
+    counts = kill_loop(kills, 1, tmp_path, Forked)
+    assert sum(counts.values()) == kills
+    assert sum(count for what, count in counts.items() if "ended" not in what) >= kills // 2
 
 
 # A run that meets a signal at one point of its way, whatever the machine's speed.

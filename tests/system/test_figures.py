@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import several
+from drawing import often
 from records import DETECTED, RECORDS, followed, releases, retrained
 
 import gate
@@ -70,7 +71,8 @@ def drawn_records() -> Iterator[tuple[str, Record]]:
             None,
         ),
     }
-    for shape, (fit, holdout, document, malicious) in shapes.items():
+    for shape in [*shapes][:: often(3, 1)]:
+        fit, holdout, document, malicious = shapes[shape]
         yield shape, gate.run(fit, holdout, release="v1", policy=document, malicious=malicious).record
 
 
@@ -113,7 +115,8 @@ def system_pages() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("histories")
-    drawn = {name: html.render(record) for name, record in (*RECORDS.items(), *drawn_records())}
+    golden = [*RECORDS.items()][:: often(3, 1)]
+    drawn = {name: html.render(record) for name, record in (*golden, *drawn_records())}
     drawn["few detected"] = html.render(followed(tuple(k // 900 for k in DETECTED)))
     for name, records in {"4 releases": releases(), "50 releases": long_history(), "2": long_history()[6:8]}.items():
         drawn[f"history of {name}"] = history_page(directory / name, records)
@@ -137,6 +140,7 @@ def problems(figure: dict[str, Any]) -> Iterator[str]:
             yield f"{figure['name']}: {one!r} lies on {other!r}"
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_text_of_any_figure_lies_on_another_or_is_cut(scheme: str, browser: Any, pages: dict[str, str]) -> None:
     found, texts = {}, 0
@@ -150,7 +154,7 @@ def test_no_text_of_any_figure_lies_on_another_or_is_cut(scheme: str, browser: A
             found[name] = amiss
     page.close()
     assert found == {}
-    assert texts > 1_000
+    assert texts > often(300, 1_000)
 
 
 def test_the_measurement_sees_text_that_overlaps_and_text_that_is_cut(browser: Any) -> None:

@@ -233,6 +233,7 @@ def openml(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         server.server_close()
 
 
+@pytest.mark.each_run(0)
 def test_credit_cards_are_downloaded_trained_on_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
     rows = labelled(8_000, 100)

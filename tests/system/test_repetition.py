@@ -329,7 +329,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repetition, "_repeat", repeat)
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("name", NAMES)
 def test_no_changed_record_holds_with_all_data_given(cases: dict[str, Case], name: str, tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def options(case: Case) -> dict[str, list[str]]:
     return given
 
 
-@pytest.mark.each_run(3)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_nothing_binds_is_listed_and_is_no_pass_once_data_is_given(
     cases: dict[str, Case], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
