@@ -18,10 +18,10 @@ from statistics import NormalDist
 import numpy as np
 
 from gate.calibration.positions import fractional_rank, named
-from gate.contract import Contract, Floats, Ints
+from gate.contract import Floats, Ints
 from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
-from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, grid
+from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, corridor
 from gate.statistics.tails import FixedTails
 
 DRAWS = 4000
@@ -100,22 +100,8 @@ def segment_corridor_of(policy: Policy, span: Span, error: Tolerance, alpha: Fra
 
 
 def _corridor(policy: Policy, span: Span, error: Tolerance, alpha: Fraction, a_decade: int | None) -> Corridor:
-    return _made(policy.anchors, span.start, span.stop, error, alpha, a_decade, policy.interval == "sequential")
-
-
-@lru_cache(maxsize=64)
-def _made(
-    contract: Contract,
-    start: Decimal,
-    stop: Decimal,
-    error: Tolerance,
-    alpha: Fraction,
-    a_decade: int | None,
-    sequential: bool,
-) -> Corridor:
-    """Measuring, judging, warning and drawing ask for the same grid."""
-    above, below = Fraction(error.above), Fraction(error.below)
-    return Corridor(grid(contract, start, stop, above, below, a_decade), above, below, alpha, sequential)
+    above, below, looks = Fraction(error.above), Fraction(error.below), policy.interval == "sequential"
+    return corridor(policy.anchors, span.start, span.stop, above, below, alpha, a_decade, looks)
 
 
 class RangeLaw:

@@ -21,7 +21,7 @@ from gate.report.drawing import COLORS, matplotlib
 from gate.report.figures import Display
 from gate.report.numbers import bare_percent
 from gate.statistics.clusters import Effective
-from gate.statistics.ranges import Corridor, Sides, grid, worth_of
+from gate.statistics.ranges import Sides, corridor, worth_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,6 @@ def range_findings(record: Record) -> list[Finding]:
 class _Numbers:
     """A range at the points to draw: its scores, rates, counts as rates, and the band around them."""
 
-    corridor: Corridor
     points: Sequence[Anchor]
     fprs: Floats
     observed: Floats
@@ -57,10 +56,11 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
         return None
     above, below = (Fraction(Decimal(repr(error))) for error in judged.tolerance)
     contract = Contract(tuple(Anchor(anchor.fpr, anchor.score) for anchor in record.calibrator.anchors))
-    own = grid(contract, judged.start, judged.stop, above, below)
+    looks = record.policy.interval == "sequential"
+    along = corridor(contract, judged.start, judged.stop, above, below, Fraction(1, 20), sequential=looks)
+    own = along.grid
     if len(own.points) != len(found.flagged):
         return None
-    corridor = Corridor(own, above, below, Fraction(1, 20), record.policy.interval == "sequential")
     n, counts, worth = record.holdout.n, np.array(found.flagged, dtype=np.int64), None
     if found.worth is not None:
         worth = worth_of(own, n, {at.point: Effective(*at.effective) for at in found.worth})
@@ -70,14 +70,13 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
     at = sorted(spread | {i for i, point in enumerate(own.points) if point.fpr in named})
     low, high = (np.full(len(at), float(n)),) * 2 if worth is None else (worth.low[at], worth.high[at])
     p, tail, k = own.fprs[at], own.band_level / 2, counts[at] / n
-    band = Sides(corridor.tails.lower(k * low, low, p, tail), corridor.tails.upper(k * high, high, p, tail))
+    band = Sides(along.tails.lower(k * low, low, p, tail), along.tails.upper(k * high, high, p, tail))
     return _Numbers(
-        corridor,
         [own.points[i] for i in at],
         p,
         k,
         band,
-        Sides(np.maximum(corridor.edges.low[at], 0), np.minimum(corridor.edges.high[at], 1)),
+        Sides(np.maximum(along.edges.low[at], 0), np.minimum(along.edges.high[at], 1)),
     )
 
 

@@ -93,11 +93,11 @@ class Run:
 
 def write_run(directory: str, values: Any, counts: Ints | None = None) -> Run:
     """Write rows in rising order as a new file; many rows of one score are one entry."""
-    if counts is None and len(values):
-        starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
-        sizes = np.diff(starts, append=len(values))
-        if sizes.max() >= LARGE_TIE or 2 * len(starts) <= len(values):
-            values, counts = values[starts], sizes
+    tied = np.count_nonzero(values[1:] == values[:-1]) if counts is None else 0
+    if tied and tied >= min(LARGE_TIE - 1, len(values) / 2):  # else no score is an entry for many, and all is as it is
+        distinct, sizes = collapse(values, None)
+        if sizes.max() >= LARGE_TIE or 2 * len(distinct) <= len(values):
+            values, counts = distinct, sizes
     path = new_path(directory)
     values = values.astype(values.dtype.newbyteorder("<"), copy=False)
     with having_room(directory):

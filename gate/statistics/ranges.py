@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -357,3 +357,18 @@ def _at(rows: ArrayLike, places: list[int]) -> Floats:
     """The rows at some of the points, where they differ from point to point."""
     rows = np.asarray(rows, dtype=np.float64)
     return rows[..., places] if rows.ndim and rows.shape[-1] > 1 else rows
+
+
+@lru_cache(maxsize=64)
+def corridor(
+    contract: Contract,
+    start: Decimal,
+    stop: Decimal,
+    above: Fraction,
+    below: Fraction,
+    alpha: Fraction,
+    a_decade: int | None = None,
+    sequential: bool = False,
+) -> Corridor:
+    """A tolerance along a range, on its grid; measuring, judging, warning and drawing ask for the same one."""
+    return Corridor(grid(contract, start, stop, above, below, a_decade), above, below, alpha, sequential)
