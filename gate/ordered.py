@@ -78,7 +78,7 @@ class Ordered:
         cuts = self.cuts()
         if not cuts:
             return join_surveys([survey(*self.between(None, None))], self.n)
-        with ThreadPoolExecutor(_cores()) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             parts = pool.map(lambda low, high: survey(*self.between(low, high)), [None, *cuts], [*cuts, None])
             return join_surveys(list(parts), self.n)
 
@@ -92,7 +92,8 @@ class TieSurvey:
     sha256: str
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many threads or children work side by side."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from gate.contract import Floats, Ints
-from gate.ordered import Entries, Ordered
+from gate.ordered import Entries, Ordered, cores
 from gate.statistics.binomial import log_all_among
 from gate.statistics.floats import from_ordinal, ordinal
 from gate.stored import Count, Rate, Section, Size
@@ -153,8 +154,30 @@ def _pieces(
 ) -> Iterator[_Piece]:
     """Both samples in rising order, so many rows of each at a time, and no value in two pieces.
 
-    The last value of a piece is counted by where it ends, since it may have more rows than a piece.
+    Pieces are looked at side by side: NumPy leaves the interpreter to others.
     """
+    with ThreadPoolExecutor(cores()) as pool:
+        yield from pool.map(
+            lambda cut: _look(fit, holdout, cut, cells_of), _cuts(fit, holdout, cells_of, lowest_of, rows)
+        )
+
+
+class _Cut(NamedTuple):
+    """Where a piece lies: from one score to below another, and the rows of its last value, which begins there.
+
+    These are counted by where they end, since they may be more than a piece has. `n` rows are held out, of all.
+    """
+
+    low: Any
+    high: Any
+    of_last: list[int]
+    n: int
+    total: int
+
+
+def _cuts(
+    fit: Ordered, holdout: Ordered, cells_of: Callable[[Any], Ints], lowest_of: Callable[[int], Any], rows: int
+) -> Iterator[_Cut]:
     samples, places, low = (fit, holdout), [0, 0], None
     top = max(int(cells_of(sample.at_rank([1]))[0]) for sample in samples if sample.n) if fit.n or holdout.n else 0
     while places != [fit.n, holdout.n]:
@@ -165,16 +188,20 @@ def _pieces(
         ]
         last = min((int(cells_of(head)[0]) for head in heads), default=top)
         high, beyond = lowest_of(last), lowest_of(last + 1)
-        cut = [sample.n - int(sample.at_or_above(beyond)) for sample in samples]
-        of_last = [int(sample.at_or_above(high)) - sample.n + end for sample, end in zip(samples, cut, strict=True)]
-        sizes, held = _values([sample.between(low, high) for sample in samples], cells_of)
-        n, total = cut[1] - places[1], sum(cut) - sum(places)
-        values = total - sum(of_last) - int(sizes.sum()) + len(sizes) + 1
-        if sum(of_last) > 1:
-            sizes, held = np.append(sizes, sum(of_last)), np.append(held, of_last[1])
-        split = (held > 0) & (held < sizes)
-        yield _Piece(sizes, values, int(split.sum()), int((sizes - 1)[~split].sum()), n, total)
-        places, low = cut, beyond
+        ends = [sample.n - int(sample.at_or_above(beyond)) for sample in samples]
+        of_last = [int(sample.at_or_above(high)) - sample.n + end for sample, end in zip(samples, ends, strict=True)]
+        yield _Cut(low, high, of_last, ends[1] - places[1], sum(ends) - sum(places))
+        places, low = ends, beyond
+
+
+def _look(fit: Ordered, holdout: Ordered, cut: _Cut, cells_of: Callable[[Any], Ints]) -> _Piece:
+    sizes, held = _values([sample.between(cut.low, cut.high) for sample in (fit, holdout)], cells_of)
+    of_last = sum(cut.of_last)
+    values = cut.total - of_last - int(sizes.sum()) + len(sizes) + 1
+    if of_last > 1:
+        sizes, held = np.append(sizes, of_last), np.append(held, cut.of_last[1])
+    split = (held > 0) & (held < sizes)
+    return _Piece(sizes, values, int(split.sum()), int((sizes - 1)[~split].sum()), cut.n, cut.total)
 
 
 def _values(parts: list[Entries], cells_of: Callable[[Any], Ints]) -> tuple[Ints, Ints]:

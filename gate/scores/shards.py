@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from gate.ordered import cores
 from gate.policy import Columns
 from gate.progress import advance, enter
 from gate.scores.budget import ByteBudget
@@ -140,7 +141,3 @@ def _each(function: Callable[[Item], Result], items: Sequence[Item], place: Plac
     from gate.scores.engines import run
 
     yield from run(place.engine, function, items)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from gate.contract import Mask
 from gate.errors import GateError
-from gate.ordered import Ordered, collapse, sort
+from gate.ordered import Ordered, collapse, cores, sort
 from gate.policy import Columns
 from gate.scores.blocks import (
     MOST_PARTS,
@@ -39,7 +39,7 @@ from gate.scores.labels import Kind, count_labels
 from gate.scores.place import Place
 from gate.scores.runs import Run, RunParts, merge, plan_ranges, remove, write_run
 from gate.scores.sample import Named, Piece, Result, Scores, hash_pieces
-from gate.scores.shards import Shard, cores, divide, each, stream
+from gate.scores.shards import Shard, divide, each, stream
 from gate.scores.taking import UNREAD, Taken, source_of, take
 from gate.scores.wording import count_rows_from
 from gate.sources import Source

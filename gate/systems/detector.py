@@ -17,11 +17,11 @@ from gate.gating import (
     check_release,
     gate_release,
 )
+from gate.ordered import cores
 from gate.policy import Policy
 from gate.scores import Scores
 from gate.scores.child import isolate
 from gate.scores.place import here
-from gate.scores.shards import cores
 from gate.systems.past import Past
 from gate.systems.rows import SystemRows
 
