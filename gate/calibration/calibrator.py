@@ -27,6 +27,7 @@ from gate.words import visible
 
 FAN = 32  # scores that are asked at a time of each anchor
 _STEPS = np.arange(FAN, dtype=np.uint64)
+_AROUND = np.array([*(-(4**i) for i in range(16, -1, -1)), 0, *(4**i for i in range(17))])
 TOP = 0.99  # the highest rescaled and calibrated score: a threshold of 1.0 flags nothing
 
 
@@ -86,21 +87,32 @@ class Calibrator:
         scores = np.array([float(anchor.score) for anchor in anchors])
         ends = ordinal(np.array(self.settings.domain))
         low, high = np.full(len(anchors), ends[0]), np.full(len(anchors), ends[1])
+        middles = np.clip(ordinal(self._near(scores))[:, None] + _AROUND, *ends)  # there, and ever farther from it
         while np.any(low < high):
+            reached = self.predict(from_ordinal(middles)).reshape(middles.shape) >= scores[:, None]
+            asked = middles.shape[1]
+            first = np.where(reached.any(axis=1), reached.argmax(axis=1), asked)
+            rows = np.arange(len(anchors))
+            high = np.where(first < asked, middles[rows, np.minimum(first, asked - 1)], high)
+            low = np.where(first > 0, np.minimum(middles[rows, first - 1] + 1, high), low)
             span = (high - low).view(np.uint64)  # which has no sign to overflow into
             steps = span[:, None] // FAN * _STEPS + span[:, None] % FAN * _STEPS // FAN
             middles = low[:, None] + steps.view(np.int64)
-            reached = self.predict(from_ordinal(middles)).reshape(middles.shape) >= scores[:, None]
-            first = np.where(reached.any(axis=1), reached.argmax(axis=1), FAN)
-            rows = np.arange(len(anchors))
-            high = np.where(first < FAN, middles[rows, np.minimum(first, FAN - 1)], high)
-            low = np.where(first > 0, np.minimum(middles[rows, first - 1] + 1, high), low)
         found = from_ordinal(high)
         reached = self.predict(found) >= scores
         return {
             anchor.fpr: float(threshold) if ok else None
             for anchor, threshold, ok in zip(anchors, found, reached, strict=True)
         }
+
+    def _near(self, scores: Floats) -> Floats:
+        """Raw scores that the pipeline maps to about these: a search begins there, and need not end there."""
+        x, y = self.knots
+        low, high = self.settings.domain
+        rises = np.append(True, np.diff(y) > 0)  # of knots at one calibrated score the first
+        x, y = x[rises], y[rises]
+        share = np.where(scores <= y[0], 0.0, np.interp(scores, y, x, right=TOP)) / TOP
+        return low * (1 - share) + high * share
 
     @cached_property
     def artifact(self) -> bytes:

@@ -14,6 +14,24 @@ from gate.policy.values import MAX_NUMBER_LENGTH, NUMBER, Location
 MAX_DEPTH = 20
 
 
+class _Events(yaml.composer.Composer, yaml.resolver.Resolver):
+    """What PyYAML composes from events that were read before: scanning the text takes longer than all else here."""
+
+    def __init__(self, events: list[yaml.Event]) -> None:
+        yaml.composer.Composer.__init__(self)
+        yaml.resolver.Resolver.__init__(self)
+        self._left = events[::-1]
+
+    def check_event(self, *kinds: type[yaml.Event]) -> bool:
+        return bool(self._left) and (not kinds or isinstance(self._left[-1], kinds))
+
+    def peek_event(self) -> yaml.Event | None:
+        return self._left[-1] if self._left else None
+
+    def get_event(self) -> yaml.Event | None:
+        return self._left.pop() if self._left else None
+
+
 class Tree:
     """YAML as plain values with a line for every key: numbers exact, repeated keys and aliases refused."""
 
@@ -21,15 +39,16 @@ class Tree:
         self.path = path
         self.lines: dict[Location, int] = {(): 1}
         self.errors: list[tuple[int, str]] = []
-        self._refuse_traps(text)
+        events = self._events_without_traps(text)
         try:
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            node = _Events(events).get_single_node()
         except yaml.MarkedYAMLError as error:
             raise self._not_yaml(error) from None
         self.value = None if node is None else self._build(node, ())
 
-    def _refuse_traps(self, text: str) -> None:
+    def _events_without_traps(self, text: str) -> list[yaml.Event]:
         """Aliases can expand without bound and deep nesting can exhaust the stack: stop before composing."""
+        events: list[yaml.Event] = []
         depth = 0
         try:
             loader = yaml.SafeLoader(text)
@@ -40,6 +59,7 @@ class Tree:
         try:
             while loader.check_event():
                 event = loader.get_event()  # type: ignore[no-untyped-call]
+                events.append(event)
                 line = event.start_mark.line + 1
                 if isinstance(event, yaml.AliasEvent):
                     raise GateError(f"{self.path}:{line}: must not use YAML aliases, got *{event.anchor}; write it out")
@@ -50,6 +70,7 @@ class Tree:
             raise self._not_yaml(error) from None
         except (ValueError, OverflowError):  # what PyYAML lets through for "\UFFFFFFFF" and `%YAML 1.111...`
             raise GateError(f"{self.path}:{loader.line + 1}: must be YAML, got a number out of range") from None
+        return events
 
     def _not_yaml(self, error: yaml.MarkedYAMLError) -> GateError:
         mark = error.problem_mark or error.context_mark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -65,13 +66,19 @@ def history_of(directory: Path, records: list[Record]) -> History:
     return collect([str(directory)])
 
 
-@pytest.fixture
-def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> History:
     """The releases of records.py and one that cannot be read, by names that hold no temporary directory."""
-    monkeypatch.chdir(tmp_path)
-    history_of(Path("releases"), releases())
-    write(Path("releases", "broken"), RECORDS["pass"]).joinpath("verdict.json").write_text('{"schema_version": 2}')
-    return collect(["releases"])
+    with contextlib.chdir(tmp_path_factory.mktemp("whole")):
+        history_of(Path("releases"), releases())
+        write(Path("releases", "broken"), RECORDS["pass"]).joinpath("verdict.json").write_text('{"schema_version": 2}')
+        return collect(["releases"])
+
+
+@pytest.fixture(scope="module")
+def pages(whole: History) -> dict[str, str]:
+    """What is rendered of it, once for all tests that only read it."""
+    return {suffix: render(whole) for suffix, render in RENDERERS.items()}
 
 
 TENTH = CheckName("fpr", Decimal("0.001"))
@@ -266,21 +273,22 @@ def test_a_kept_threshold_is_bracketed_by_the_curve(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", RENDERERS)
-def test_reports_equal_the_golden_files(suffix: str, whole: History, golden: Callable[[str, str], None]) -> None:
-    golden(f"reports/history.{suffix}", figures_as_text(RENDERERS[suffix](whole)))
+def test_reports_equal_the_golden_files(suffix: str, pages: dict[str, str], golden: Callable[[str, str], None]) -> None:
+    golden(f"reports/history.{suffix}", figures_as_text(pages[suffix]))
 
 
 @pytest.mark.parametrize("suffix", RENDERERS)
-def test_renderers_are_pure(suffix: str, whole: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = RENDERERS[suffix](whole)
+def test_renderers_are_pure(
+    suffix: str, whole: History, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {"COLUMNS": "33", "LINES": "2", "TERM": "dumb", "FORCE_COLOR": "1", "TZ": "Asia/Tokyo"}.items():
         monkeypatch.setenv(name, value)
-    assert RENDERERS[suffix](whole) == before
+    assert RENDERERS[suffix](whole) == pages[suffix]
 
 
 @pytest.mark.parametrize("suffix", RENDERERS)
-def test_checks_waivers_reuse_and_detection_are_shown(suffix: str, whole: History) -> None:
-    text = " ".join(RENDERERS[suffix](whole).split())
+def test_checks_waivers_reuse_and_detection_are_shown(suffix: str, pages: dict[str, str]) -> None:
+    text = " ".join(pages[suffix].split())
     for words in ("check", "use 3 of the same held-out rows", "36,480 / 40,000", "(waived)", "until 2026-06-30"):
         assert words.lower() in text.lower()
     assert "4 releases and 1 check from 2026-01-05 to 2026-04-06: 3 pass, 1 fail, 1 inconclusive" in text
@@ -376,7 +384,7 @@ def test_a_display_draws_on_axes_of_its_own_or_given(whole: History) -> None:
 
 def test_a_thousand_records_are_a_page_in_seconds(tmp_path: Path) -> None:
     """Most of the time is reading; the page shows the latest releases, says how many there are, and stays small."""
-    records = often(200, 1000)
+    records = often(120, 1000)
     record = json.loads(RECORDS["pass"].to_json())
     for i in range(records):
         record |= {"release": f"r{i:04}", "created": f"2026-01-01T{i // 60:02}:{i % 60:02}:00Z"}

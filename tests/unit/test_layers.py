@@ -56,6 +56,7 @@ def module_of(path: Path) -> str:
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
+@cache
 def imports(path: Path) -> list[tuple[int, str]]:
     """Every module that a file imports, with the line: inside functions and under TYPE_CHECKING too."""
     found = []

@@ -126,16 +126,16 @@ POOLS = {
 @pytest.mark.each_run(2)
 @pytest.mark.parametrize("name", POOLS)
 def test_the_chances_are_bounds(name: str) -> None:
-    """Of 200 random divisions, at most as many as promised seem to share too few or too many."""
-    rng = np.random.default_rng(len(name))
+    """Of 100 random divisions (--long: 200), at most as many as promised seem to share too few or too many."""
+    rng, divisions = np.random.default_rng(len(name)), often(100, 200)
     found = []
-    for i in range(200):
+    for i in range(divisions):
         pooled = rng.permutation(POOLS[name](rng))
         n = int(len(pooled) * (0.5, 0.1, 0.9)[i % 3])
         shared = shared_of(pooled[n:], pooled[:n])
         found.append((shared.fewer, shared.more))
     for level in (0.1, 0.02):
-        assert (np.array(found) <= level).sum(axis=0).max() <= 200 * level
+        assert (np.array(found) <= level).sum(axis=0).max() <= divisions * level
     assert np.min(found) > LEVEL
 
 

@@ -81,8 +81,7 @@ def test_the_cases_are_what_their_names_say() -> None:
 @pytest.mark.parametrize("format_", RENDERERS)
 def test_renderers_are_pure(format_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record read back from its JSON gives the same bytes, whatever the environment says of the terminal."""
-    record = RECORDS["inconclusive"]
-    before = RENDERERS[format_](record)
+    record, before = RECORDS["inconclusive"], rendered(format_, "inconclusive")
     for name, value in {"COLUMNS": "33", "LINES": "2", "TERM": "dumb", "FORCE_COLOR": "1", "TZ": "Asia/Tokyo"}.items():
         monkeypatch.setenv(name, value)
     assert RENDERERS[format_](Record.model_validate_json(record.to_json())) == before

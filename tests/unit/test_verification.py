@@ -181,9 +181,16 @@ def test_a_release_holds_with_and_without_its_data(made: Path) -> None:
     assert state_of(checks) == "holds"
 
 
-def test_groups_ids_and_a_ledger_are_repeated_too(tmp_path: Path) -> None:
-    made = make(tmp_path, GROUPED, ledger=str(tmp_path / "ledger.jsonl"))
-    data = dataclasses.replace(data_of(made, "fit", "holdout"), ledger=str(tmp_path / "ledger.jsonl"))
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of rows in groups with its data and its ledger; tests change only a copy of it."""
+    place = tmp_path_factory.mktemp("grouped")
+    return make(place, GROUPED, ledger=str(place / "ledger.jsonl"))
+
+
+def test_groups_ids_and_a_ledger_are_repeated_too(grouped: Path) -> None:
+    made = grouped
+    data = dataclasses.replace(data_of(made, "fit", "holdout"), ledger=str(made.parent / "ledger.jsonl"))
     assert states(verify(made, data))["data"] == "holds"
     record = parse_record((made / "verdict.json").read_bytes(), "verdict.json")
     found = record.of(Duplicates)
@@ -392,8 +399,8 @@ def test_counts_that_agree_with_each_other_are_still_held_against_the_data(made:
     assert (found["holdout"], found["data"]) == ("holds", "does not hold")
 
 
-def test_what_groups_are_worth_is_held_against_the_data(tmp_path: Path) -> None:
-    made = make(tmp_path, GROUPED, ledger=str(tmp_path / "ledger.jsonl"))
+def test_what_groups_are_worth_is_held_against_the_data(grouped: Path, tmp_path: Path) -> None:
+    made = shutil.copytree(grouped, tmp_path / "v1")
     record = parse_record((made / "verdict.json").read_bytes(), "verdict.json")
     rate = record.findings[1].rate
     assert rate is not None
@@ -417,7 +424,7 @@ def test_what_groups_are_worth_is_held_against_the_data(tmp_path: Path) -> None:
 
     forge(made, everywhere)
     assert states(verify(made))["verdict"] == "holds"
-    data = dataclasses.replace(data_of(made, "fit", "holdout"), ledger=str(tmp_path / "ledger.jsonl"))
+    data = dataclasses.replace(data_of(grouped, "fit", "holdout"), ledger=str(grouped.parent / "ledger.jsonl"))
     assert states(verify(made, data))["data"] == "does not hold"
 
 
