@@ -58,7 +58,7 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
     above, below = (Fraction(Decimal(repr(error))) for error in judged.tolerance)
     contract = Contract(tuple(Anchor(anchor.fpr, anchor.score) for anchor in record.calibrator.anchors))
     own = grid(contract, judged.start, judged.stop, above, below)
-    if len(own.points) != len(found.flagged):
+    if len(own.points) != len(found.flagged) or found.worth == ():
         return None
     corridor = Corridor(own, above, below, Fraction(1, 20), record.policy.interval == "sequential")
     n, counts, worth = record.holdout.n, np.array(found.flagged, dtype=np.int64), None
