@@ -26,6 +26,7 @@ from gate.report.rows import (
     baseline_findings,
     by_remedy,
     detection_findings,
+    each_remedy,
     headline,
     in_order,
     not_asked,
@@ -174,14 +175,10 @@ def _passed(record: Record) -> list[str]:
 
 def _print_what_to_do(console: Console, record: Record, blocking: list[Row]) -> None:
     """As the last lines, where the first ones have left the screen: each remedy once, whole, with what it is for."""
-    said = list(dict.fromkeys(row.remedy for row in blocking if row.remedy))
-    whole = [remedy for remedy in said if not any(other != remedy and other.endswith(remedy) for other in said)]
-    if not blocking:
-        whole = [next_step(record).rstrip(".")]
-    for remedy in whole[:3]:
-        helped = [row for row in blocking if row.remedy and remedy.endswith(row.remedy)]
+    remedies = each_remedy(blocking) if blocking else [(next_step(record).rstrip("."), [])]
+    for remedy, helped in remedies[:3]:
         names = [*dict.fromkeys(inert(row.segment or row.check) for row in helped)][:3]
-        where = f" ({', '.join(names)})" if len(whole) > 1 or any(row.segment for row in helped) else ""
+        where = f" ({', '.join(names)})" if len(remedies) > 1 or any(row.segment for row in helped) else ""
         console.print(Text.assemble((f"What to do{where}: ", "bold"), f"{inert(remedy)}."))
 
 
