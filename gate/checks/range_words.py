@@ -109,7 +109,7 @@ def describe_nearest(numbers: JudgedRange) -> list[str]:
     allowed = numbers.tolerance[0 if near.side == "above" else 1]
     off = Context(prec=3, rounding=ROUND_CEILING).create_decimal(Decimal(repr(100 * error)))
     limit = f"{Decimal(repr(100 * allowed)).normalize():f} %"
-    how = "within what is promised" if error < 0 else f"{off.normalize():f} % {near.side} what is promised"
+    how = "within what is promised" if error < 0 else f"{off.normalize():,f} % {near.side} what is promised"
     verb = "comes nearest" if near.left >= 0 else "leaves the tolerance most"
     return [f"the curve {verb} at {rate_text(near.fpr)}, where the {side} bound is {how} ({limit} tolerated)"]
 

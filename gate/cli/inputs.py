@@ -84,15 +84,18 @@ def pinned_policy(
 
 def announce(document: Document, named: str | None, samples: Mapping[str, tuple[str, ...]], own: set[str]) -> None:
     """The first line on stderr: which policy and which files, and which of them nobody named on the command line."""
-    from gate.policy import OWN
-
-    found = " (found here)" if named is None and document.path == str(OWN) else ""
     files = [
         f"{name} {', '.join(paths)}{' (from the policy)' if name in own else ''}"
         for name, paths in samples.items()
         if paths
     ]
-    log(f"policy {document.path}{found}; {'; '.join(files)}")
+    log(f"policy {document.path}{found_here(document, named)}; {'; '.join(files)}")
+
+
+def found_here(document: Document, named: str | None) -> str:
+    from gate.policy import OWN
+
+    return " (found here)" if named is None and document.path == str(OWN) else ""
 
 
 def flagged_place(name: str | None, directory: Path | None) -> Path | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gate.cli.inputs import read_scores, require_ledger
+from gate.cli.inputs import found_here, read_scores, require_ledger
 from gate.cli.options import Request
 from gate.cli.outputs import conclude
 from gate.cli.streams import log, working
@@ -49,7 +49,7 @@ def run_detectors(document: Document, given: Given, asked: Request) -> int:
     policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
     paths = _paths(policies, document, given.samples, given.split is not None)
     replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
-    _announce(document, paths)
+    _announce(document, given.policy, paths, given.samples)
     batches = _batches(paths, policies)
     with _reading(_of(paths, batches[0]), policies) as read:
         require_ledger(document, asked.ledger)
@@ -91,7 +91,7 @@ def check_detectors(
     out = None if asked.dry_run else place
     replaces = None if out is None else refuse_existing(out, asked.force)
     paths = {sample: dict.fromkeys(policies, given[sample]) for sample in ("holdout", "malicious")}
-    _announce(document, paths)
+    _announce(document, named or document.path, paths, given)
     batches = _batches(paths, policies)
     with _reading(_of(paths, batches[0]), policies) as read:
         require_ledger(document, asked.ledger)
@@ -202,11 +202,12 @@ def _reading(paths: Mapping[str, Mapping[str, tuple[str, ...]]], policies: Mappi
         yield ask
 
 
-def _announce(document: Document, paths: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:
+def _announce(document: Document, named: str | None, paths: _Paths, given: Mapping[str, tuple[str, ...]]) -> None:
     files = []
     for sample, by_detector in paths.items():
         some = dict.fromkeys(path for named in by_detector.values() for path in named)
         if some:
             listed = [*some][:5] + ([f"and {len(some) - 5} more"] if len(some) > 5 else [])
-            files.append(f"{sample} {', '.join(listed)}")
-    log(f"policy {document.path}; {plural(len(document.policy.detectors), 'detector')}; {'; '.join(files)}")
+            files.append(f"{sample} {', '.join(listed)}{'' if given.get(sample) else ' (from the policy)'}")
+    counted = plural(len(document.policy.detectors), "detector")
+    log(f"policy {document.path}{found_here(document, named)}; {counted}; {'; '.join(files)}")

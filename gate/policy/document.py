@@ -150,7 +150,8 @@ def load(path: str | Path, model: type[Policy] = Policy) -> Document:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = getattr(error, "strerror", None) or error
-        raise GateError(f"{path}: must be a readable policy file, got: {reason}") from None
+        cure = "check the name, or write one with `gate init`"
+        raise GateError(f"{path}: must be a readable policy file, got: {reason}; {cure}") from None
     if len(raw) > MAX_BYTES:
         raise GateError(f"{path}: must be a policy of at most {MAX_BYTES:,} bytes, got more; is this a score file?")
     try:
@@ -170,7 +171,7 @@ def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
     try:
         policy = model.model_validate(tree.value)
     except ValidationError as error:
-        details = [detail for detail in error.errors() if detail["type"] != "coherence"]
+        details = _told_once([detail for detail in error.errors() if detail["type"] != "coherence"], model)
         errors += [_locate(tree, detail, model) for detail in details]
         refused = {detail["loc"] for detail in details}
         for location, must in incoherences(tree.value, model.families):
@@ -179,6 +180,13 @@ def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
     if errors:
         raise GateError(*(line for _, line in sorted(set(errors))))
     return Document(policy, text, path, tree.lines)
+
+
+def _told_once(details: list[Any], model: type[Policy]) -> list[Any]:
+    """Without the keys that are missing because they are misspelt, which is said of the misspelt ones."""
+    unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
+    meant = {(*location[:-1], key) for location in unknown for key in _meant(_keys(model, location), location)}
+    return [detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant]
 
 
 def _locate(tree: Tree, detail: Any, model: type[Policy]) -> tuple[int, str]:
@@ -206,12 +214,21 @@ _MUST = {
 
 def _nearest(model: type[BaseModel], location: Location) -> str:
     """The valid key that a misspelt one probably meant, else all of them."""
+    keys = _keys(model, location)
+    close = _meant(keys, location)
+    return f"; did you mean `{close[0]}`?" if close else f"; known here: {', '.join(keys)}"
+
+
+def _keys(model: type[BaseModel], location: Location) -> list[str]:
+    """The keys that are known where this one is."""
     for step in location[:-1]:
         if isinstance(step, str):
             model = _model_in(model.model_fields[step].annotation)
-    keys = [field.alias or name for name, field in model.model_fields.items()]
-    close = difflib.get_close_matches(str(location[-1]), keys, n=1, cutoff=0.6)
-    return f"; did you mean `{close[0]}`?" if close else f"; known here: {', '.join(keys)}"
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _meant(keys: list[str], location: Location) -> list[str]:
+    return difflib.get_close_matches(str(location[-1]), keys, n=1, cutoff=0.6)
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:

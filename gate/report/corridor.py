@@ -59,7 +59,7 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
     looks = record.policy.interval == "sequential"
     along = corridor(contract, judged.start, judged.stop, above, below, Fraction(1, 20), sequential=looks)
     own = along.grid
-    if len(own.points) != len(found.flagged):
+    if len(own.points) != len(found.flagged) or found.worth == ():
         return None
     n, counts, worth = record.holdout.n, np.array(found.flagged, dtype=np.int64), None
     if found.worth is not None:

@@ -101,7 +101,7 @@ def _draw_ranges(record: Record) -> Iterator[FigurePart]:
     for number, finding in enumerate(corridor.range_findings(record)):
         title, said = corridor.title_of(finding), held
         for display, kind in ((corridor.CorridorDisplay, "range"), (corridor.CorridorErrorDisplay, "range-error")):
-            name = f"{kind}-{number}" if number else kind
+            name = _range_name(kind, number)
             svg = figures.to_svg(display.from_finding(record, finding), name, title, finding.message)
             yield FigurePart(name, svg, title, said)
             said = "The same as errors: above zero there are too many false positives."
@@ -152,12 +152,26 @@ def _draw_curve(record: Record, points: int, targets: list[Row], with_errors: bo
         )
 
 
-def _telling(record: Record) -> str | None:
-    """The figure that shows why, where it is not that of the targets: of detection, or of a segment."""
-    first = next((finding.check for finding in in_order(record.findings) if finding.blocks), None)
-    if first is None:
-        return None
-    return "segments" if first.segment else "detection" if first.kind in ("tpr", "tpr-drop", "direction") else None
+def _telling(record: Record) -> str:
+    """The figure that shows why: of detection, of a segment, of a range that counts; else of the targets.
+
+    The tolerance of a range may be wider than that of a target in it, so that its figure would not show a target's.
+    """
+    from gate.report import corridor
+
+    first = next((finding for finding in in_order(record.findings) if finding.blocks), None)
+    if first is not None and first.check.segment:
+        return "segments"
+    if first is not None and first.check.kind in ("tpr", "tpr-drop", "direction"):
+        return "detection"
+    for number, finding in enumerate(corridor.range_findings(record)):
+        if finding.required and (finding.blocks or first is None):
+            return _range_name("range", number)
+    return "forest"
+
+
+def _range_name(kind: str, number: int) -> str:
+    return f"{kind}-{number}" if number else kind
 
 
 def _forest_title(targets: list[Row]) -> str:

@@ -32,7 +32,7 @@ def bare_percent(rate: float) -> str:
 
 
 def signed_percent(error: Decimal) -> str:
-    return f"{(error * 100).normalize():+f} %".replace("-", "−") if error else "0 %"
+    return f"{(error * 100).normalize():+,f} %".replace("-", "−") if error else "0 %"
 
 
 def p_value(p: float) -> str:

@@ -376,6 +376,13 @@ def passed_checks(findings: list[Row]) -> list[str]:
     return list(dict.fromkeys(check if kind in other else kind for check, kind in kinds))
 
 
+def each_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
+    """What would help, each once and with what it is for: one that another ends with is not said by itself."""
+    said = list(dict.fromkeys(row.remedy for row in findings if row.remedy))
+    whole = [remedy for remedy in said if not any(other != remedy and other.endswith(remedy) for other in said)]
+    return [(remedy, [row for row in findings if row.remedy and remedy.endswith(row.remedy)]) for remedy in whole]
+
+
 def by_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
     """What would help, with all findings of one outcome that it would help."""
     groups: dict[tuple[str, str], list[Row]] = {}

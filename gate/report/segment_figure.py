@@ -27,7 +27,7 @@ class SegmentsDisplay(ForestDisplay):
         return cls.of(found, [f"{name}, {bare_percent(f.target_fpr)}" for f, name in zip(found, names, strict=True)])
 
     def _size(self) -> tuple[float, float]:
-        return 0.85 + 0.34 * len(self.labels), 2.1  # whatever the names, which come from outside
+        return 0.85 + 0.34 * len(self.labels), 2.4  # whatever the names, which come from outside
 
     def _draw(self, ax: Axes) -> None:
         super()._draw(ax)

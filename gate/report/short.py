@@ -6,7 +6,7 @@ from html import escape
 
 from gate.record import Record
 from gate.report.numbers import clean
-from gate.report.rows import headline, in_order, plain_reason
+from gate.report.rows import each_remedy, headline, in_order, plain_reason, word_row
 from gate.report.templates import shortened
 
 MAX_CHARACTERS = 500
@@ -14,9 +14,11 @@ MAX_CHARACTERS = 500
 
 def render(record: Record) -> str:
     """The verdict, why, and what to do where something blocks."""
-    remedies = [clean(finding.remedy) for finding in in_order(record.findings) if finding.blocks and finding.remedy]
+    blocking = [word_row(finding) for finding in in_order(record.findings) if finding.blocks]
+    remedies = each_remedy(blocking)
     said = [headline(record), clean(plain_reason(record))]
-    said += [f"What to do: {remedies[0]}"] if remedies else []
+    several = [f"{', '.join(row.check for row in rows[:3])}: {remedy}" for remedy, rows in remedies[:3]]
+    said += [f"What to do: {remedies[0][0] if len(remedies) == 1 else '; '.join(several)}"] if remedies else []
     return shortened(". ".join(said) + ".", MAX_CHARACTERS - 1) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,6 +23,7 @@ from gate.report.pairs import draw_pairs
 from gate.report.rows import VERDICTS, describe_blocking, in_order, weight
 from gate.report.short import MAX_CHARACTERS
 from gate.report.templates import shortened
+from gate.report.together import picture
 from gate.stored import Outcome
 from gate.words import listed, plural
 
@@ -105,19 +107,27 @@ class Joint:
 def sentence(record: SystemRecord) -> str:
     """Why, in one sentence: which detectors block the release, and what all flag together, with its numbers."""
     if record.outcome == "pass":
-        return f"{record.reason[:1].upper()}{record.reason[1:]}"
+        return _sentence_of_pass(record)
     names = [line.name for line in lines(record) if line.blocks and line.outcome == record.outcome]
     one, many = ("fails", "fail") if record.outcome == "fail" else ("cannot be judged",) * 2
-    said = [f"{len(names)} of {plural(len(record.detectors), 'detector')} {one if len(names) == 1 else many}"]
-    said = [f"{said[0]}: {listed(names)}"] if names else []
+    verb = one if len(names) == 1 else many
+    said = [f"{len(names)} of {plural(len(record.detectors), 'detector')} {verb}: {listed(names)}"] if names else []
     blocked = [one for one in joint(record) if one.blocks and one.outcome == record.outcome]
     said += [f"together they flag {listed([_flagged(one) for one in blocked])}"] if blocked else []
     return "; ".join(said) or f"{record.reason[:1].upper()}{record.reason[1:]}"
 
 
+def _sentence_of_pass(record: SystemRecord) -> str:
+    """The recorded reason, with numbers for the count of limits."""
+    kept = [_flagged(one) for one in joint(record) if one.outcome == "pass" and one.limit != "none"]
+    said = f"together they flag {listed(kept[:2])}{f'; {len(kept) - 2} more limits hold' if kept[2:] else ''}"
+    reason = re.sub(r"\d+ limits? on what they flag together [^;]*", said, record.reason) if kept else record.reason
+    return f"{reason[:1].upper()}{reason[1:]}"
+
+
 def _flagged(one: Joint) -> str:
     """`5 % of benign rows from a score of 0.3 on (2.9 % allowed)`; where it is open, with what is possible."""
-    possible = "" if one.outcome == "fail" or not one.interval else f", {one.interval} possible"
+    possible = "" if one.outcome != "inconclusive" or not one.interval else f", {one.interval} possible"
     return f"{one.observed} of benign rows from a score of {one.score} on ({one.limit} allowed{possible})"
 
 
@@ -328,6 +338,7 @@ def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
         "blocked": blocked,
         "remedies": remedies(record),
         "next_step": next_step(record),
+        "picture": picture(record),
         "together": together[: max(1, limit.entries // 10)],
         "together_more": max(0, len(together) - max(1, limit.entries // 10)),
         "detected": detected,

@@ -35,14 +35,14 @@ def render(record: SystemRecord, width: int = 80, color: bool = False) -> str:
     if record.outcome != "pass":
         console.print(Text("What to do", style="bold"))
         helps()
-    console.print()
+        console.print()
     _print_detectors(console, record)
     for one in joint(record):
         limit = f", limit {one.limit}" if one.limit != "none" else ""
         console.print(
             Text.assemble(f"together from {one.score} on: {one.observed} ({one.counted}){limit}: ", _mark(one))
         )
-        detected = f"; detects {one.detected} of malicious rows" if one.detected else ""
+        detected = f"; malicious detected {one.detected}" if one.detected else ""
         said = f"  largest {one.largest}, if independent {one.independent}, sum {one.sum}{detected}"
         console.print(Text(said, style="dim"))
     print_notes(console, record)

@@ -26,6 +26,7 @@ from gate.report.rows import (
     baseline_findings,
     by_remedy,
     detection_findings,
+    each_remedy,
     headline,
     in_order,
     not_asked,
@@ -44,7 +45,7 @@ SEGMENTS, SEGMENTS_NAMED = 10, 3
 BLOCKING = 12
 SAYS_MORE = ("reused", "counted")  # reasons of passing checks that say more than their name
 NAME = 20
-SCREEN = 24  # lines; what is longer ends with the verdict once more
+SCREEN = 18  # lines of 24, for the log and the prompt; what is longer ends with the verdict once more
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 
 
@@ -112,20 +113,18 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
     targets, segments = target_rows(record), segment_rows(record)
     others, apart = other_rows(record), [*detection_findings(record), *baseline_findings(record)]
     judged = [*targets, *apart, *others, *segments[:SEGMENTS_NAMED]]
-    blocking = [row for row in in_order(judged) if row.blocks][:BLOCKING]
+    blocking, passed = [row for row in in_order(judged) if row.blocks][:BLOCKING], record.outcome == "pass"
     _print_remedies(console, blocking)
     more = sum(finding.blocks for finding in record.findings) - len(blocking)
     if more:
         console.print(Text(f"\nand {plural(more, 'more finding')} against this release, which verdict.json lists"))
     if blocking or segments:
         console.print()
-    _print_numbers(console, targets, "target", [row.target for row in targets], brief=record.outcome == "pass")
+    _print_numbers(console, targets, "target", [row.target for row in targets], brief=passed)
     _print_segments(console, record, segments[:SEGMENTS])
-    detection = detection_rows(record)
-    if detection:
-        console.print()
-        _print_detection(console, detection)
-    _print_advice(console, [row for row in judged if row.remedy and not row.blocks], blocking)
+    _print_detection(console, detection_rows(record), targets, brief=passed)
+    told = [row for row in targets if passed and row.outcome == "inconclusive"]  # in its line of the table
+    _print_advice(console, [row for row in judged if row.remedy and not row.blocks and row not in told], blocking)
     _print_settled(console, record, apart, others)
     if record.policy.rule != "proven" and (said := weakest_pass(record)):
         console.print(Text(f"{inert(said)}.", style="dim"))
@@ -175,13 +174,11 @@ def _passed(record: Record) -> list[str]:
 
 
 def _print_what_to_do(console: Console, record: Record, blocking: list[Row]) -> None:
-    """As the last lines, where the first ones have left the screen."""
-    remedies = list(dict.fromkeys(row.remedy for row in blocking if row.remedy))
-    if not blocking:
-        remedies = [next_step(record).rstrip(".")]
-    for remedy in remedies[:3]:
-        parts = [inert(row.segment) for row in blocking if row.remedy == remedy and row.segment]
-        where = f" ({', '.join(dict.fromkeys(parts[:3]))})" if parts else ""
+    """As the last lines, where the first ones have left the screen: each remedy once, whole, with what it is for."""
+    remedies = each_remedy(blocking) if blocking else [(next_step(record).rstrip("."), [])]
+    for remedy, helped in remedies[:3]:
+        names = [*dict.fromkeys(inert(row.segment or row.check) for row in helped)][:3]
+        where = f" ({', '.join(names)})" if len(remedies) > 1 or any(row.segment for row in helped) else ""
         console.print(Text.assemble((f"What to do{where}: ", "bold"), f"{inert(remedy)}."))
 
 
@@ -245,14 +242,23 @@ def render_changes(changed: Changes, record: Record, width: int = 80, color: boo
     return text_of(buffer)
 
 
-def _print_detection(console: Console, detection: list[DetectionRow]) -> None:
-    judged = any(row.minimum for row in detection)
+def _print_detection(console: Console, found: list[DetectionRow], targets: list[Row], *, brief: bool) -> None:
+    """A table; of a pass a line for each minimum, else one for the rarest target that is required."""
+    judged = [row for row in found if row.minimum]
+    if brief:
+        required = {row.target for row in targets if row.weight == "required"}
+        for row in judged or [row for row in found if row.target in required][-1:]:
+            least = f"; minimum {row.minimum}{'' if row.outcome == 'pass' else f': {row.outcome}'}" if judged else ""
+            console.print(Text(f"detected at {row.target}: {row.counted} malicious rows, {row.interval}{least}"))
+        return
     headings = ["at FPR", "detected / malicious", "interval", *(["minimum", "outcome"] if judged else [])]
     cells = [
         [row.target, row.counted, row.interval.replace(" to ", "–"), row.minimum, row.outcome][: len(headings)]
-        for row in detection
+        for row in found
     ]
-    print_table(console, headings, cells)
+    if cells:
+        console.print()
+        print_table(console, headings, cells)
 
 
 def _print_changes(console: Console, changed: Changes) -> None:

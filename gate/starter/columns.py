@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +70,8 @@ def look_at(path: str, scratch: str) -> PartColumns:
         if file.suffix not in endings():
             known, got = ", ".join(endings()), file.suffix or "no suffix"
             raise GateError(f"{file}: must end in one of {known} (or these with .gz), got {got}")
+        if file.remote is None and os.stat(file).st_size == 0:
+            raise GateError(f"{file}: must hold scores, got an empty file; write it again")
     names = [list_columns(file, ByteBudget()) for file in files]
     header = None
     if files[0].is_text and names[0] and all(is_number(name) or not name for name in names[0]):

@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from drawing import examples, often
 from hypothesis import example, given, settings
@@ -25,6 +26,7 @@ from gate.checks import Parts, parse_policy
 from gate.checks.check import Finding
 from gate.checks.fpr import Targets, judge_targets
 from gate.checks.fpr import judge as judge_fpr
+from gate.gating import run
 from gate.names import CheckName
 from gate.record import Record
 from gate.report import html, junit, markdown, short, terminal
@@ -263,6 +265,37 @@ def test_no_report_holds_control_or_direction_characters(attack: str, format_: s
     assert [line for line in lines if not line.isprintable()] == []
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_plain_pass_takes_at_most_eight_lines(width: int) -> None:
+    """Also with malicious rows, and with an advisory target that cannot pass yet."""
+    rng = np.random.default_rng(8)
+    text = "version: 1\nname: x\ntargets:\n" + "".join(
+        f"  - {{fpr: {fpr}, min_n: {n}, max_relative_error: 0.5, required: {required}}}\n"
+        for fpr, n, required in (("10%", 900, "true"), ("1%", 9000, "true"), ("0.1%", 98000, "false"))
+    )
+    samples = rng.random(20_000), rng.random(20_000)
+    record = run(*samples, release="v1", policy=parse_policy(text, "x.yaml"), malicious=rng.random(99) ** 0.01).record
+    assert [f.outcome for f in record.findings if f.check.kind == "fpr"] == ["pass", "pass", "inconclusive"]
+    for one in (record, RECORDS["pass"]):
+        lines = terminal.render(one, width=width).splitlines()
+        assert len(lines) <= 8, lines
+        assert max(map(len, lines)) <= width
+    assert re.search(r"detected at 1 %: \d+ / 99 malicious rows, ", terminal.render(record, width=width))
+
+
+def test_the_last_lines_say_each_remedy_once_and_what_it_is_for() -> None:
+    """A remedy that another one ends with is not said by itself."""
+    first = RECORDS["pass"].findings[0]
+    words = {"outcome": "fail", "required": True, "waived": False, "rate": None}
+    parts = [("overlap", "fit again"), ("floor", "look; else fit again"), ("reuse", "wait")]
+    found = [first.model_copy(update=words | {"check": CheckName(name), "remedy": cure}) for name, cure in parts]
+    record = RECORDS["fail"].model_copy(update={"findings": (*[first] * 20, *found), "outcome": "fail"})
+    said = terminal.render(record, width=300).rpartition("FAIL: ")[2]
+    assert "What to do (overlap, floor): look; else fit again.\n" in said
+    assert "What to do (reuse): wait.\n" in said
+    assert said.count("fit again") == 1
+
+
 @given(st.text(alphabet="a:#[ \n", max_size=120), st.integers(20, 100))
 @settings(max_examples=examples(150), deadline=None)
 @example("x" * 80 + "::error::", 80)
@@ -440,7 +473,7 @@ targets: [{{fpr: {fpr:f}, min_n: 1, max_relative_error: {{above: {above:f}, belo
             assert many >= high_bound
             assert (least <= few and many <= most) == (finding.grade == "proven")
             assert (many < least or most < few) == (finding.grade == "refuted")
-        error = Decimal(cells["error"].removesuffix(" %").replace("−", "-")) / 100
+        error = Decimal(cells["error"].removesuffix(" %").replace("−", "-").replace(",", "")) / 100
         rate = Fraction(1 + error) * Fraction(fpr)
         if all(abs(rate - edge) > Fraction(1, 10**12) * rate for edge in map(Fraction, (least, most))):
             assert (least <= rate <= most) == inside

@@ -370,7 +370,7 @@ def test_a_score_outside_the_domain_is_refused_with_its_row(
     message = refusal(write(tmp_path / f"scores{suffix}", [0.1, 1.0, bad, 0.0, bad]))
     assert message == (
         f"column 'score' must lie in the domain [0, 1], got {found} in row 3 and 1 more; "
-        "set calibration.domain to the detector's range or remove these rows"
+        "give --domain LOW,HIGH or set calibration.domain to the detector's range, or remove these rows"
     )
 
 

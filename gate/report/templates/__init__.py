@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 
 import jinja2
 
 from gate.report.numbers import clean, grouped
+
+_PROSE = re.compile(r"<(p|li|figcaption)\b.*?</\1>", re.DOTALL)
 
 
 @cache
@@ -30,8 +33,14 @@ def template(
     env.filters["safe_text"] = safe_text
     env.filters["sentence"] = lambda text: safe_text(f"{text[:1].upper()}{text[1:]}")
     env.filters["verbatim"] = lambda text: verbatim(shortened(clean(text), characters))
+    env.filters["tied"] = tied
     env.filters["count"] = grouped
     return env.get_template(name)
+
+
+def tied(page: str) -> str:
+    """A page in whose sentences no line ends between a number and its percent sign."""
+    return _PROSE.sub(lambda found: found[0].replace(" %", "&nbsp;%"), page)
 
 
 def shortened(text: str, characters: int) -> str:
