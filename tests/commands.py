@@ -41,10 +41,12 @@ def gate(
     stdin: Streams = None,
     stdout: Streams = None,
     stderr: Streams = None,
+    before: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end; a stream that is not given is captured, and stdin is empty."""
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as logged:
-        process = start(*args, cwd=cwd, env=env, stdin=stdin, stdout=stdout or printed, stderr=stderr or logged)
+        streams: dict[str, Streams] = {"stdin": stdin, "stdout": stdout or printed, "stderr": stderr or logged}
+        process = start(*args, cwd=cwd, env=env, **streams, before=before)
         code = process.wait(TIMEOUT)
         for file in (printed, logged):
             file.seek(0)
@@ -102,26 +104,34 @@ def start(
     stdin: Streams = None,
     stdout: Streams = None,
     stderr: Streams = None,
+    before: str = "",
 ) -> Process | subprocess.Popen[bytes]:
-    """Begin one command; a stream that is not given goes nowhere."""
+    """Begin one command; a stream that is not given goes nowhere. Its process runs the code `before` first."""
     environment = dict(os.environ if env is None else env)
     changed = {name for name in environment.keys() | os.environ.keys() if environment.get(name) != os.environ.get(name)}
     if not hasattr(os, "pidfd_open") or any(name.startswith(COLD_VARIABLES) for name in changed):
         nowhere = subprocess.DEVNULL
         streams: dict[str, Any] = {"stdin": stdin or nowhere, "stdout": stdout or nowhere, "stderr": stderr or nowhere}
-        return subprocess.Popen([*GATE, *args], cwd=cwd, env=environment, **streams)
+        command = [sys.executable, "-c", f"{before}\nfrom gate.cli import main\nmain()"] if before else GATE
+        return subprocess.Popen([*command, *args], cwd=cwd, env=environment, **streams)
     with open(os.devnull, "r+b") as nowhere_file:
         files = [stream if stream is not None else nowhere_file for stream in (stdin, stdout, stderr)]
         numbers = [file if isinstance(file, int) else file.fileno() for file in files]
-        return _ask(_server(), args, os.fspath(cwd), environment, numbers, drawn)
+        return _ask(_server(), args, os.fspath(cwd), environment, numbers, drawn, before)
 
 
 def _ask(
-    address: str, args: Sequence[str], cwd: str, environment: dict[str, str], files: list[int], figures: bool
+    address: str,
+    args: Sequence[str],
+    cwd: str,
+    environment: dict[str, str],
+    files: list[int],
+    figures: bool,
+    before: str = "",
 ) -> Process:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
-    _send(connection, {"args": args, "cwd": cwd, "env": environment, FIGURES: figures}, files)
+    _send(connection, {"args": args, "cwd": cwd, "env": environment, FIGURES: figures, "before": before}, files)
     return Process(connection)
 
 
@@ -240,6 +250,7 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
     if not request[FIGURES]:
         figures.to_svg = stand_in
 
+    exec(request["before"], {})
     try:
         main()
     except SystemExit as end:

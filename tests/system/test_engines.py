@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -112,17 +114,20 @@ def write(folder: Path, rng: np.random.Generator, form: str, files: int, first: 
             np.save(path, part["score"].to_numpy())
 
 
-def command(out: str, *options: str) -> list[str]:
+def words(out: str, *options: str) -> list[str]:
     files = ("--fit", "fit", "--holdout", "holdout")
-    gate = [sys.executable, "-m", "gate", "run", "--policy", "policy.yaml", "--release", "r"]
-    return [*gate, *files, "--out", out, *options]
+    return ["run", "--policy", "policy.yaml", "--release", "r", *files, "--out", out, *options]
 
 
 def run(cwd: Path, out: str, *options: str) -> subprocess.CompletedProcess[str]:
     (cwd / "policy.yaml").write_text(POLICY)
-    return subprocess.run(
-        command(out, *options), cwd=cwd, capture_output=True, encoding="utf-8", timeout=300, env=ENVIRONMENT
-    )
+    return commands.gate(*words(out, *options), cwd=cwd, env=ENVIRONMENT)
+
+
+def begin(cwd: Path, out: str, *options: str) -> Any:
+    """The same, which goes on while the test does; what it says is in a file of the same name."""
+    with (cwd / f"{out}.log").open("wb") as log:
+        return commands.start(*words(out, *options), cwd=cwd, env=ENVIRONMENT, stderr=log)
 
 
 def same(cwd: Path, engine: str, *options: str) -> None:
@@ -167,19 +172,12 @@ def test_a_worker_lost_half_way_costs_its_shards_and_not_the_run(tmp_path: Path)
         write(tmp_path / name, rng, "parquet", 20)
     expected = run(tmp_path, "memory")
     with dask(tmp_path) as (engine, workers):
-        process = subprocess.Popen(
-            command("engine", *SMALL, "--engine", engine),
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
+        process = begin(tmp_path, "engine", *SMALL, "--engine", engine)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and len([*(tmp_path / "s").glob("*/*")]) < 5:
             time.sleep(0.01)
         workers[0].kill()
-        _, said = process.communicate(timeout=300)
-    assert process.returncode == expected.returncode, said
+        assert process.wait(300) == expected.returncode, (tmp_path / "engine.log").read_text()
     ours, theirs = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("memory", "engine"))
     assert ours == theirs
     assert [*(tmp_path / "s").iterdir()] == []
@@ -235,7 +233,7 @@ def test_two_runs_share_a_scratch_and_a_killed_one_is_cleared_by_the_next(tmp_pa
     for name in ("fit", "holdout"):
         write(tmp_path / name, rng, "parquet", 20)
     expected = run(tmp_path, "memory")
-    killed = subprocess.Popen(command("killed", *SMALL), cwd=tmp_path, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    killed = begin(tmp_path, "killed", *SMALL)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and len([*(tmp_path / "s").glob("*/*")]) < 3:
         time.sleep(0.01)
@@ -243,13 +241,9 @@ def test_two_runs_share_a_scratch_and_a_killed_one_is_cleared_by_the_next(tmp_pa
     killed.wait()
     left = {*(tmp_path / "s").iterdir()}
     assert left
-    both = [
-        subprocess.Popen(command(name, *SMALL), cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        for name in ("one", "other")
-    ]
-    for process in both:
-        said = process.communicate(timeout=300)[1]
-        assert process.returncode == expected.returncode, said
+    both = {name: begin(tmp_path, name, *SMALL) for name in ("one", "other")}
+    for name, process in both.items():
+        assert process.wait(300) == expected.returncode, (tmp_path / f"{name}.log").read_text()
     assert [*(tmp_path / "s").iterdir()] == []
     ours, one, other = (
         {p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("memory", "one", "other")
