@@ -45,7 +45,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             place / f"{name}.parquet" if "drift" in name else repository / "scores" / f"{name}.parquet", scores
         )
     origin = {"url": "https://github.com/acme/gate", "vcs_info": GIT}  # what pip notes of the README's first line
-    install(repository / ".venv", installed(place, origin)["PYTHONPATH"])
+    install(repository / ".venv", f"{installed(place, origin)}:{ROOT}")
     [block] = blocks("sh", 'python3 -m venv .venv && .venv/bin/pip install --quiet "git+https')
     first, rest = block.split("\n", 1)
     assert re.fullmatch(r'[^"]* "git\+https://github\.com/OWNER/REPO@v[\d.]+"', first)
