@@ -79,6 +79,13 @@ def dask(cwd: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
             yield f"dask:{address}", [one, other]
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two workers of Dask, for all tests that lose none of them."""
+    with dask(tmp_path_factory.mktemp("dask")) as (engine, _):
+        yield engine
+
+
 @contextmanager
 def ray(cwd: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     if importlib.util.find_spec("ray") is None:
@@ -146,16 +153,18 @@ def same(cwd: Path, engine: str, *options: str) -> None:
     assert [*(cwd / "s").iterdir()] == []
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     ("form", "files", "options"),
-    [("npy", 1, ()), ("parquet", 50, ("--id-column", "id")), ("csv", 3, ()), ("parquet", 2, ())],
+    [*(("parquet", n, ("--id-column", "id")) for n in (50, 4)), ("npy", 1, ()), ("csv", 3, ()), ("parquet", 2, ())],
 )
-def test_dask_gives_the_release_of_one_process(tmp_path: Path, form: str, files: int, options: tuple[str, ...]) -> None:
+def test_dask_gives_the_release_of_one_process(
+    tmp_path: Path, cluster: str, form: str, files: int, options: tuple[str, ...]
+) -> None:
     rng = np.random.default_rng(SEED)
     for name, first in (("fit", 0), ("holdout", N)):
         write(tmp_path / name, rng, form, files, first)
-    with dask(tmp_path) as (engine, _):
-        same(tmp_path, engine, *options)
+    same(tmp_path, cluster, *options)
 
 
 def test_ray_gives_the_release_of_one_process(tmp_path: Path) -> None:
@@ -167,11 +176,11 @@ def test_ray_gives_the_release_of_one_process(tmp_path: Path) -> None:
 
 
 def test_a_worker_lost_half_way_costs_its_shards_and_not_the_run(tmp_path: Path) -> None:
-    rng = np.random.default_rng(SEED + 2)
-    for name in ("fit", "holdout"):
-        write(tmp_path / name, rng, "parquet", 20)
-    expected = run(tmp_path, "memory")
     with dask(tmp_path) as (engine, workers):
+        rng = np.random.default_rng(SEED + 2)
+        for name in ("fit", "holdout"):
+            write(tmp_path / name, rng, "parquet", 20)
+        expected = run(tmp_path, "memory")
         process = begin(tmp_path, "engine", *SMALL, "--engine", engine)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and len([*(tmp_path / "s").glob("*/*")]) < 5:
@@ -183,14 +192,13 @@ def test_a_worker_lost_half_way_costs_its_shards_and_not_the_run(tmp_path: Path)
     assert [*(tmp_path / "s").iterdir()] == []
 
 
-def test_a_bad_last_row_on_a_worker_is_one_line(tmp_path: Path) -> None:
+def test_a_bad_last_row_on_a_worker_is_one_line(tmp_path: Path, cluster: str) -> None:
     rng = np.random.default_rng(SEED + 3)
     write(tmp_path / "fit", rng, "parquet", 2)
     (tmp_path / "holdout").mkdir()
     bad = pa.table({"score": np.append(scores(rng, N), 1.5)})
     pa.parquet.write_table(bad, tmp_path / "holdout" / "x.parquet", row_group_size=3_000)
-    with dask(tmp_path) as (engine, _):
-        found = run(tmp_path, "out", *SMALL, "--engine", engine)
+    found = run(tmp_path, "out", *SMALL, "--engine", cluster)
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr.splitlines()[-1].startswith("gate: holdout/x.parquet: column 'score' must lie in the domain")
     assert f"got 1.5 in row {N + 1:,}" in found.stderr
@@ -198,8 +206,10 @@ def test_a_bad_last_row_on_a_worker_is_one_line(tmp_path: Path) -> None:
     assert [*(tmp_path / "s").iterdir()] == []
 
 
-@pytest.mark.parametrize("engine", ["dask:tcp://", "ray:"])
-@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.each_run(2)
+@pytest.mark.parametrize(
+    ("engine", "listens"), [(e, listens) for e in ("dask:tcp://", "ray:") for listens in (False, True)]
+)
 def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path: Path, engine: str, listens: bool) -> None:
     if importlib.util.find_spec({"d": "distributed", "r": "ray"}[engine[0]]) is None:
         pytest.skip(f"{engine} is not installed")
@@ -212,8 +222,9 @@ def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path: Path, engine: st
             silent.listen()
         found = run(tmp_path, "out", *SMALL, "--engine", f"{engine}127.0.0.1:{silent.getsockname()[1]}")
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.startswith("gate: --engine: must have workers that answer, got "), found.stderr
-    assert found.stderr.count("\n") == 1
+    first, error = found.stderr.splitlines()
+    assert first.startswith("gate: policy policy.yaml; "), found.stderr
+    assert error.startswith("gate: --engine: must have workers that answer, got "), found.stderr
     assert not (tmp_path / "out").exists()
 
 
