@@ -135,12 +135,12 @@ def _ask(
     return Process(connection)
 
 
-def write_program(path: Path, *words: str) -> None:
+def write_program(path: Path, *words: str, before: str = "") -> None:
     """A program that runs `gate` by the server, for scripts that call one; it must be called with these words first."""
     words = words or ("",)
     command = f"exec {shlex.quote(sys.executable)} -I {shlex.quote(__file__)} {shlex.quote(_server())}"
     test = f'[ "$*" != "${{*#{" ".join(words)} }}" ] || exit 99\nshift {len(words)}\n' if words[0] else ""
-    path.write_text(f'#!/bin/sh\n{test}{command} {FIGURES if drawn else "client"} "$@"\n')
+    path.write_text(f'#!/bin/sh\n{test}{command} {FIGURES if drawn else "client"} {shlex.quote(before)} "$@"\n')
     path.chmod(0o755)
 
 
@@ -292,7 +292,8 @@ def run_once() -> None:
 
 if __name__ == "__main__":
     if sys.argv[2] in ("client", FIGURES):
-        process = _ask(sys.argv[1], sys.argv[3:], os.getcwd(), dict(os.environ), [0, 1, 2], sys.argv[2] == FIGURES)
+        address, kind, code, *words = sys.argv[1:]
+        process = _ask(address, words, os.getcwd(), dict(os.environ), [0, 1, 2], kind == FIGURES, code)
         sys.exit(process.wait(TIMEOUT))
     preload()
     asked = serve(sys.argv[1], int(sys.argv[2]))
