@@ -7,6 +7,7 @@ interpreter itself (its options, PYTHON* variables, the locale, limits) is run b
 from __future__ import annotations
 
 import atexit
+import fcntl
 import importlib
 import io
 import json
@@ -15,6 +16,7 @@ import pkgutil
 import select
 import selectors
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,6 +31,7 @@ GATE = [sys.executable, "-m", "gate"]
 COLD_VARIABLES = ("PYTHON", "LC_", "LANG", "MPL", "OPENBLAS", "OMP_", "ARROW", "LD_", "MALLOC")
 TIMEOUT = 120
 FIGURES = "figures"
+SERVER = "GATE_TESTS_SERVER"  # the process that shares a server, and its directory
 drawn = True  # whether releases have their figures, or what stands in their place (`pages.stand_in`)
 
 Streams = int | IO[Any] | None
@@ -163,50 +166,55 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(data), files
 
 
+def share() -> None:
+    """Have one server for this process and all that it starts; pytest's workers are such."""
+    place = tempfile.mkdtemp(prefix="gate-tests-")
+    os.environ[SERVER] = f"{os.getpid()}:{place}"
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+
+
 @cache
 def _server() -> str:
-    """The address of this test process's server, which ends when the test process does."""
-    place = tempfile.TemporaryDirectory(prefix="gate-tests-")
-    address = f"{place.name}/socket"
-    reader, writer = os.pipe()
-    ready, told = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, __file__, address, str(told)],
-        stdin=reader,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[told],
-        cwd=Path(__file__).parent.parent,
-    )
-    for descriptor in (reader, told):
-        os.close(descriptor)
-    assert os.read(ready, 1), "the process that commands are forked from must start"
-    os.close(ready)
-
-    def end() -> None:
-        os.close(writer)
-        process.wait(10)
-        place.cleanup()
-
-    atexit.register(end)
+    """The address of the server, which ends when the process that shares it does; the first to ask starts it."""
+    if SERVER not in os.environ:
+        share()
+    owner, _, place = os.environ[SERVER].partition(":")
+    address = f"{place}/socket"
+    with open(f"{place}/lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(address):
+            ready, told = os.pipe()
+            process = subprocess.Popen(
+                [sys.executable, __file__, address, owner, str(told)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[told],
+                cwd=Path(__file__).parent.parent,
+            )
+            process.returncode = 0  # it outlives this process, and nobody here waits for it
+            os.close(told)
+            assert os.read(ready, 1), "the process that commands are forked from must start"
+            os.close(ready)
     return address
 
 
 # --- the server ---------------------------------------------------------------------------------------------
 
 
-def serve(address: str, told: int) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork a process for every request until the test process has gone; in a fork, what it was asked to do."""
+def serve(address: str, owner: int, told: int) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork a process for every request until the owner has gone; in a fork, what it was asked to do."""
     running: dict[int, socket.socket] = {}
+    ended = os.pidfd_open(owner)
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as waiting:
         listener.bind(address)
         listener.listen(64)
         waiting.register(listener, selectors.EVENT_READ)
-        waiting.register(0, selectors.EVENT_READ)
+        waiting.register(ended, selectors.EVENT_READ)
         os.write(told, b"1")
         os.close(told)
         while True:
             for key, _ in waiting.select():
-                if key.fd == 0:
+                if key.fd == ended:
                     return None
                 if key.data is not None:
                     waiting.unregister(key.fd)
@@ -296,6 +304,6 @@ if __name__ == "__main__":
         process = _ask(address, words, os.getcwd(), dict(os.environ), [0, 1, 2], kind == FIGURES, code)
         sys.exit(process.wait(TIMEOUT))
     preload()
-    asked = serve(sys.argv[1], int(sys.argv[2]))
+    asked = serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
     if asked is not None:
         become(*asked)
