@@ -200,7 +200,8 @@ def test_a_bad_last_row_on_a_worker_is_one_line(tmp_path: Path, cluster: str) ->
     pa.parquet.write_table(bad, tmp_path / "holdout" / "x.parquet", row_group_size=3_000)
     found = run(tmp_path, "out", *SMALL, "--engine", cluster)
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.splitlines()[-1].startswith("gate: holdout/x.parquet: column 'score' must lie in the domain")
+    last = found.stderr.splitlines()[-1]
+    assert last.startswith("gate: holdout/x.parquet: column 'score' must lie in the domain"), found.stderr
     assert f"got 1.5 in row {N + 1:,}" in found.stderr
     assert not (tmp_path / "out").exists()
     assert [*(tmp_path / "s").iterdir()] == []
