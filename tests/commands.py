@@ -7,6 +7,7 @@ interpreter itself (its options, PYTHON* variables, the locale, limits) is run b
 from __future__ import annotations
 
 import atexit
+import fcntl
 import importlib
 import io
 import json
@@ -15,6 +16,7 @@ import pkgutil
 import select
 import selectors
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,6 +31,7 @@ GATE = [sys.executable, "-m", "gate"]
 COLD_VARIABLES = ("PYTHON", "LC_", "LANG", "MPL", "OPENBLAS", "OMP_", "ARROW", "LD_", "MALLOC")
 TIMEOUT = 120
 FIGURES = "figures"
+SERVER = "GATE_TESTS_SERVER"  # the process that shares a server, and its directory
 drawn = True  # whether releases have their figures, or what stands in their place (`pages.stand_in`)
 
 Streams = int | IO[Any] | None
@@ -41,10 +44,12 @@ def gate(
     stdin: Streams = None,
     stdout: Streams = None,
     stderr: Streams = None,
+    before: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end; a stream that is not given is captured, and stdin is empty."""
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as logged:
-        process = start(*args, cwd=cwd, env=env, stdin=stdin, stdout=stdout or printed, stderr=stderr or logged)
+        streams: dict[str, Streams] = {"stdin": stdin, "stdout": stdout or printed, "stderr": stderr or logged}
+        process = start(*args, cwd=cwd, env=env, **streams, before=before)
         code = process.wait(TIMEOUT)
         for file in (printed, logged):
             file.seek(0)
@@ -102,35 +107,43 @@ def start(
     stdin: Streams = None,
     stdout: Streams = None,
     stderr: Streams = None,
+    before: str = "",
 ) -> Process | subprocess.Popen[bytes]:
-    """Begin one command; a stream that is not given goes nowhere."""
+    """Begin one command; a stream that is not given goes nowhere. Its process runs the code `before` first."""
     environment = dict(os.environ if env is None else env)
     changed = {name for name in environment.keys() | os.environ.keys() if environment.get(name) != os.environ.get(name)}
     if not hasattr(os, "pidfd_open") or any(name.startswith(COLD_VARIABLES) for name in changed):
         nowhere = subprocess.DEVNULL
         streams: dict[str, Any] = {"stdin": stdin or nowhere, "stdout": stdout or nowhere, "stderr": stderr or nowhere}
-        return subprocess.Popen([*GATE, *args], cwd=cwd, env=environment, **streams)
+        command = [sys.executable, "-c", f"{before}\nfrom gate.cli import main\nmain()"] if before else GATE
+        return subprocess.Popen([*command, *args], cwd=cwd, env=environment, **streams)
     with open(os.devnull, "r+b") as nowhere_file:
         files = [stream if stream is not None else nowhere_file for stream in (stdin, stdout, stderr)]
         numbers = [file if isinstance(file, int) else file.fileno() for file in files]
-        return _ask(_server(), args, os.fspath(cwd), environment, numbers, drawn)
+        return _ask(_server(), args, os.fspath(cwd), environment, numbers, drawn, before)
 
 
 def _ask(
-    address: str, args: Sequence[str], cwd: str, environment: dict[str, str], files: list[int], figures: bool
+    address: str,
+    args: Sequence[str],
+    cwd: str,
+    environment: dict[str, str],
+    files: list[int],
+    figures: bool,
+    before: str = "",
 ) -> Process:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
-    _send(connection, {"args": args, "cwd": cwd, "env": environment, FIGURES: figures}, files)
+    _send(connection, {"args": args, "cwd": cwd, "env": environment, FIGURES: figures, "before": before}, files)
     return Process(connection)
 
 
-def write_program(path: Path, *words: str) -> None:
+def write_program(path: Path, *words: str, before: str = "") -> None:
     """A program that runs `gate` by the server, for scripts that call one; it must be called with these words first."""
     words = words or ("",)
     command = f"exec {shlex.quote(sys.executable)} -I {shlex.quote(__file__)} {shlex.quote(_server())}"
     test = f'[ "$*" != "${{*#{" ".join(words)} }}" ] || exit 99\nshift {len(words)}\n' if words[0] else ""
-    path.write_text(f'#!/bin/sh\n{test}{command} {FIGURES if drawn else "client"} "$@"\n')
+    path.write_text(f'#!/bin/sh\n{test}{command} {FIGURES if drawn else "client"} {shlex.quote(before)} "$@"\n')
     path.chmod(0o755)
 
 
@@ -153,50 +166,55 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(data), files
 
 
+def share() -> None:
+    """Have one server for this process and all that it starts; pytest's workers are such."""
+    place = tempfile.mkdtemp(prefix="gate-tests-")
+    os.environ[SERVER] = f"{os.getpid()}:{place}"
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+
+
 @cache
 def _server() -> str:
-    """The address of this test process's server, which ends when the test process does."""
-    place = tempfile.TemporaryDirectory(prefix="gate-tests-")
-    address = f"{place.name}/socket"
-    reader, writer = os.pipe()
-    ready, told = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, __file__, address, str(told)],
-        stdin=reader,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[told],
-        cwd=Path(__file__).parent.parent,
-    )
-    for descriptor in (reader, told):
-        os.close(descriptor)
-    assert os.read(ready, 1), "the process that commands are forked from must start"
-    os.close(ready)
-
-    def end() -> None:
-        os.close(writer)
-        process.wait(10)
-        place.cleanup()
-
-    atexit.register(end)
+    """The address of the server, which ends when the process that shares it does; the first to ask starts it."""
+    if SERVER not in os.environ:
+        share()
+    owner, _, place = os.environ[SERVER].partition(":")
+    address = f"{place}/socket"
+    with open(f"{place}/lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(address):
+            ready, told = os.pipe()
+            process = subprocess.Popen(
+                [sys.executable, __file__, address, owner, str(told)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[told],
+                cwd=Path(__file__).parent.parent,
+            )
+            process.returncode = 0  # it outlives this process, and nobody here waits for it
+            os.close(told)
+            assert os.read(ready, 1), "the process that commands are forked from must start"
+            os.close(ready)
     return address
 
 
 # --- the server ---------------------------------------------------------------------------------------------
 
 
-def serve(address: str, told: int) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork a process for every request until the test process has gone; in a fork, what it was asked to do."""
+def serve(address: str, owner: int, told: int) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork a process for every request until the owner has gone; in a fork, what it was asked to do."""
     running: dict[int, socket.socket] = {}
+    ended = os.pidfd_open(owner)
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as waiting:
         listener.bind(address)
         listener.listen(64)
         waiting.register(listener, selectors.EVENT_READ)
-        waiting.register(0, selectors.EVENT_READ)
+        waiting.register(ended, selectors.EVENT_READ)
         os.write(told, b"1")
         os.close(told)
         while True:
             for key, _ in waiting.select():
-                if key.fd == 0:
+                if key.fd == ended:
                     return None
                 if key.data is not None:
                     waiting.unregister(key.fd)
@@ -240,6 +258,7 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
     if not request[FIGURES]:
         figures.to_svg = stand_in
 
+    exec(request["before"], {})
     try:
         main()
     except SystemExit as end:
@@ -281,9 +300,10 @@ def run_once() -> None:
 
 if __name__ == "__main__":
     if sys.argv[2] in ("client", FIGURES):
-        process = _ask(sys.argv[1], sys.argv[3:], os.getcwd(), dict(os.environ), [0, 1, 2], sys.argv[2] == FIGURES)
+        address, kind, code, *words = sys.argv[1:]
+        process = _ask(address, words, os.getcwd(), dict(os.environ), [0, 1, 2], kind == FIGURES, code)
         sys.exit(process.wait(TIMEOUT))
     preload()
-    asked = serve(sys.argv[1], int(sys.argv[2]))
+    asked = serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
     if asked is not None:
         become(*asked)

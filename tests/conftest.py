@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
+import commands
 import pytest
 from coverage import Coverage
 from drawing import examples
@@ -28,8 +29,9 @@ LONGEST = {
     f"test_{name}": place
     for place, name in enumerate(
         (
-            *("faults", "detectors", "fuzz", "browser", "repetition", "action", "engines", "drawn_runs", "cli"),
-            *("paper", "bytes", "github", "init_scores", "use"),
+            *("detectors", "fuzz", "browser", "larger", "determinism", "bytes", "figures", "cli", "faults", "paper"),
+            *("readme", "beside", "drawn_runs", "action", "engines", "quickstart", "repetition", "init_scores"),
+            *("system_reports", "init", "api", "github", "stored", "streams", "peers", "served", "exports", "use"),
             *("verification", "reports", "planning", "history", "range_check", "overlap", "clusters", "remedies"),
         )
     )
@@ -67,7 +69,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before test files are imported, which say how many examples they draw."""
+    """Before test files are imported, which say how many examples they draw, and before workers start."""
+    if not hasattr(config, "workerinput"):
+        commands.share()
     if config.getoption("--long"):
         os.environ["GATE_LONG"] = "1"
     # In CI the same examples every time: a failure there is the change's; new examples are found at the desk.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -24,14 +23,14 @@ def blocks(language: str, start: str, document: Path = ROOT / "README.md") -> li
     return [block for block in found if block.startswith(start)]
 
 
-def installed(tmp_path: Path, origin: object) -> dict[str, str]:
-    """An environment in which gate's installation says that it came from there."""
+def installed(tmp_path: Path, origin: object) -> Path:
+    """A directory of packages where gate's installation says that it came from there."""
     place = tmp_path / "packages" / "fpr_gate-1.2.3.dist-info"
     place.mkdir(parents=True)
     (place / "METADATA").write_text("Metadata-Version: 2.1\nName: fpr-gate\nVersion: 1.2.3\n")
     if origin is not None:
         (place / "direct_url.json").write_text(json.dumps(origin))
-    return {"PYTHONPATH": os.pathsep.join([str(place.parent), str(ROOT)])}
+    return place.parent
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -46,9 +46,10 @@ def gate(
     command: Sequence[str] | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
+    before: str = "",
 ) -> subprocess.CompletedProcess[str]:
     if command is None:
-        return commands.gate(*args, cwd=cwd, env={**CLEAN, **(env or {})}, stdout=stdout, stderr=stderr)
+        return commands.gate(*args, cwd=cwd, env={**CLEAN, **(env or {})}, stdout=stdout, stderr=stderr, before=before)
     return subprocess.run(
         [*command, *args],
         cwd=cwd,

@@ -9,10 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.interchange
 import pyarrow.parquet
+import pytest
+from small import CLEAN
 
 import gate
 import gate.gating
@@ -37,25 +40,15 @@ def test_the_example_of_several_detectors_runs() -> None:
     assert (ran.failed, ran.attempted > 5) == (0, True)
 
 
-def test_the_command_writes_what_the_api_writes(tmp_path: Path) -> None:
+def test_the_command_writes_what_the_api_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, values in (("fit", FIT), ("holdout", HOLDOUT)):
         pa.parquet.write_table(table(values), tmp_path / f"{name}.parquet")
     (tmp_path / "policy.yaml").write_text(POLICY)
     arguments = ["--release", "r", "--policy", "policy.yaml", "--fit", "fit.parquet", "--holdout", "holdout.parquet"]
-    subprocess.run(
-        [sys.executable, "-m", "gate", "run", *arguments, "--out", "cli"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        env={"SOURCE_DATE_EPOCH": str(int(CREATED.timestamp())), "NPY_DISABLE_CPU_FEATURES": ""},  # as in Python
-    )
-    code = (
-        "import gate; from datetime import datetime, UTC\n"
-        f"created = datetime.fromtimestamp({int(CREATED.timestamp())}, UTC)\n"
-        "r = gate.run('fit.parquet', 'holdout.parquet', release='r', policy='policy.yaml', created=created)\n"
-        "r.write('api')\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    environment = {**CLEAN, "SOURCE_DATE_EPOCH": str(int(CREATED.timestamp()))}
+    commands.gate("run", *arguments, "--out", "cli", cwd=tmp_path, env=environment).check_returncode()
+    monkeypatch.chdir(tmp_path)
+    gate.run("fit.parquet", "holdout.parquet", release="r", policy="policy.yaml", created=CREATED).write("api")
     for path in sorted((tmp_path / "cli").iterdir()):
         assert path.read_bytes() == (tmp_path / "api" / path.name).read_bytes(), path.name
 

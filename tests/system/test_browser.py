@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,21 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         paths[case] = directory / f"{case}.html"
         paths[case].write_text(history.render_html(history_of(directory / case, records)), encoding="utf-8")
     return paths
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> Iterator[Any]:
+    """One page for all tests that only look at what is shown: a new one is a process, and costs more than the look."""
+    page = browser.new_page()
+    yield page
+    page.close()
+
+
+def opened(tab: Any, path: Path, width: int = 1280, height: int = 800, scheme: str = "light") -> Any:
+    tab.set_viewport_size({"width": width, "height": height})
+    tab.emulate_media(color_scheme=scheme)
+    tab.goto(path.as_uri())
+    return tab
 
 
 def history_of(directory: Path, records: list[Record]) -> History:
@@ -92,14 +108,30 @@ def test_a_history_opens_without_scripts_errors_or_requests(browser: Any, pages:
     context.close()
 
 
-@pytest.mark.each_run(6)
-@pytest.mark.parametrize("width", [320, 360, 700, 1190, 2560])
+def overflowing(page: Any, widths: tuple[int, ...]) -> list[int]:
+    """The widths at which the page scrolls sideways."""
+    found = []
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 800})
+        inner, whole = page.evaluate("[innerWidth, document.documentElement.scrollWidth]")
+        assert inner == width
+        if whole > width:
+            found.append(width)
+    return found
+
+
+@pytest.mark.each_run(4)
 @pytest.mark.parametrize("case", PAGES)
-def test_no_page_scrolls_sideways(case: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    page.goto(pages[case].as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.close()
+def test_no_page_scrolls_sideways_and_every_reference_has_its_own_id(
+    case: str, tab: Any, pages: dict[str, Path]
+) -> None:
+    page = opened(tab, pages[case])
+    assert overflowing(page, (320, 360, 700, 1190, 2560)) == []
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len({*ids})
+    source = pages[case].read_text(encoding="utf-8")
+    references = {*re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', source)}
+    assert {first or second for first, second in references} <= {*ids}
 
 
 @pytest.mark.each_run(3)
@@ -118,7 +150,7 @@ def test_hostile_names_run_nothing_and_scroll_nothing(attack: str, browser: Any,
     page.close()
 
 
-def test_counts_of_any_size_leave_the_page_in_place(browser: Any, tmp_path: Path) -> None:
+def test_counts_of_any_size_leave_the_page_in_place(tab: Any, tmp_path: Path) -> None:
     """Where the table does not fit, it scrolls by itself."""
     tally = RECORDS["pass"].of(Targets).anchors[0].tally
     grown = {"tally": tally.model_copy(update={"flagged": 204 * 10**12, "rows": 200_000 * 10**12})}
@@ -130,33 +162,25 @@ def test_counts_of_any_size_leave_the_page_in_place(browser: Any, tmp_path: Path
     )
     path = tmp_path / "huge.html"
     path.write_text(html.render(RECORDS["pass"].model_copy(update={"findings": findings})), encoding="utf-8")
-    for width in (360, 800, 1200):
-        page = browser.new_page(viewport={"width": width, "height": 800})
-        page.goto(path.as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.close()
+    assert overflowing(opened(tab, path), (360, 800, 1200)) == []
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_the_first_screen_has_verdict_reason_picture_and_remedy(
-    width: int, height: int, browser: Any, pages: dict[str, Path]
-) -> None:
-    page = browser.new_page(viewport={"width": width, "height": height})
-    for case in ("pass", "fail", "inconclusive"):
-        page.goto(pages[case].as_uri())
+@pytest.mark.parametrize("case", ["pass", "fail", "inconclusive"])
+def test_the_first_screen_has_verdict_reason_picture_and_remedy(case: str, tab: Any, pages: dict[str, Path]) -> None:
+    page = opened(tab, pages[case])
+    for width, height in ((1280, 800), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
         parts = (page.locator("h1"), page.locator("p.reason"), page.locator("figure svg").first)
         for part in (*parts, page.get_by_role("heading", name="What to do")):
             box = part.bounding_box()
-            assert box["y"] + (0 if part is parts[2] else box["height"]) <= height, case
-    page.close()
+            assert box["y"] + (0 if part is parts[2] else box["height"]) <= height, width
 
 
-def test_a_baseline_takes_at_most_two_screens_before_the_details(browser: Any, pages: dict[str, Path]) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    for case in ("followed", "dropped", "no-reference", "check"):
-        page.goto(pages[case].as_uri())
-        assert page.get_by_role("heading", name="Data checks").bounding_box()["y"] <= 2 * 800, case
-    page.close()
+@pytest.mark.each_run(2)
+@pytest.mark.parametrize("case", ["followed", "dropped", "no-reference", "check"])
+def test_a_baseline_takes_at_most_two_screens_before_the_details(case: str, tab: Any, pages: dict[str, Path]) -> None:
+    page = opened(tab, pages[case])
+    assert page.get_by_role("heading", name="Data checks").bounding_box()["y"] <= 2 * 800
 
 
 COMMENT = """<!doctype html><style>
@@ -167,9 +191,10 @@ pre { overflow: auto; padding: 16px; font-size: 85%; }
 </style>"""
 
 
-def test_no_table_of_a_comment_scrolls_and_none_has_more_than_five_columns(browser: Any) -> None:
+def test_no_table_of_a_comment_scrolls_and_none_has_more_than_five_columns(tab: Any) -> None:
     """In 780 pixels, as GitHub's style sheet lays Markdown out, also where folds are open."""
-    page = browser.new_page(viewport={"width": 780, "height": 900})
+    page = tab
+    page.set_viewport_size({"width": 780, "height": 900})
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table")
     for case in CASES:
         page.set_content(COMMENT + rendered.render(markdown.render(RECORDS[case])))
@@ -180,41 +205,27 @@ def test_no_table_of_a_comment_scrolls_and_none_has_more_than_five_columns(brows
         assert tables, case
         assert all(fits and columns <= 5 for fits, columns in tables), case
         assert page.evaluate("document.documentElement.scrollWidth") <= 780, case
-    page.close()
 
 
-@pytest.mark.parametrize("scheme", COLORS)
-def test_the_page_and_its_figures_follow_the_colour_scheme(scheme: str, browser: Any, pages: dict[str, Path]) -> None:
-    page = browser.new_page(color_scheme=scheme)
-    page.goto(pages["fail"].as_uri())
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == COLORS[scheme]
-    ink = page.evaluate("getComputedStyle(document.body).color")
-    drawn = "[...document.querySelectorAll('figure .fill-ink')].map(e => getComputedStyle(e).fill)"
-    assert {*page.evaluate(drawn)} == {ink}
+def test_the_page_and_its_figures_follow_the_colour_scheme(tab: Any, pages: dict[str, Path]) -> None:
+    page, inks = opened(tab, pages["fail"]), set()
+    for scheme, colour in COLORS.items():
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == colour
+        ink = page.evaluate("getComputedStyle(document.body).color")
+        drawn = "[...document.querySelectorAll('figure .fill-ink')].map(e => getComputedStyle(e).fill)"
+        assert {*page.evaluate(drawn)} == {ink}
+        inks.add(ink)
+    assert len(inks) == len(COLORS)
     assert page.locator("svg [style]").count() == 0
-    page.close()
 
 
-@pytest.mark.each_run(4)
-@pytest.mark.parametrize("case", PAGES)
-def test_every_id_is_unique_and_every_reference_has_its_own(case: str, browser: Any, pages: dict[str, Path]) -> None:
-    page = browser.new_page()
-    page.goto(pages[case].as_uri())
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
-    assert len(ids) == len({*ids})
-    source = pages[case].read_text(encoding="utf-8")
-    references = {*re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', source)}
-    assert {first or second for first, second in references} <= {*ids}
-    page.close()
-
-
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("case", ["pass", "fail", "inconclusive", "waived", "history"])
-def test_the_page_prints_on_two_or_three_sheets(case: str, browser: Any, pages: dict[str, Path]) -> None:
-    page = browser.new_page(color_scheme="dark")
-    page.goto(pages[case].as_uri())
+def test_the_page_prints_on_two_or_three_sheets(case: str, tab: Any, pages: dict[str, Path]) -> None:
+    page = opened(tab, pages[case], scheme="dark")
     sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4")))
     assert 1 <= sheets <= 3
-    page.close()
 
 
 def test_the_page_reads_in_order_where_its_style_sheet_is_refused(browser: Any, pages: dict[str, Path]) -> None:
@@ -237,19 +248,16 @@ def test_the_page_reads_in_order_where_its_style_sheet_is_refused(browser: Any, 
 @pytest.mark.each_run(4)
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 @pytest.mark.parametrize("case", PAGES)
-def test_axe_finds_nothing(case: str, width: int, scheme: str, browser: Any, pages: dict[str, Path]) -> None:
+def test_axe_finds_nothing(case: str, width: int, scheme: str, tab: Any, pages: dict[str, Path]) -> None:
     script = os.environ.get("GATE_AXE")
     if not script:
         pytest.skip("GATE_AXE does not name axe-core's axe.min.js")
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
-    page = context.new_page()
-    page.goto(pages[case].as_uri())
+    page = opened(tab, pages[case], width, 900, scheme)
     page.add_script_tag(path=script)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     problems = [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in found["violations"]]
     assert problems == []
     assert len(found["passes"]) > 20
-    context.close()
 
 
 def test_html_validate_finds_nothing(pages: dict[str, Path], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import polars
 import pyarrow as pa
@@ -394,18 +395,18 @@ def wait(path, names, budget):
     Path("child").rename("ready")
     time.sleep(100)
 delimited.read = wait
-from gate.cli import main
-main(["run", "--release", "v1", "--fit", "scores.csv", "--holdout", "scores.csv", "--dry-run"])
 """
+    words = ("run", "--release", "v1", "--fit", "scores.csv", "--holdout", "scores.csv", "--dry-run")
     for number, expected in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)):
         (tmp_path / "ready").unlink(missing_ok=True)
-        process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        with (tmp_path / "log").open("w+b") as log:
+            process: Any = commands.start(*words, cwd=tmp_path, stderr=log, before=code)
         while not (tmp_path / "ready").exists():
-            assert process.poll() is None, process.communicate()[1]
+            assert not process.has_ended(), (tmp_path / "log").read_text()
             time.sleep(0.01)
         process.send_signal(number)
-        said = process.communicate(timeout=120)[1]
-        assert process.returncode == expected
+        assert process.wait() == expected
+        said = (tmp_path / "log").read_text()
         taken = "gate: policy built-in default; fit scores.csv; holdout scores.csv"
         assert said.splitlines() == [taken, *([f"gate: stopped by {number.name}"] if expected > 0 else [])]
         child, until = int((tmp_path / "ready").read_text()), time.monotonic() + 60

@@ -257,11 +257,10 @@ def test_a_bad_source_date_epoch_is_exit_code_2(here: Path, epoch: str) -> None:
 # --- exit code 70: a crash is not a verdict -----------------------------------------------------------------
 
 CRASH = """
-import gate.{stage}, gate.cli, sys
+import gate.{stage}
 def crash(*args, **kwargs):
     raise {error}
 gate.{stage}.{function} = crash
-gate.cli.main()
 """
 
 
@@ -277,7 +276,7 @@ gate.cli.main()
 def test_a_crash_is_no_verdict(here: Path, stage: str, function: str, error: str, code: int) -> None:
     """A bug has its own exit code and shows where it is; neither it nor an early exit can read as a pass or fail."""
     source = CRASH.format(stage=stage, function=function, error=error)
-    result = gate(*V1, "--holdout", "pass.npy", cwd=here, command=[sys.executable, "-c", source])
+    result = gate(*V1, "--holdout", "pass.npy", cwd=here, before=source)
     assert result.returncode == code, result.stderr
     assert result.stdout == ""
     assert not (here / "releases").exists()

@@ -48,10 +48,12 @@ def write_inputs(place: Path, seed: int | None = None) -> None:
     (place / "policy.yaml").write_text(POLICY)
 
 
-def run(place: Path, env: dict[str, str]) -> dict[str, bytes]:
+def run(place: Path, env: dict[str, str] | None) -> dict[str, bytes]:
+    """By an interpreter of its own with these variables, or, where there are none, by a fork."""
     args = ["run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.parquet", "--holdout", "holdout.parquet"]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600", **env}
-    commands.cold(*args, "--ledger", "ledger.jsonl", cwd=place, env=environment).check_returncode()
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600", **(env or {})}
+    start = commands.gate if env is None else commands.cold
+    start(*args, "--ledger", "ledger.jsonl", cwd=place, env=environment).check_returncode()
     return {path.name: path.read_bytes() for path in (place / "releases" / "v1").iterdir()}
 
 
@@ -90,11 +92,16 @@ def test_a_release_holds_on_another_processor(tmp_path: Path, expected: dict[str
         "--policy",
         "policy.yaml",
     )
-    held = commands.cold("verify", "releases/v1", *given, cwd=tmp_path)
+    held = commands.gate("verify", "releases/v1", *given, cwd=tmp_path)
     assert held.returncode == 0, held.stdout
 
 
-def test_a_release_is_the_same_whatever_the_order_of_the_rows(tmp_path: Path, expected: dict[str, bytes]) -> None:
+def test_a_release_is_the_same_whatever_the_order_of_the_rows(tmp_path: Path) -> None:
     """Also where rows come in groups and have ids, and in another number of row groups."""
-    write_inputs(tmp_path, seed=9)
-    assert run(tmp_path, {}) == expected
+    found = []
+    for seed in (None, 9):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        write_inputs(place, seed)
+        found.append(run(place, None))
+    assert found[0] == found[1]

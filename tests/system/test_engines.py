@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import commands
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -77,6 +79,13 @@ def dask(cwd: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
             yield f"dask:{address}", [one, other]
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two workers of Dask, for all tests that lose none of them."""
+    with dask(tmp_path_factory.mktemp("dask")) as (engine, _):
+        yield engine
+
+
 @contextmanager
 def ray(cwd: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     if importlib.util.find_spec("ray") is None:
@@ -112,17 +121,20 @@ def write(folder: Path, rng: np.random.Generator, form: str, files: int, first: 
             np.save(path, part["score"].to_numpy())
 
 
-def command(out: str, *options: str) -> list[str]:
+def words(out: str, *options: str) -> list[str]:
     files = ("--fit", "fit", "--holdout", "holdout")
-    gate = [sys.executable, "-m", "gate", "run", "--policy", "policy.yaml", "--release", "r"]
-    return [*gate, *files, "--out", out, *options]
+    return ["run", "--policy", "policy.yaml", "--release", "r", *files, "--out", out, *options]
 
 
 def run(cwd: Path, out: str, *options: str) -> subprocess.CompletedProcess[str]:
     (cwd / "policy.yaml").write_text(POLICY)
-    return subprocess.run(
-        command(out, *options), cwd=cwd, capture_output=True, encoding="utf-8", timeout=300, env=ENVIRONMENT
-    )
+    return commands.gate(*words(out, *options), cwd=cwd, env=ENVIRONMENT)
+
+
+def begin(cwd: Path, out: str, *options: str) -> Any:
+    """The same, which goes on while the test does; what it says is in a file of the same name."""
+    with (cwd / f"{out}.log").open("wb") as log:
+        return commands.start(*words(out, *options), cwd=cwd, env=ENVIRONMENT, stderr=log)
 
 
 def same(cwd: Path, engine: str, *options: str) -> None:
@@ -141,16 +153,18 @@ def same(cwd: Path, engine: str, *options: str) -> None:
     assert [*(cwd / "s").iterdir()] == []
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     ("form", "files", "options"),
-    [("npy", 1, ()), ("parquet", 50, ("--id-column", "id")), ("csv", 3, ()), ("parquet", 2, ())],
+    [*(("parquet", n, ("--id-column", "id")) for n in (50, 4)), ("npy", 1, ()), ("csv", 3, ()), ("parquet", 2, ())],
 )
-def test_dask_gives_the_release_of_one_process(tmp_path: Path, form: str, files: int, options: tuple[str, ...]) -> None:
+def test_dask_gives_the_release_of_one_process(
+    tmp_path: Path, cluster: str, form: str, files: int, options: tuple[str, ...]
+) -> None:
     rng = np.random.default_rng(SEED)
     for name, first in (("fit", 0), ("holdout", N)):
         write(tmp_path / name, rng, form, files, first)
-    with dask(tmp_path) as (engine, _):
-        same(tmp_path, engine, *options)
+    same(tmp_path, cluster, *options)
 
 
 def test_ray_gives_the_release_of_one_process(tmp_path: Path) -> None:
@@ -162,46 +176,41 @@ def test_ray_gives_the_release_of_one_process(tmp_path: Path) -> None:
 
 
 def test_a_worker_lost_half_way_costs_its_shards_and_not_the_run(tmp_path: Path) -> None:
-    rng = np.random.default_rng(SEED + 2)
-    for name in ("fit", "holdout"):
-        write(tmp_path / name, rng, "parquet", 20)
-    expected = run(tmp_path, "memory")
     with dask(tmp_path) as (engine, workers):
-        process = subprocess.Popen(
-            command("engine", *SMALL, "--engine", engine),
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
+        rng = np.random.default_rng(SEED + 2)
+        for name in ("fit", "holdout"):
+            write(tmp_path / name, rng, "parquet", 20)
+        expected = run(tmp_path, "memory")
+        process = begin(tmp_path, "engine", *SMALL, "--engine", engine)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and len([*(tmp_path / "s").glob("*/*")]) < 5:
             time.sleep(0.01)
         workers[0].kill()
-        _, said = process.communicate(timeout=300)
-    assert process.returncode == expected.returncode, said
+        assert process.wait(300) == expected.returncode, (tmp_path / "engine.log").read_text()
     ours, theirs = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("memory", "engine"))
     assert ours == theirs
     assert [*(tmp_path / "s").iterdir()] == []
 
 
-def test_a_bad_last_row_on_a_worker_is_one_line(tmp_path: Path) -> None:
+def test_a_bad_last_row_on_a_worker_is_one_line(tmp_path: Path, cluster: str) -> None:
     rng = np.random.default_rng(SEED + 3)
     write(tmp_path / "fit", rng, "parquet", 2)
     (tmp_path / "holdout").mkdir()
     bad = pa.table({"score": np.append(scores(rng, N), 1.5)})
     pa.parquet.write_table(bad, tmp_path / "holdout" / "x.parquet", row_group_size=3_000)
-    with dask(tmp_path) as (engine, _):
-        found = run(tmp_path, "out", *SMALL, "--engine", engine)
+    found = run(tmp_path, "out", *SMALL, "--engine", cluster)
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.splitlines()[-1].startswith("gate: holdout/x.parquet: column 'score' must lie in the domain")
+    last = found.stderr.splitlines()[-1]
+    assert last.startswith("gate: holdout/x.parquet: column 'score' must lie in the domain"), found.stderr
     assert f"got 1.5 in row {N + 1:,}" in found.stderr
     assert not (tmp_path / "out").exists()
     assert [*(tmp_path / "s").iterdir()] == []
 
 
-@pytest.mark.parametrize("engine", ["dask:tcp://", "ray:"])
-@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.each_run(2)
+@pytest.mark.parametrize(
+    ("engine", "listens"), [(e, listens) for e in ("dask:tcp://", "ray:") for listens in (False, True)]
+)
 def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path: Path, engine: str, listens: bool) -> None:
     if importlib.util.find_spec({"d": "distributed", "r": "ray"}[engine[0]]) is None:
         pytest.skip(f"{engine} is not installed")
@@ -214,8 +223,9 @@ def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path: Path, engine: st
             silent.listen()
         found = run(tmp_path, "out", *SMALL, "--engine", f"{engine}127.0.0.1:{silent.getsockname()[1]}")
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.startswith("gate: --engine: must have workers that answer, got "), found.stderr
-    assert found.stderr.count("\n") == 1
+    first, error = found.stderr.splitlines()
+    assert first.startswith("gate: policy policy.yaml; "), found.stderr
+    assert error.startswith("gate: --engine: must have workers that answer, got "), found.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -235,7 +245,7 @@ def test_two_runs_share_a_scratch_and_a_killed_one_is_cleared_by_the_next(tmp_pa
     for name in ("fit", "holdout"):
         write(tmp_path / name, rng, "parquet", 20)
     expected = run(tmp_path, "memory")
-    killed = subprocess.Popen(command("killed", *SMALL), cwd=tmp_path, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    killed = begin(tmp_path, "killed", *SMALL)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and len([*(tmp_path / "s").glob("*/*")]) < 3:
         time.sleep(0.01)
@@ -243,13 +253,9 @@ def test_two_runs_share_a_scratch_and_a_killed_one_is_cleared_by_the_next(tmp_pa
     killed.wait()
     left = {*(tmp_path / "s").iterdir()}
     assert left
-    both = [
-        subprocess.Popen(command(name, *SMALL), cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        for name in ("one", "other")
-    ]
-    for process in both:
-        said = process.communicate(timeout=300)[1]
-        assert process.returncode == expected.returncode, said
+    both = {name: begin(tmp_path, name, *SMALL) for name in ("one", "other")}
+    for name, process in both.items():
+        assert process.wait(300) == expected.returncode, (tmp_path / f"{name}.log").read_text()
     assert [*(tmp_path / "s").iterdir()] == []
     ours, one, other = (
         {p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("memory", "one", "other")

@@ -38,17 +38,15 @@ RUN = ["run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.npy", 
 def gate(
     *args: str,
     cwd: Path,
+    before: str = "",
     preexec: Callable[[], None] | None = None,
-    env: dict[str, str] | None = None,
     command: list[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     if command is None and preexec is None:
-        return commands.gate(*args, cwd=cwd, env={**os.environ, **(env or {})})
-    command = command or GATE
+        return commands.gate(*args, cwd=cwd, before=before)
     return subprocess.run(
-        [*command, *args],
+        [*(command or GATE), *args],
         cwd=cwd,
-        env={**os.environ, **(env or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -68,11 +66,11 @@ def everything(place: Path) -> list[str]:
 
 
 class Forked:
-    """A run of the kill loop that is forked from a process which has imported everything."""
+    """A run that is forked from a process which has imported everything: what the tests use of `subprocess.Popen`."""
 
-    def __init__(self, place: Path, holdout: str) -> None:
+    def __init__(self, place: Path, words: list[str], before: str = "") -> None:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115, which `communicate` closes
-        self.process: Any = commands.start(*arguments(holdout), cwd=place, env=environment(), stderr=self.log)
+        self.process: Any = commands.start(*words, cwd=place, env=environment(), stderr=self.log, before=before)
         self.pid = self.process.pid
         self.returncode: int | None = None
 
@@ -95,7 +93,7 @@ class Forked:
 def test_kills_lose_nothing(tmp_path: Path) -> None:
     """`tests/benchmarks/kill_loop.py` does two hundred, of new interpreters."""
     kills = often(10, 20)
-    counts = kill_loop(kills, 1, tmp_path, Forked)
+    counts = kill_loop(kills, 1, tmp_path, lambda place, holdout: Forked(place, arguments(holdout)))
     assert sum(counts.values()) == kills
     assert sum(count for what, count in counts.items() if "ended" not in what) >= kills // 2
 
@@ -111,15 +109,13 @@ def stop(*args, **kwargs):
         time.sleep(60)
     return real(*args, **kwargs)
 {place} = stop
-from gate.cli import main
-main()
 """
 
 
 def stopped(here: Path, number: signal.Signals, place: str, swallowed: str) -> None:
     before = everything(here)
     code = STOPPED.format(number=int(number), place=place, swallowed=swallowed)
-    result = gate(*RUN, "--holdout", "one.npy", cwd=here, command=[sys.executable, "-c", code])
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, before=code)
     assert result.returncode == STOPS[number]
     lines = result.stderr.splitlines()
     assert lines[-1] == f"gate: stopped by {number.name}"
@@ -142,15 +138,11 @@ def test_a_stop_that_a_library_swallows_is_heeded_before_anything_is_written(her
 
 def test_a_signal_that_the_caller_ignores_stops_nothing(here: Path) -> None:
     """As under nohup, or in the background of a shell."""
-
-    def ignore() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
     code = "import os, signal\nfrom gate import gating\nreal = gating.gate_release\n"
+    code += "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)]\n"
     code += "def stop(*args, **kwargs):\n    os.kill(0, 0)\n    [os.kill(os.getpid(), n) for n in (2, 15)]\n"
-    code += "    return real(*args, **kwargs)\ngating.gate_release = stop\nfrom gate.cli import main\nmain()"
-    result = gate(*RUN, "--holdout", "one.npy", cwd=here, preexec=ignore, command=[sys.executable, "-c", code])
+    code += "    return real(*args, **kwargs)\ngating.gate_release = stop\n"
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, before=code)
     assert result.returncode == 0, result.stderr
     assert (here / "releases" / "v1" / "verdict.json").exists()
 
@@ -166,8 +158,6 @@ def write(*args, **kwargs):
         time.sleep(0.001)
     real(*args, **kwargs)
 storage.write = write
-from gate.cli import main
-main()
 """
 
 
@@ -177,16 +167,7 @@ def test_of_two_runs_at_once_one_wins_whole_and_the_other_says_so(here: Path, fo
     if force:
         assert gate(*RUN, "--holdout", "two.npy", cwd=here).returncode in (0, 1, 3)
     extra = ["--force"] if force else []
-    runs = {
-        name: subprocess.Popen(
-            [sys.executable, "-c", WAITING, *RUN, "--holdout", f"{name}.npy", *extra],
-            cwd=here,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        for name in ("one", "two")
-    }
+    runs = {name: Forked(here, [*RUN, "--holdout", f"{name}.npy", *extra], WAITING) for name in ("one", "two")}
     while len([*here.glob("ready-*")]) < 2 and all(run.poll() is None for run in runs.values()):
         time.sleep(0.01)
     (here / "go").touch()
@@ -202,16 +183,16 @@ def test_of_two_runs_at_once_one_wins_whole_and_the_other_says_so(here: Path, fo
     assert gate("verify", "releases/v1", cwd=here).returncode == 0
 
 
+def no_file_above(size: int) -> str:
+    code = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    return code + f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
+
+
 def test_a_full_disk_leaves_the_release_that_was_there(here: Path) -> None:
     """By the system's own limit on a file's size, which is what a full disk does to the largest file."""
     assert gate(*RUN, "--holdout", "one.npy", cwd=here).returncode == 0
     before = snapshot(here / "releases" / "v1")
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    result = gate(*RUN, "--holdout", "two.npy", "--force", cwd=here, preexec=limit)
+    result = gate(*RUN, "--holdout", "two.npy", "--force", cwd=here, before=no_file_above(100_000))
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].endswith(
         "releases/v1: must be writable, got File too large; nothing was written"
@@ -223,15 +204,14 @@ def test_a_full_disk_leaves_the_release_that_was_there(here: Path) -> None:
 def test_a_packed_file_that_does_not_fit_beside_is_refused(here: Path) -> None:
     text = "score\n" + "\n".join(map(str, np.random.default_rng(0).random(20_000)))
     (here / "large.csv.gz").write_bytes(gzip.compress(text.encode()))
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-
-    result = gate(*RUN, "--holdout", "large.csv.gz", "--dry-run", cwd=here, preexec=limit)
+    result = gate(*RUN, "--holdout", "large.csv.gz", "--dry-run", cwd=here, before=no_file_above(10_000))
     assert result.returncode == 2
     said = "gate: large.csv.gz: must fit into the temporary directory, got: File too large"
     assert result.stderr.splitlines()[-1] == f"{said}; set TMPDIR to a place with more room"
+
+
+def addresses(size: int) -> str:
+    return f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({size}, {size}))\n"
 
 
 @pytest.mark.each_run(1)
@@ -243,11 +223,7 @@ def test_a_file_larger_than_the_addresses_is_refused(here: Path, options: list[s
     with open(here / "huge.npy", "wb") as file:
         file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
         file.truncate(file.tell() + 8 * rows)
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-
-    result = gate(*RUN, "--holdout", "huge.npy", *options, cwd=here, preexec=limit)
+    result = gate(*RUN, "--holdout", "huge.npy", *options, cwd=here, before=addresses(4 << 30))
     assert result.returncode == 2, result.stderr
     said = "gate: huge.npy: must be a readable .npy file that fits into memory, got: "
     assert result.stderr.splitlines()[-1].startswith(said)
@@ -293,9 +269,8 @@ def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: i
 def test_what_libraries_do_without_memory_is_one_line(here: Path, death: str) -> None:
     """Exit code 1 would read as a verdict; OpenBLAS gives it, after lines of its own on stderr."""
     code = f"import os\nimport gate.gating\ndef die(*args, **kwargs):\n    os.write(2, b'noise\\n')\n    {death}\n"
-    code += "gate.gating.fit_sorted = die\nfrom gate.cli import main\nmain()"
-    command = [sys.executable, "-c", code]
-    result = gate(*RUN, "--holdout", "one.npy", cwd=here, preexec=limited(4000), command=command)
+    code += "gate.gating.fit_sorted = die\n"
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, before=addresses(4 * 10**9) + code)
     assert result.returncode == 2, result.stderr
     *before, last = result.stderr.splitlines()
     assert last.startswith("gate: memory: must hold all scores at once, got too little")
@@ -307,16 +282,10 @@ def test_what_libraries_do_without_memory_is_one_line(here: Path, death: str) ->
 @pytest.mark.parametrize("number", STOPS)
 def test_a_limited_run_is_stopped_like_any_other(here: Path, number: signal.Signals) -> None:
     code = "import pathlib, time\nimport gate.gating\ndef wait(*args, **kwargs):\n    pathlib.Path('ready').touch()\n"
-    code += "    time.sleep(100)\ngate.gating.fit_sorted = wait\nfrom gate.cli import main\nmain()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *RUN, "--holdout", "one.npy"],
-        cwd=here,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=limited(4000),
-    )
+    code += "    time.sleep(100)\ngate.gating.fit_sorted = wait\n"
+    process = Forked(here, [*RUN, "--holdout", "one.npy"], addresses(4 * 10**9) + code)
     while not (here / "ready").exists():
-        assert process.poll() is None, process.communicate()[1]
+        assert process.poll() is None, process.communicate(100)[1]
         time.sleep(0.01)
     process.send_signal(number)
     said = process.communicate(timeout=100)[1]
@@ -334,8 +303,8 @@ def test_help_needs_no_memory_to_speak_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize("function", ["fit_sorted", "rendered"])
 def test_memory_that_runs_out_later_is_no_crash(here: Path, function: str) -> None:
     code = "import gate.gating\ndef fail(*args, **kwargs):\n    raise MemoryError\n"
-    code += f"gate.gating.{function} = fail\nfrom gate.cli import main\nmain()"
-    result = gate(*RUN, "--holdout", "one.npy", cwd=here, command=[sys.executable, "-c", code])
+    code += f"gate.gating.{function} = fail\n"
+    result = gate(*RUN, "--holdout", "one.npy", cwd=here, before=code)
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith("gate: memory: must hold all scores at once")
     assert "Traceback" not in result.stderr

@@ -41,9 +41,9 @@ FILES = [str(init.WORKFLOW), str(init.POLICY)]
 )
 def test_the_workflow_uses_the_action_that_gate_was_installed_from(tmp_path: Path, origin: object, action: str) -> None:
     """With its commit, where pip took it from git; else the user is told to name the repository."""
-    env, place = installed(tmp_path, origin), tmp_path / "repository"
+    packages, place = installed(tmp_path, origin), tmp_path / "repository"
     place.mkdir()
-    result = gate("init", cwd=place, env=env)
+    result = gate("init", cwd=place, before=f"import sys\nsys.path.insert(0, {str(packages)!r})")
     assert result.returncode == 0, result.stderr
     workflow = yaml.safe_load((place / init.WORKFLOW).read_text())
     assert workflow["jobs"]["gate"]["steps"][1]["uses"] == action.replace("@", "/.github/actions/release-gate@")

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import commands
 import numpy as np
 import pytest
+from small import CLEAN
+
+SILENT = {name: value for name, value in CLEAN.items() if name != "CI"} | {"TERM": "xterm"}
 
 
 def stderr_of(cwd: Path, seconds: float, **environment: str) -> str:
     """What a terminal shows while the held-out scores take so long to come."""
     np.save(cwd / "fit.npy", np.linspace(0, 1, 100))
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gate", "run", "--release", "r", "--fit", "fit.npy", "--holdout", "-", "--dry-run"],
-        cwd=cwd,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
-        env={"PATH": os.environ["PATH"], "TERM": "xterm", **environment},
-    )
-    os.close(theirs)
-    assert process.stdin is not None
+    reading, writing = os.pipe()
+    words = ("run", "--release", "r", "--fit", "fit.npy", "--holdout", "-", "--dry-run")
+    process = commands.start(*words, cwd=cwd, stdin=reading, stderr=theirs, env={**SILENT, **environment})
+    for end in (theirs, reading):
+        os.close(end)
     seen = b""
     while b"fit: 100 rows" not in seen:  # now it waits for the held-out ones
         seen += os.read(ours, 4096)
     time.sleep(seconds)
-    process.stdin.write(b"0.5\n0.25\n")
-    process.stdin.close()
+    os.write(writing, b"0.5\n0.25\n")
+    os.close(writing)
     try:
         while piece := os.read(ours, 4096):
             seen += piece

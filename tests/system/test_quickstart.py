@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -45,7 +44,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             place / f"{name}.parquet" if "drift" in name else repository / "scores" / f"{name}.parquet", scores
         )
     origin = {"url": "https://github.com/acme/gate", "vcs_info": GIT}  # what pip notes of the README's first line
-    install(repository / ".venv", installed(place, origin)["PYTHONPATH"])
+    install(repository / ".venv", f"import sys\nsys.path.insert(0, {str(installed(place, origin))!r})")
     [block] = blocks("sh", 'python3 -m venv .venv && .venv/bin/pip install --quiet "git+https')
     first, rest = block.split("\n", 1)
     assert re.fullmatch(r'[^"]* "git\+https://github\.com/OWNER/REPO@v[\d.]+"', first)
@@ -61,14 +60,12 @@ def test_the_readme_installs_this_version() -> None:
     assert set(named) == {version("fpr-gate")}
 
 
-def install(venv: Path, path: str = "") -> None:
-    """gate where a virtual environment would have it; with a path of its own it must start anew."""
+def install(venv: Path, before: str = "") -> None:
+    """gate where a virtual environment would have it, with code that is run before the command."""
     script = venv / "bin" / "gate"
     script.parent.mkdir(parents=True)
     commands.write_program(venv / "bin" / "python", "-I", "-m", "gate")
-    commands.write_program(script)
-    if path:
-        script.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec "{sys.executable}" -m gate "$@"\n')
+    commands.write_program(script, before=before)
 
 
 def test_five_minutes_end_in_green_and_in_red(checkout: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The recipes of gate/calibration/README.md, run as they stand there, serve what the calibrator says to the last bit.
 
-GATE_MLFLOW names a Python that has MLflow, a large download; `.ci/run large` has one.
+GATE_MLFLOW names a Python that has MLflow, a large download; `.ci/run` has one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reports on several detectors: which block and why, in words with numbers, and what to do, for 3 and for 50."""
+"""Reports on several detectors: which block and why, in words with numbers, and what to do, for 3 and for many."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 import pytest
 import several
+from drawing import often
 
 import gate as api
 from gate.checks import parse_policy
@@ -14,7 +15,7 @@ from gate.report import explain, system, system_text
 from gate.report.short import MAX_CHARACTERS
 
 THREE = ("injection", "jailbreak", "leakage")
-FIFTY = tuple(f"detector-{i:02d}" for i in range(50))
+MANY = tuple(f"detector-{i:02d}" for i in range(often(20, 50)))
 
 
 def released(names: tuple[str, ...], amiss: tuple[str, ...], limit: str) -> api.SystemRelease:
@@ -30,8 +31,8 @@ def three() -> api.SystemRelease:
 
 
 @pytest.fixture(scope="module")
-def fifty() -> SystemRecord:
-    return released(FIFTY, FIFTY[7:9], "90%").record
+def many() -> SystemRecord:
+    return released(MANY, MANY[7:9], "90%").record
 
 
 def test_the_reason_names_the_detector_once_and_says_what_all_flag(three: api.SystemRelease) -> None:
@@ -50,23 +51,23 @@ def test_each_detector_that_blocks_is_said_in_numbers(three: api.SystemRelease) 
         assert "What to do" in page
 
 
-def test_one_remedy_is_said_once_for_all_that_it_helps(fifty: SystemRecord) -> None:
-    found = system.remedies(fifty)
+def test_one_remedy_is_said_once_for_all_that_it_helps(many: SystemRecord) -> None:
+    found = system.remedies(many)
     assert found[0][:2] == ("fail", "detector-07, detector-08")
     assert len({(outcome, remedy) for outcome, _, remedy in found}) == len(found)
 
 
-def test_the_terminal_shows_those_that_do_not_pass_and_counts_the_others(fifty: SystemRecord) -> None:
-    lines = system_text.render(fifty).splitlines()
+def test_the_terminal_shows_those_that_do_not_pass_and_counts_the_others(many: SystemRecord) -> None:
+    lines = system_text.render(many).splitlines()
     assert len(lines) <= 36
-    passing = sum(facts.outcome == "pass" for facts in fifty.detectors)
+    passing = sum(facts.outcome == "pass" for facts in many.detectors)
     assert f"{passing} other detectors: pass" in lines
     assert not any(line.startswith("detector-00") for line in lines)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_no_line_of_the_terminal_is_wider_than_it(three: api.SystemRelease, fifty: SystemRecord, width: int) -> None:
-    for record in (three.record, fifty):
+def test_no_line_of_the_terminal_is_wider_than_it(three: api.SystemRelease, many: SystemRecord, width: int) -> None:
+    for record in (three.record, many):
         assert max(map(len, system_text.render(record, width).splitlines())) <= width
 
 
@@ -78,19 +79,19 @@ def test_what_is_longer_than_a_screen_ends_with_the_verdict_and_what_to_do(three
     assert "What to do" in last
 
 
-def test_a_short_report_is_short(three: api.SystemRelease, fifty: SystemRecord) -> None:
-    for record in (three.record, fifty):
+def test_a_short_report_is_short(three: api.SystemRelease, many: SystemRecord) -> None:
+    for record in (three.record, many):
         text = system.render_short(record)
         assert len(text) <= MAX_CHARACTERS
         assert "What to do: " in text
 
 
-def test_a_table_of_the_markdown_has_five_columns_at_most_unless_it_is_folded(fifty: SystemRecord) -> None:
-    page = re.sub(r"<details>.*?</details>", "", system.render_markdown(fifty), flags=re.DOTALL)
+def test_a_table_of_the_markdown_has_five_columns_at_most_unless_it_is_folded(many: SystemRecord) -> None:
+    page = re.sub(r"<details>.*?</details>", "", system.render_markdown(many), flags=re.DOTALL)
     rules = re.findall(r"^\|(?: -+:? \|)+$", page, re.MULTILINE)
     assert len(rules) >= 2
     assert max(rule.count("|") - 1 for rule in rules) <= 5
-    assert "detectors that pass</summary>" in system.render_markdown(fifty)
+    assert "detectors that pass</summary>" in system.render_markdown(many)
 
 
 def test_a_check_of_several_is_explained_for_one_and_for_all(three: api.SystemRelease) -> None:
