@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -65,9 +66,10 @@ def _connect(kind: str, address: str) -> object:
     if address:
         _require_answer(address)
     if kind == "dask":
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
-        from dask.distributed import Client
+        from dask.distributed import Client  # which sets the levels of its loggers, so that silence comes after it
 
+        for name in ("asyncio", *filter(re.compile(r"(distributed|tornado)\b").match, logging.root.manager.loggerDict)):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         return Client(address, timeout=TIMEOUT, set_as_default=True)  # type: ignore[no-untyped-call, unused-ignore]
     if kind == "ray":
         import ray
