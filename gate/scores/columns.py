@@ -53,9 +53,12 @@ def read_names(column: Any, name: str, file: File, taken: Mask | None) -> Any:
 
 def read_codes(column: Any, name: str, file: File, taken: Mask | None) -> Any:
     """Groups or segments of every row that is taken, as numbers beside the names that they stand for."""
-    if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
-        kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, file).combine_chunks() for chunk in column.chunks]
-        parts = zip(column.chunks, kinds, strict=True)
+    is_coded = isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type)
+    chunks = column.chunks if is_coded else []
+    kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, file).combine_chunks() for chunk in chunks]
+    # A dictionary may hold one name twice, which would part what belongs together, or none in the place of a name.
+    if is_coded and all(kind.null_count == 0 and len(kind.unique()) == len(kind) for kind in kinds):
+        parts = zip(chunks, kinds, strict=True)
         coded = [pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), kind) for chunk, kind in parts]
     else:
         coded = _as_text(column, name, file).dictionary_encode().chunks
@@ -65,7 +68,10 @@ def read_codes(column: Any, name: str, file: File, taken: Mask | None) -> Any:
 
 def _as_text(column: Any, name: str, file: File) -> Any:
     try:
-        text = decode(column).cast(pa.string())
+        plain = decode(column)
+        if pa.types.is_floating(plain.type):  # which often write that there is none as NaN
+            plain = pc.if_else(pc.is_nan(plain), None, plain)
+        text = plain.cast(pa.string())
     except pa.ArrowException:
         raise GateError(f"{file}: column {name!r} must hold words or numbers, got {kind_of(column)}") from None
     empty = pc.equal(text, "") if file.is_text else None  # which is how text writes that there is none
