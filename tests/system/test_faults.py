@@ -234,6 +234,21 @@ def test_a_packed_file_that_does_not_fit_beside_is_refused(here: Path) -> None:
     assert result.stderr.splitlines()[-1] == f"{said}; set TMPDIR to a place with more room"
 
 
+def test_scores_that_two_processes_may_not_share_are_refused(here: Path) -> None:
+    (here / "plain.csv").write_text("score\n" + "\n".join(map(str, np.random.default_rng(0).random(2000))))
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    result = gate(*RUN, "--holdout", "plain.csv", "--dry-run", cwd=here, preexec=limit)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == (
+        "gate: memory: must have room for 16,000 bytes that two processes share, got: File too large; "
+        "raise the limits (ulimit -f, ulimit -v) or give fewer rows"
+    )
+
+
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("options", [[], ["--max-bytes", "1TB"]])
 def test_a_file_larger_than_the_addresses_is_refused(here: Path, options: list[str]) -> None:
