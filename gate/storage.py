@@ -69,7 +69,7 @@ def refuse_existing(directory: str | Path, force: bool) -> str:
         if target.is_symlink() or (target.exists() and not target.is_dir()):
             raise GateError(f"{target}: must be a new directory, got something else; choose another --out")
         refuse_links(target)
-        parent = next(path for path in target.absolute().parents if path.exists())
+        parent = next((path for path in target.absolute().parents if path.exists()), target)  # `/` has none
         if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
             raise GateError(f"{target}: must be in a directory that can be written, which {parent} is not")
         if not target.exists() or not any(target.iterdir()):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 Outcome = Literal["pass", "fail", "inconclusive"]
 Grade = Literal["proven", "open", "refuted"]
 MOST = 10**15
+MOST_ROWS = 10**10  # of a sample: advice looks no further, and what is made for every so many rows stays small
 # One bound on each side: of two in one annotation the looser would win.
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Ordinal = Annotated[int, Field(ge=1, le=MOST)]

@@ -142,6 +142,7 @@ class Case:
 def draw(seed: int, number: int) -> Case:
     rng = np.random.default_rng([seed, number])
     names = {name: rng.random() < share for name, share in SHARES.items()}
+    names["count"] &= not (names["id"] or names["group"] or names["split"])  # rows that stand for many have no names
     bounds = domain(rng)
     built_in = bounds == (0.0, 1.0) and rng.random() < 0.2
     columns = columns_of(rng, names)
@@ -162,7 +163,7 @@ def draw(seed: int, number: int) -> Case:
 
 SHARES = {
     "label": 0.25, "segment": 0.25, "group": 0.25, "id": 0.3, "timestamp": 0.2, "split": 0.25, "malicious": 0.3,
-    "reuse": 0.1, "ledger": 0.1, "dry run": 0.15, "json": 0.3, "out": 0.5,
+    "reuse": 0.1, "ledger": 0.1, "dry run": 0.15, "json": 0.3, "out": 0.5, "count": 0.25,
 }  # fmt: skip
 FOLLOWS = {"verify": 0.4, "check": 0.2, "baseline": 0.2, "report": 0.2, "compare": 0.1, "history": 0.1, "repeat": 0.1}
 
@@ -177,6 +178,8 @@ def columns_of(rng: Rng, names: dict[str, bool]) -> dict[str, Any]:
     for name in ("label", "segment", "group", "id", "timestamp"):
         if names[name]:
             columns[name] = pick(rng, [name, name, f"the {name}", f"{name}=x"])
+    if names["count"]:
+        columns["count"] = pick(rng, ["count", "n"])
     if names["label"]:
         columns["benign"] = pick(rng, [0, 1, "benign", "false"])
     return columns
@@ -202,6 +205,13 @@ def policy_of(rng: Rng, names: dict[str, bool], bounds: tuple[float, float], col
     }
     some = rng.permutation(len(anchors))[: int(rng.integers(1, 5))]
     policy["targets"] = [target(rng, anchors[i]) for i in some]
+    if len(anchors) > 1 and rng.random() < 0.3:
+        ends = sorted(anchors, reverse=True)
+        first = int(rng.integers(len(ends) - 1))
+        judged = target(rng, ends[first])
+        policy["ranges"] = [{"from": judged.pop("fpr"), "to": ends[int(rng.integers(first + 1, len(ends)))], **judged}]
+    if not names["group"] and rng.random() < 0.15:
+        policy["interval"] = "sequential"
     policy["checks"] = checks_of(rng, names, anchors)
     policy["waivers"] = waivers_of(rng, policy)
     if names["reuse"]:
@@ -273,7 +283,7 @@ def sample(
     low, high = bounds
     values = np.clip(SHAPES[shape](rng, n, low, high), low, high)
     held: dict[str, Any] = {columns["score"]: values}
-    taken = values
+    taken, taken_rows = values, np.ones(n, dtype=bool)
     if "label" in columns:
         mine, others = labels_of(columns["benign"], rng)
         mine, others = (others, mine) if kind == "malicious" else (mine, others)
@@ -290,6 +300,11 @@ def sample(
         held[columns["segment"]] = [spoken[i] for i in rng.integers(0, len(spoken), n)]
     if "timestamp" in columns:
         held[columns["timestamp"]] = (MOMENT - rng.integers(0, 10**7, n)).tolist()
+    if "count" in columns:
+        counts = rng.integers(0, pick(rng, [2, 4, 20]), n)
+        counts[:2] = rng.integers(1, pick(rng, [2, 30_000]), 2)
+        held[columns["count"]] = counts
+        taken = np.repeat(taken, counts[taken_rows])
     one = len(held) == 1
     text = n <= 5000
     known = [".parquet", ".arrow", *([".npy"] if one else [".npz"]), *([".csv", ".jsonl"] if text else [])]

@@ -275,6 +275,10 @@ def _texts(rng: random.Random, texts: list[str]) -> pa.Array:
             return pa.array([None if rng.random() < 0.05 else text for text in texts])
         case 5:
             return pa.array([hash(text) % 7 for text in range(len(texts))])
+        case 6:  # every name twice in the dictionary, and one that no row has
+            names = sorted({*texts})
+            places = [names.index(text) + rng.choice((0, len(names))) for text in texts]
+            return pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array([*names, *names, "none"]))
         case _:
             return plain.cast(rng.choice(kinds))
 

@@ -41,14 +41,13 @@ from gate.checks.reuse import alpha_of
 from gate.checks.served import ServedRows
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
-from gate.planning.advice import MOST_ROWS
 from gate.planning.law import SAFE_RANK
 from gate.planning.sequential import Deciding, decide_band
 from gate.policy import Policy, Target
-from gate.statistics.binomial import Band, CountRange, CriticalCounts, beta_binomial
+from gate.statistics.binomial import Band, CountRange, CriticalCounts, beta_binomial_quantiles
 from gate.statistics.drift import Tail, ratio_of, read_ratio
 from gate.statistics.tally import Tally
-from gate.stored import ExactRate, Grade, Outcome, Section
+from gate.stored import MOST_ROWS, ExactRate, Grade, Outcome, Section
 
 DECIDING_STEPS = 50  # of the budget of advice, for one simulation
 OFTEN = 0.8  # how often a finding shall be decided
@@ -120,8 +119,7 @@ class JudgedTarget:
             return None if self.against_fit is None else self.against_fit.predicted
         position = named(self.policy.calibration.plotting_position)
         rank = float(fractional_rank(position, Fraction(self.target.fpr), self.fit_n))
-        law = beta_binomial(self.tally.rows, rank, self.fit_n - rank + 1) if rank >= 1 else None
-        return None if law is None else law.quantiles(0.05)
+        return None if rank < 1 else beta_binomial_quantiles(self.tally.rows, rank, self.fit_n - rank + 1, 0.05)
 
     @property
     def spare(self) -> int:

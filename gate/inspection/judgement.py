@@ -19,10 +19,10 @@ from gate.inspection.answers import RefusedError, other_installation, refuse_dif
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, read_release
 from gate.record.system import SystemRecord
+from gate.stored import MOST_ROWS
 from gate.verdict import Verdict, judge, judged_by_day
 from gate.words import plural
 
-MAX_ROWS = 10**10
 # Sentences may change from version to version of gate; what they say of the verdict may not.
 SENTENCES = ("message", "remedy")
 
@@ -170,8 +170,8 @@ def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
     for name, facts in (("fit", record.fit), ("holdout", record.holdout), ("malicious", record.malicious)):
         if facts is None:
             continue
-        if facts.n > MAX_ROWS:
-            yield f"{name}.n must be at most {MAX_ROWS:,}, got {facts.n:,}"
+        if facts.n > MOST_ROWS:
+            yield f"{name}.n must be at most {MOST_ROWS:,}, got {facts.n:,}"
         foreign = name == "fit" and record.kind == "check"  # the release's, which may have had other columns
         labelled = facts.labels is not None if foreign else record.data.label is not None
         yield from (f"{name}.{what}" for what in facts.contradictions(labelled))

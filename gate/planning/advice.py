@@ -9,8 +9,7 @@ from fractions import Fraction
 from gate.planning.law import POWER, SAFE_RANK, Budget, Coming, Law, SpentError, edges, fewest
 from gate.policy import Policy, Target
 from gate.statistics.binomial import Band
-
-MOST_ROWS = 10**10  # that a record may hold, so that advice on one need not look further
+from gate.stored import MOST_ROWS
 
 
 @dataclass(frozen=True)

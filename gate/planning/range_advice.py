@@ -15,7 +15,6 @@ from functools import lru_cache
 import numpy as np
 
 from gate.contract import Floats, Ints
-from gate.planning.advice import MOST_ROWS
 from gate.planning.law import POWER, SAFE_RANK
 from gate.planning.ranges import (
     SEED,
@@ -30,6 +29,7 @@ from gate.planning.ranges import (
 from gate.planning.sequential import Deciding
 from gate.policy import Policy, Range
 from gate.statistics.ranges import Counts
+from gate.stored import MOST_ROWS
 
 POINTS = 200  # of the grid
 DRAWS = 400

@@ -11,8 +11,7 @@ from gate.planning.plan import Plan, plan
 from gate.policy import Policy, SystemTarget
 from gate.statistics.binomial import Band, lower_tail, upper_tail
 from gate.statistics.sequential import SequentialBand
-
-MOST_ROWS = 10**10
+from gate.stored import MOST_ROWS
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,14 @@ def matplotlib() -> Any:
 
 
 def _load() -> None:
-    """Import it while it finds no `matplotlibrc` but its own: it would take one from the working directory first."""
+    """Import it while it finds no `matplotlibrc` but its own: it would take one from the working directory first.
+
+    A backend that the environment names is for others: no window is opened here, and an unknown one is an error.
+    """
     spec = importlib.util.find_spec("matplotlib")
     assert spec is not None
     own = str(Path(spec.origin or "").parent / "mpl-data" / "matplotlibrc")
-    exists, named = os.path.exists, os.environ.pop("MATPLOTLIBRC", None)
+    exists, hidden = os.path.exists, {name: os.environ.pop(name, None) for name in ("MATPLOTLIBRC", "MPLBACKEND")}
 
     def exists_for_it(path: Any) -> bool:
         return exists(path) and (os.path.basename(os.fspath(path)) != "matplotlibrc" or path == own)
@@ -76,8 +79,7 @@ def _load() -> None:
         importlib.import_module("matplotlib")
     finally:
         os.path.exists = exists
-        if named is not None:
-            os.environ["MATPLOTLIBRC"] = named
+        os.environ.update({name: value for name, value in hidden.items() if value is not None})
 
 
 def defaults() -> Any:

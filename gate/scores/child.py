@@ -46,18 +46,20 @@ class _Child:
     def put(self, pieces: list[memoryview]) -> tuple[int, int]:
         """Bytes one behind the other at the end of the shared memory, from the beginning of a page."""
         offset = self.size = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
-        for rest in pieces:
-            while rest:
-                written = os.pwrite(self.memory, rest, self.size)
-                self.size, rest = self.size + written, rest[written:]
+        with _having_room(sum(map(len, pieces))):
+            for rest in pieces:
+                while rest:
+                    written = os.pwrite(self.memory, rest, self.size)
+                    self.size, rest = self.size + written, rest[written:]
         return offset, self.size - offset
 
     def allocate(self, length: int) -> Floats:
         """An array in the shared memory."""
         offset = self.size = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
         self.size += 8 * length
-        os.ftruncate(self.memory, self.size)
-        array = np.frombuffer(mmap.mmap(self.memory, 8 * length, offset=offset))
+        with _having_room(8 * length):
+            os.ftruncate(self.memory, self.size)
+            array = np.frombuffer(mmap.mmap(self.memory, 8 * length, offset=offset))
         self.places[_address(array)] = offset, 8 * length
         return array
 
@@ -67,6 +69,18 @@ class _Child:
             return 0, 0
         offset, length = self.places.get(_address(np.frombuffer(raw, np.uint8)), (0, -1))
         return (offset, length) if length == len(raw) else self.put([raw])
+
+
+@contextlib.contextmanager
+def _having_room(size: int) -> Iterator[None]:
+    """The memory that two processes share is a file to the system, with the limits of one."""
+    try:
+        yield
+    except OSError as error:
+        must = f"memory: must have room for {size:,} bytes that two processes share"
+        raise GateError(
+            f"{must}, got: {error.strerror}; raise the limits (ulimit -f, ulimit -v) or give fewer rows"
+        ) from None
 
 
 _here: _Child | None = None  # set in a child

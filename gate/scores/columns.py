@@ -17,6 +17,7 @@ from gate.errors import GateError
 from gate.scores.formats import File
 from gate.scores.wording import NUMBER, kind_of, name_rows, reason_of, shorten, show
 from gate.sketch import hash_each
+from gate.stored import MOST_ROWS
 from gate.words import plural
 
 DIGESTED = 1 << 16  # ids; part of what the digest is
@@ -53,9 +54,12 @@ def read_names(column: Any, name: str, file: File, taken: Mask | None) -> Any:
 
 def read_codes(column: Any, name: str, file: File, taken: Mask | None) -> Any:
     """Groups or segments of every row that is taken, as numbers beside the names that they stand for."""
-    if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
-        kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, file).combine_chunks() for chunk in column.chunks]
-        parts = zip(column.chunks, kinds, strict=True)
+    is_coded = isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type)
+    chunks = column.chunks if is_coded else []
+    kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, file).combine_chunks() for chunk in chunks]
+    # A dictionary may hold one name twice, which would part what belongs together, or none in the place of a name.
+    if is_coded and all(kind.null_count == 0 and len(kind.unique()) == len(kind) for kind in kinds):
+        parts = zip(chunks, kinds, strict=True)
         coded = [pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), kind) for chunk, kind in parts]
     else:
         coded = _as_text(column, name, file).dictionary_encode().chunks
@@ -65,7 +69,10 @@ def read_codes(column: Any, name: str, file: File, taken: Mask | None) -> Any:
 
 def _as_text(column: Any, name: str, file: File) -> Any:
     try:
-        text = decode(column).cast(pa.string())
+        plain = decode(column)
+        if pa.types.is_floating(plain.type):  # which often write that there is none as NaN
+            plain = pc.if_else(pc.is_nan(plain), None, plain)
+        text = plain.cast(pa.string())
     except pa.ArrowException:
         raise GateError(f"{file}: column {name!r} must hold words or numbers, got {kind_of(column)}") from None
     empty = pc.equal(text, "") if file.is_text else None  # which is how text writes that there is none
@@ -195,9 +202,6 @@ def text_buffer(names: Any) -> tuple[NDArray[np.int64], memoryview]:
     return ends, memoryview(text or b"")
 
 
-MOST_ROWS = 1 << 53  # up to here a float is an exact whole number
-
-
 def read_counts(column: Any, name: str, file: File) -> NDArray[np.int64]:
     """How many rows each row stands for."""
     must = f"{file}: column {name!r} must hold whole numbers of rows"
@@ -209,12 +213,12 @@ def read_counts(column: Any, name: str, file: File) -> NDArray[np.int64]:
         values = np.asarray(round_decimals(counts).cast(pa.float64(), safe=False).fill_null(-1.0).to_numpy())
     except pa.ArrowException:
         raise GateError(f"{must}, got {kind_of(column)}; write what COUNT(*) gives") from None
-    wrong = ~((values >= 0) & (values < MOST_ROWS) & (values == np.floor(values)))
+    wrong = ~((values >= 0) & (values <= MOST_ROWS) & (values == np.floor(values)))
     if wrong.any():
         got = show(counts[int(np.flatnonzero(wrong)[0])].as_py())
         raise GateError(f"{must}, got {got} in {name_rows(wrong, None)}; write what COUNT(*) gives")
-    if values.sum() >= MOST_ROWS:
-        raise GateError(f"{must}, fewer than 2^53 in all, got more; look whether the column holds counts")
+    if values.sum() > MOST_ROWS:
+        raise GateError(f"{must}, at most {MOST_ROWS:,} in all, got more; look whether the column holds counts")
     return values.astype(np.int64)
 
 

@@ -43,6 +43,8 @@ def find(argument: str) -> Found:
     if "://" in argument:
         return _find_remote(argument)
     found = _find_matching(argument) if glob.has_magic(argument) else _find_named(argument)
+    for file in found.files:
+        _refuse_pipe(file)
     for folder in {os.path.dirname(path) for f in found.files for path in (os.path.abspath(f), os.path.realpath(f))}:
         _refuse_table(argument, folder)
     return found
@@ -222,13 +224,21 @@ def _sort_out(name: str, files: list[File]) -> Found:
         elif file.suffix not in endings():
             must = f"must end in one of {', '.join(endings())} (or these with .gz), got {file.suffix or 'no suffix'}"
             raise GateError(f"{file}: {must}; convert it, or move it elsewhere if it holds no scores")
-        elif file.remote is None and not os.path.isfile(file.path):
-            raise GateError(f"{file}: must be a file, got a broken link or a device; restore or remove it")
+        elif file.remote is None and not os.path.exists(file.path):
+            raise GateError(f"{file}: must be a file, got a broken link; restore or remove it")
         else:
             found.append(replace(file, keys=_keys(name, file)))
     if not found:
         raise GateError(f"{name}: must hold score files ({', '.join(endings())}), got none; name another directory")
     return Found(tuple(found), tuple(sorted(skipped.items())))
+
+
+def _refuse_pipe(file: File) -> None:
+    """Its bytes can be read once at most, and reading them may wait for ever."""
+    if os.path.exists(file.path) and not os.path.isfile(file.path):
+        raise GateError(
+            f"{file}: must be a file, got a pipe or a device; write its rows to a file, or give numbers on stdin as `-`"
+        )
 
 
 def _suffix(name: str) -> str:

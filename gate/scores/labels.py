@@ -51,6 +51,7 @@ TRUTHS = {"false": "0", "no": "0", "true": "1", "yes": "1"}
 LABELS = {"label", "labels", "y", "y_true", "target", "targets", "class", "classes", "ground_truth", "truth", "gt"}
 LABELS |= {f"{prefix}{word}" for prefix in ("", "is_") for word in ("malicious", "benign", "attack", "bad", "positive")}
 LABELS |= {f"{prefix}{word}" for prefix in ("", "is_") for word in ("malware", "phishing", "spam", "fraud", "anomaly")}
+HIDDEN = ("Cf", "Cc")  # categories of characters that a reader does not see; text of one length is padded with NUL
 TRUE_OR_FALSE = {"0": False, "false": False, "1": True, "true": True}
 
 
@@ -159,10 +160,18 @@ def _is_untyped(file: File, columns: Columns) -> bool:
     return file.is_text and columns.label not in file.keys
 
 
+_LONG_EXPONENT = re.compile(r"(?<=[eE])([-+]?)0*[1-9][0-9]{17,}\s*$")
+
+
+def _exactly(text: str) -> Decimal:
+    """A number to its last digit; an exponent of more digits than Decimal takes is as good as the largest of 17."""
+    return Decimal(_LONG_EXPONENT.sub(rf"\g<1>{'9' * 17}", text).strip())
+
+
 def _find_meaning(texts: Any) -> Callable[[str], object]:
     """A text file has no types: where all labels are numbers, or all true or false, each stands for its value."""
     if pc.all(pc.match_substring_regex(texts, NUMBER)).as_py():
-        return lambda text: Decimal(text.strip())
+        return _exactly
     if pc.all(pc.is_in(pc.utf8_lower(texts), value_set=pa.array(["true", "false"]))).as_py():
         return lambda text: text.lower() == "true"
     return lambda text: text
@@ -189,7 +198,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, text: str) -> _Wanted:
-        number = Decimal(text.strip()) if is_number(text) else None
+        number = _exactly(text) if is_number(text) else None
         return cls(text, number, TRUE_OR_FALSE.get(text.lower()), _sense(text))
 
     def equals(self, value: object) -> bool:
@@ -203,10 +212,10 @@ class _Wanted:
 
 def _sense(text: str) -> Hashable:
     """What a label means whatever its case, blanks and number format: `0`, `0.0`, `+0`, ` 0` and `false` are one."""
-    visible = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) != "Cf")
+    visible = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) not in HIDDEN)
     plain = "".join("".join(visible).split()).casefold()
     try:
-        number = Decimal(TRUTHS.get(plain, plain).replace(",", "."))
+        number = _exactly(TRUTHS.get(plain, plain).replace(",", "."))
     except ArithmeticError:
         return plain
     return number if number.is_finite() else plain

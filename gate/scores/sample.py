@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gate.contract import Floats, Mask
 from gate.ordered import Ordered, sort, sort_counted
+from gate.scores.budget import ByteBudget
 from gate.scores.columns import digest_names, order_names, shared_names, text_buffer
 from gate.scores.formats import File
 from gate.scores.labels import Kind, describe_labels
@@ -180,6 +181,8 @@ class Scores:
 
     def score_hashes(self) -> Ordered:
         """The hashes of all rows by their scores: the i-th row with a score has one of its own."""
+        if self.counts is not None:
+            ByteBudget().refuse(16 * len(self), self.files)  # of a sample that may be much smaller itself
         return Ordered(np.sort(np.concatenate([*hash_pieces(self.ordered)])))
 
     @cached_property

@@ -35,6 +35,7 @@ from gate.scores.labels import Kind, count_labels, find_labels, take_rows
 from gate.scores.sample import Piece, Scores
 from gate.scores.wording import show
 from gate.sources import Source
+from gate.stored import MOST_ROWS
 
 UNREAD = 10
 
@@ -159,14 +160,24 @@ def piece_of(file: File, part: Taken) -> Piece:
 def source_of(path: str, parts: Sequence[Taken | Piece], kind: Kind) -> Source:
     rows = sum(part.rows for part in parts)
     taken = sum(part.taken + len(getattr(part, "unscored", ())) for part in parts)
+    refuse_too_many(path, rows)
     return Source(path=path, rows=rows, benign=taken if kind == "benign" else rows - taken)
+
+
+def refuse_too_many(names: str, rows: int) -> None:
+    """Rows that are given as counts are any number of them."""
+    if rows > MOST_ROWS:
+        raise GateError(
+            f"{names}: must hold at most {MOST_ROWS:,} rows, got {rows:,}; look whether data.count holds counts"
+        )
 
 
 def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind, units: Any = None) -> Scores:
     values = join([chunk for part in parts for chunk in part.chunks])
     n = sum(part.taken for part in parts)
+    names = ", ".join(source.path for source in sources)
+    refuse_too_many(names, n)
     if n < 2:
-        names = ", ".join(source.path for source in sources)
         raise GateError(f"{names}: must hold at least 2 {kind} scores, got {n}; give more {kind} rows")
     groups, group_names = number_names([part.groups for part in parts], order_names)
     segments, segment_names = number_names([part.segments for part in parts])

@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import Literal
 
 from gate.statistics.binomial import Band, first, lower_tail, upper_tail
+from gate.stored import MOST_ROWS
 
 Attainability = Literal["fine", "resolution", "unattainable", "borderline"]
 POWER = 0.95
-MOST_ROWS = 10**10
 
 
 def is_unattainable(below: float, through: float, n: float, fpr: Fraction, band: Band) -> bool:

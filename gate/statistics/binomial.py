@@ -7,7 +7,7 @@ Clopper and Pearson (1934). The tails go through the incomplete beta function: `
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +24,7 @@ CountRange = tuple[int, int]
 # A tail that equals alpha/2 exactly proves and does not refute; where that happens, rounding moves it by less.
 TIE = 1e-12
 LONGEST_SUM = 20_000  # terms; beyond it, integrate
+LARGEST_LAW = 1 << 22  # terms; beyond it, of very many rows held out and few fitted, the memory would not suffice
 
 
 def lower_tail(k: float, n: float, p: float) -> float:
@@ -281,6 +282,15 @@ def beta_binomial_between(n: int, a: float, b: float, counts: CountRange) -> flo
     return float(np.sum(weights * (at_least - beyond)))
 
 
+def beta_binomial_quantiles(n: int, a: float, b: float, alpha: float) -> CountRange:
+    """The narrowest counts beyond which at most alpha/2 of BetaBinomial(n, a, b) lies on each side."""
+    if _beta_binomial_deviation(n, a, b) <= LARGEST_LAW / 40:
+        return beta_binomial(n, a, b).quantiles(alpha)
+    low = bisect_right(range(n), alpha / 2, key=lambda k: beta_binomial_between(n, a, b, (0, k)))
+    above = bisect_right(range(n), alpha / 2, key=lambda k: beta_binomial_between(n, a, b, (n - k, n)))
+    return low, n - above
+
+
 _STEPS = (-8.0, -5.0, -3.0, -1.0, 1.0, 3.0, 5.0, 8.0)  # deviations around an edge; between them its tail is smooth
 _SPREADS = np.array(
     [t * side for t in (0.0, 1.0, 2.0, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 45.0) for side in (-1, 1)]
@@ -307,7 +317,8 @@ def _beta_nodes(a: float, b: float, cuts: Floats) -> tuple[Floats, Floats]:
     ends = np.unique(np.clip(np.concatenate([[0.0, 1.0], mean + spread * _SPREADS, cuts]), 0.0, 1.0))
     widths = np.diff(ends)[:, None]
     rates = (ends[:-1, None] + widths * nodes).ravel()
-    logs = (a - 1) * np.log(rates / mean) + (b - 1) * np.log1p((mean - rates) / (1 - mean))
+    with np.errstate(divide="ignore"):  # where a rate is rounded to 1, nothing lies
+        logs = (a - 1) * np.log(rates / mean) + (b - 1) * np.log1p((mean - rates) / (1 - mean))
     density = np.exp(logs - logs.max()) * (widths * weights).ravel()
     felt = density > 1e-20 * density.max()
     return rates[felt], density[felt] / density[felt].sum()

@@ -190,6 +190,16 @@ def test_an_index_behind_its_dictionary_in_parquet_is_refused(tmp_path: Path) ->
     refusal(tmp_path / "scores.parquet", wider, Columns(segment="segment"))
 
 
+def test_a_page_that_is_not_as_its_checksum_says_is_refused(tmp_path: Path) -> None:
+    scores = np.random.default_rng(5).random(1000)
+    content = parquet_bytes(
+        pa.table({"score": scores}), compression="none", use_dictionary=False, write_page_checksum=True
+    )
+    assert take(tmp_path / "scores.parquet", content, Columns()).values.tolist() == scores.tolist()
+    changed = content.replace(struct.pack("<d", scores[700]), struct.pack("<d", 0.25))
+    assert "checksum" in refusal(tmp_path / "scores.parquet", changed, Columns())
+
+
 def test_arrow_objects_are_validated() -> None:
     """The C interface carries no lengths, but offsets and text must make sense."""
     wild = pa.Array.from_buffers(

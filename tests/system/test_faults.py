@@ -210,6 +210,16 @@ def test_a_packed_file_that_does_not_fit_beside_is_refused(here: Path) -> None:
     assert result.stderr.splitlines()[-1] == f"{said}; set TMPDIR to a place with more room"
 
 
+def test_scores_that_two_processes_may_not_share_are_refused(here: Path) -> None:
+    (here / "plain.csv").write_text("score\n" + "\n".join(map(str, np.random.default_rng(0).random(2000))))
+    result = gate(*RUN, "--holdout", "plain.csv", "--dry-run", cwd=here, before=no_file_above(10_000))
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == (
+        "gate: memory: must have room for 16,000 bytes that two processes share, got: File too large; "
+        "raise the limits (ulimit -f, ulimit -v) or give fewer rows"
+    )
+
+
 def addresses(size: int) -> str:
     return f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({size}, {size}))\n"
 

@@ -194,16 +194,17 @@ def test_annotations_are_commands_and_the_only_ones(evil: Path) -> None:
 def test_no_matplotlibrc_of_the_working_directory_is_read(tmp_path: Path, variable: str | None) -> None:
     """It is a pipe here: to read it would be to wait for ever."""
     os.mkfifo(tmp_path / "matplotlibrc")
-    env = {**CLEAN, **({"MATPLOTLIBRC": variable} if variable else {})}
+    env = {**CLEAN, "MPLBACKEND": "nonsense", **({"MATPLOTLIBRC": variable} if variable else {})}
     code = (
         "import os\nfrom gate.planning import OperatingCurve as Curve\n"
         "from gate.report.plan import OperatingCharacteristicDisplay as D\n"
         "D([Curve('0.1', 5, (0.25, 5.0), (1.0, 0.0))], [(0.5, 1.5)], ['good'], [1.0], [5]).to_svg()\n"
-        "import matplotlib\nprint(os.environ.get('MATPLOTLIBRC'), matplotlib.rcParams == matplotlib.rcParamsDefault)"
+        "import matplotlib\nprint(os.environ.get('MATPLOTLIBRC'), os.environ['MPLBACKEND'])\n"
+        "print(matplotlib.rcParams == matplotlib.rcParamsDefault)"
     )
     command = [sys.executable, "-W", "ignore", "-c", code]
     found = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
-    assert (found.stdout, found.stderr) == (f"{variable} True\n", "")
+    assert (found.stdout, found.stderr) == (f"{variable} nonsense\nTrue\n", "")
 
 
 def test_matplotlib_is_imported_in_one_place_only() -> None:

@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 from gate.errors import GateError
 from gate.policy import Columns, parse
 from gate.scores import Scores, from_object, read, split
+from gate.scores.budget import bound
 
 COUNTED = Columns(count="n")
 
@@ -77,13 +78,38 @@ def test_so_are_those_with_segments_and_times(
         ([1, None, None], "got None in row 2 and 1 more"),
         (["a", "b", "c"], "got string"),
         ([2**53, 1, 1], "got 9007199254740992 in row 1"),
-        ([2**52, 2**52, 1], r"fewer than 2\^53 in all"),
+        ([2**34, 1, 1], "got 17179869184 in row 1"),
+        ([10**10, 1, 1], "at most 10,000,000,000 in all"),
     ],
 )
 def test_what_is_no_number_of_rows_is_refused(column: list[object], got: str) -> None:
     table = pa.table({"score": [0.1, 0.2, 0.3], "n": column})
     with pytest.raises(GateError, match=rf"^x: column 'n' must hold whole numbers of rows.*{got}"):
         from_object(table, "x", COUNTED, (0.0, 1.0))
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_files_together_hold_no_more_rows_than_a_sample_may(folder: bool, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        table = pa.table({"score": [0.1, ord(name) / 1000], "n": [6 * 10**9, ord(name)]})
+        pa.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    paths = [str(tmp_path)] if folder else [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
+    with pytest.raises(
+        GateError, match=r"must hold at most 10,000,000,000 rows, got 12,000,000,195; look whether data"
+    ):
+        read(paths, COUNTED, (0.0, 1.0))
+    assert len(read([str(tmp_path / "b.parquet")], COUNTED, (0.0, 1.0))) == 6 * 10**9 + 98
+
+
+def test_what_is_kept_of_every_row_is_bounded() -> None:
+    """The ledger's hashes are one for each row, of however few scores."""
+    scores = from_object(pa.table({"score": [0.1, 0.2], "n": [9 * 10**9, 10**9]}), "x", COUNTED, (0.0, 1.0))
+    assert len(scores.ordered.survey.sha256) == 64
+    with (
+        bound(10**9),
+        pytest.raises(GateError, match=r"^x: must decode to at most 1,000,000,000 bytes, got 160,000,000,000"),
+    ):
+        scores.score_hashes()
 
 
 def test_files_of_any_format_hold_them(tmp_path: Path) -> None:

@@ -200,7 +200,13 @@ class TestDirectories:
         )
         (tmp_path / "b.parquet").unlink()
         os.mkfifo(tmp_path / "c.csv")
-        assert "c.csv: must be a file, got" in refusal(lambda: read([str(tmp_path)], Columns(), DOMAIN))
+        assert "c.csv: must be a file, got a pipe" in refusal(lambda: read([str(tmp_path)], Columns(), DOMAIN))
+
+    @pytest.mark.parametrize("name", ["pipe.npy", "pipe.csv.gz", "pipe.parquet", "pipe*"])
+    def test_pipes_are_refused_and_not_waited_for(self, name: str, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / name.replace("*", ".npz"))
+        said = refusal(lambda: read([str(tmp_path / name)], Columns(), DOMAIN))
+        assert "must be a file, got a pipe or a device; write its rows to a file, or give numbers on stdin" in said
 
     def test_a_path_cannot_say_two_things(self, tmp_path: Path) -> None:
         write_scores(tmp_path / "label=0" / "label=1" / "a.parquet", 10)

@@ -49,9 +49,26 @@ def refusal(labels: Any, *benign: str) -> str:
 
 def rewritten(text: str, draw: random.Random) -> str:
     """The same label in another way."""
-    ways = [text.upper(), text.title(), f" {text}", f"{text}\t", f"{text}\u200b", f"\u00a0{text}", f"{text} "]
+    ways = [
+        text.upper(),
+        text.title(),
+        f" {text}",
+        f"{text}\t",
+        f"{text}\u200b",
+        f"\u00a0{text}",
+        f"{text} ",
+        f"{text}\0",
+    ]
     if text.lstrip("-").isdigit():
-        ways += [f"{text}.0", f"{text}.", f"{text}e0", f"{text},00", f"{int(text):+}", f"{int(text):03d}"]
+        ways += [
+            f"{text}.0",
+            f"{text}.",
+            f"{text}e0",
+            f"{text}e-{'0' * 20}",
+            f"{text},00",
+            f"{int(text):+}",
+            f"{int(text):03d}",
+        ]
         ways += {"0": ["false", "False", "no", "-0", "０"], "1": ["true", "TRUE", "yes", "１"]}.get(text, [])
     return draw.choice([way for way in ways if way != text])
 
@@ -78,7 +95,9 @@ def test_a_benign_label_written_otherwise_is_refused_or_listed(benign: str, rows
     assert sum(each.rows for each in both.labels.first if each.taken_for == "benign") == rows
 
 
-@pytest.mark.parametrize("other", ["0.0", "00", "0 ", "+0", "0e0", "false", "False", "FALSE", "no", "-0", ".0"])
+@pytest.mark.parametrize(
+    "other", ["0.0", "00", "0 ", "+0", "0e0", "false", "False", "FALSE", "no", "-0", ".0", f"0e{'9' * 20}"]
+)
 def test_what_zero_is_written_as(other: str) -> None:
     said = refusal(["0", "1", other], "0")
     assert said == (
@@ -215,6 +234,16 @@ def test_whole_numbers_of_any_size_in_text_are_told_apart(tmp_path: Path) -> Non
     assert len(read([str(path)], Columns(label="label"), DOMAIN)) == 2
     big = Columns(label="label", benign=("0", str(2**64 + 1)))
     assert read([str(path)], big, DOMAIN).values.tolist() == [0.0, 0.001, 0.003]
+
+
+def test_exponents_of_any_length_are_numbers(tmp_path: Path) -> None:
+    huge, nothing, path = f"1e{'9' * 19}", f"-0.5e-{'9' * 30}", tmp_path / "s.csv"
+    columns = Columns(label="label")
+    assert read([str(csv_of(path, ["0", huge, nothing, "0"]))], columns, DOMAIN).values.tolist() == [0.0, 0.003]
+    both = Columns(label="label", benign=(huge,))
+    assert read([str(csv_of(path, [huge, "0", huge]))], both, DOMAIN).values.tolist() == [0.0, 0.002]
+    with pytest.raises(GateError, match="must write a label in one way, got '0e9999999999999999999' in row 2,"):
+        read([str(csv_of(path, ["0", f"0e{'9' * 19}", "1"]))], columns, DOMAIN)
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from drawing import examples
@@ -270,6 +271,34 @@ def test_labels_are_compared_in_their_own_type(tmp_path: Path, suffix: str, name
 def test_text_labels_may_be_stored_in_any_way(tmp_path: Path, labels: Any) -> None:
     path = write(tmp_path / "scores.parquet", [0.1, 0.2, 0.3], labels)
     assert values(path, labelled("a")) == [0.1, 0.3]
+
+
+@pytest.mark.parametrize("role", ["group", "segment"])
+def test_a_name_that_a_dictionary_holds_twice_is_one_name(tmp_path: Path, role: str) -> None:
+    """Else one group would count as two, and its rows as more independent than they are."""
+    names = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 1, 2], pa.int32()), pa.array(["a", "b", "a"]))
+    path = tmp_path / "scores.arrow"
+    pyarrow.feather.write_feather(pa.table({"score": [0.1, 0.2, 0.3, 0.4, 0.5], role: names}), path)
+    scores = read([str(path)], Columns.model_validate({role: role}), (0.0, 1.0))
+    parts = scores.by_group(np.array([0.3])) if role == "group" else scores.by_segment(np.array([0.3]))
+    assert sorted(zip(parts.sizes.tolist(), parts.reached[:, 0].tolist(), strict=True)) == [(2, 1), (3, 2)]
+
+
+@pytest.mark.parametrize("role", ["group", "segment", "id"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), pa.array(["a", None])),
+        pa.array([1.0, float("nan"), 2.0]),
+        pa.array(["a", None, "b"]),
+    ],
+    ids=["in a dictionary", "NaN", "plain"],
+)
+def test_a_row_without_a_name_is_refused(tmp_path: Path, role: str, names: Any) -> None:
+    path = tmp_path / "scores.arrow"
+    pyarrow.feather.write_feather(pa.table({"score": [0.1, 0.2, 0.3], role: names}), path)
+    with pytest.raises(GateError, match=f"column '{role}' must name every row, got none in row 2; name or remove"):
+        read([str(path)], Columns.model_validate({role: role}), (0.0, 1.0))
 
 
 @pytest.mark.parametrize(
