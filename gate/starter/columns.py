@@ -70,7 +70,7 @@ def look_at(path: str, scratch: str) -> PartColumns:
         if file.suffix not in endings():
             known, got = ", ".join(endings()), file.suffix or "no suffix"
             raise GateError(f"{file}: must end in one of {known} (or these with .gz), got {got}")
-        if file.remote is None and os.stat(file).st_size == 0:
+        if file.remote is None and os.path.isfile(file) and not file.bytes:
             raise GateError(f"{file}: must hold scores, got an empty file; write it again")
     names = [list_columns(file, ByteBudget()) for file in files]
     header = None

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from drawing import examples
 from hypothesis import assume, example, given, settings
@@ -396,3 +397,18 @@ def test_the_chance_that_all_are_drawn_is_a_ratio_of_binomial_coefficients(total
     drawn, c = min(drawn, total), min(c, total)
     exact = math.comb(drawn, c) / math.comb(total, c)
     assert math.exp(float(binomial.log_all_among(c, drawn, total))) == pytest.approx(exact, rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize(
+    ("n", "a", "b"), [(10**6, 30.0, 300.0), (5000, 1.2, 40.0), (10**7, 400.0, 3600.0), (400, 9.0, 1.5), (60, 2.0, 90.0)]
+)
+def test_prediction_intervals_of_any_number_of_rows(
+    n: int, a: float, b: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows to fit and ten billion held out: the sum would take more memory than there is."""
+    summed = binomial.beta_binomial_quantiles(n, a, b, 0.05)
+    assert summed == binomial.beta_binomial(n, a, b).quantiles(0.05)
+    monkeypatch.setattr(binomial, "LARGEST_LAW", 0)
+    assert binomial.beta_binomial_quantiles(n, a, b, 0.05) == summed
+    low, high = (k / 10**10 for k in binomial.beta_binomial_quantiles(10**10, a, b, 0.05))
+    assert binomial.beta_cdf(a, b, np.array([low, high])) == pytest.approx([0.025, 0.975], abs=1e-5)

@@ -492,21 +492,6 @@ def test_integrating_equals_summing(n: int, n_fit: int, rank: float, monkeypatch
         assert integrated == pytest.approx(law_.between(region), abs=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("n", "a", "b"), [(10**6, 30.0, 300.0), (5000, 1.2, 40.0), (10**7, 400.0, 3600.0), (400, 9.0, 1.5), (60, 2.0, 90.0)]
-)
-def test_prediction_intervals_of_any_number_of_rows(
-    n: int, a: float, b: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Few rows to fit and ten billion held out: the sum would take more memory than there is."""
-    summed = binomial.beta_binomial_quantiles(n, a, b, 0.05)
-    assert summed == beta_binomial(n, a, b).quantiles(0.05)
-    monkeypatch.setattr(binomial, "LARGEST_LAW", 0)
-    assert binomial.beta_binomial_quantiles(n, a, b, 0.05) == summed
-    low, high = (k / 10**10 for k in binomial.beta_binomial_quantiles(10**10, a, b, 0.05))
-    assert binomial.beta_cdf(a, b, np.array([low, high])) == pytest.approx([0.025, 0.975], abs=1e-5)
-
-
 def test_beta_quantiles_hold_where_the_inverse_function_does_not() -> None:
     """Between 1e-9 and 1 - 1e-9, also at a = 1000 and b = 1e9, where scipy's inverse is off by a factor of two."""
     levels = np.array([1e-9, 1e-3, 0.1, 0.5, 0.95, 0.999, 1 - 1e-9])
