@@ -166,7 +166,7 @@ def test_counting_by_threshold_is_counting_by_pipeline(values: list[float], ties
     assert_counts_agree(calibrator, probes[(probes >= 0) & (probes <= 1)])
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("ties", ["average", "conservative"])
 @pytest.mark.parametrize("decimals", [None, 3])
 def test_counts_agree_on_millions_of_scores(ties: str, decimals: int | None) -> None:

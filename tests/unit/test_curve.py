@@ -135,6 +135,7 @@ def extreme(name: str) -> Record:
     return record.model_copy(update={"findings": findings})
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("name", ["none", "all", "rare", "wide"])
 def test_extreme_records_are_drawn(name: str) -> None:
     from gate.report import html, markdown

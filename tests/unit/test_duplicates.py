@@ -179,7 +179,8 @@ def test_no_bad_release_passes_because_its_rows_are_tiled() -> None:
     """
     rng = np.random.default_rng(7)
     fooled = 0
-    for release in range(often(80, 200)):
+    releases = often(60, 200)
+    for release in range(releases):
         fit = rng.uniform(size=5_000)
         base = np.where(rng.random(1_000) < 0.015, rng.uniform(0.99, 1, 1_000), rng.uniform(0, 0.99, 1_000))
         tiled = np.tile(base, int(rng.integers(10, 30)))
@@ -187,11 +188,11 @@ def test_no_bad_release_passes_because_its_rows_are_tiled() -> None:
         _, upper = clopper_pearson(flagged, len(tiled), 0.05)
         fooled += upper <= 0.015
         assert decide(Settings(), Duplicates(), shared_by(fit, tiled)).outcome == "inconclusive"
-        if release < 10:
+        if release < often(4, 10):
             policy = parse_policy(POLICY_TEXT, "p")
             verdict = gate.evaluate(gate.fit(fit, policy=policy), tiled, fit=fit, policy=policy)
             assert verdict.outcome != "pass"
-    assert fooled > 20, "the copies would have passed"
+    assert fooled > releases / 10, "the copies would have passed"
 
 
 @pytest.mark.parametrize("copies", [1, 5])

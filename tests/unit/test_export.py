@@ -37,7 +37,7 @@ def served(content: bytes, level: Any = onnxruntime.GraphOptimizationLevel.ORT_E
 # --- ONNX -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("domain", DOMAINS[:4])
 def test_the_graph_is_the_pipeline_on_two_million_points(domain: tuple[float, float]) -> None:
     """In all: half a million and the neighbours of 10,000 knots for each of four calibrators, none above 200 KB."""
