@@ -228,6 +228,8 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
     format_ = "json" if as_json else format_for(output, format_, HISTORIES)
     with working("reading records"):
         collected = collect(directories)
+    if not collected.releases and len(collected.unread) == 1:
+        raise GateError(collected.unread[0].problem)
     for unread in collected.unread:
         log(unread.problem)
     if not collected.releases:
