@@ -495,7 +495,9 @@ def rendered_cells(record: Record) -> Iterator[dict[str, str]]:
     rows = re.findall(r'<td data-name="([^"]+)"(?: title="([^"]*)")?>(.*?)</td>', page)
     cell, hover = ({name: part for name, *parts in rows for part in parts[i : i + 1]} for i in (1, 0))
     observed, beneath = cell["Observed"].split("<br>")
-    counted, _, error = beneath.removeprefix("<small>").removesuffix("</small>").rpartition(", ")
+    counted, _, error = (
+        beneath.replace("&nbsp;%", " %").removeprefix("<small>").removesuffix("</small>").rpartition(", ")
+    )
     from_page = {
         "counted": counted,
         "observed": observed,

@@ -10,8 +10,8 @@ import jinja2
 
 from gate.report.numbers import clean, grouped
 
-_PROSE = re.compile(r"<(p|li|figcaption)\b.*?</\1>", re.DOTALL)
-_OPTION = re.compile(r"(<[^>]*>)|(?<![\w-])--[a-z][a-z-]*")  # a tag is passed over, with what stands in it
+_PROSE = re.compile(r"<(p|li|figcaption|small)\b.*?</\1>", re.DOTALL)
+_OPTION = re.compile(r"(<[^>]*>)|(?<![\w-])\(?--[a-z][a-z-]*")  # a tag is passed over, with what stands in it
 
 
 @cache
