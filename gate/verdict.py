@@ -47,7 +47,10 @@ class Verdict:
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Verdict {self.outcome}: {self.reason}>"
+        """The outcome, its reason, and the numbers of the first finding that blocks."""
+        shown = [finding for finding in self.findings if finding.blocks and finding.outcome == self.outcome]
+        said = "".join(f" ({finding.check}: {finding.message.partition('; ')[0]})" for finding in shown[:1])
+        return f"<Verdict {self.outcome}: {self.reason}{said}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -22,6 +22,11 @@ def cut_within(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - most // 2]}…{name[len(name) - most // 2 + 1 :]}"
 
 
+def spaced_percent(share: float, digits: str = ".4g") -> str:
+    """A share as the reports write it: `95 %`."""
+    return f"{format(100 * share, digits)} %"
+
+
 def visible(text: str, allowed: str = "") -> str:
     """Text from outside with every control and direction character shown as its number."""
     if text.isprintable():

@@ -338,7 +338,7 @@ class Check:
 
     key               its place in the record, and in the policy's `checks:` where it has settings
     asks, decides     for people: what it asks, how it decides
-    causes            what usually makes it red, and what to do then
+    causes, helps     what usually makes it red, and what to do then
     measure           from the case to the evidence; None where there is nothing to measure
     judge             from policy and evidence to findings
     asked             what the policy asks of it, where the evidence leaves it to ask
@@ -354,6 +354,7 @@ class Check:
     asks: str
     decides: str
     causes: str
+    helps: str
     evidence: type[Section]
     measure: Callable[[Case], Section | None]
     judge: Callable[[Policy, Evidence], Iterator[Finding]]

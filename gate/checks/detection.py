@@ -193,6 +193,10 @@ CHECK = Check(
     decides="It counts the malicious rows that reach the anchor's threshold, and holds exact bounds of their share "
     "against the policy's minimum.",
     causes="a detector that catches too little, too few malicious rows to tell, or scores that fall with malice",
+    helps=(
+        "Look at the malicious rows that score lowest, and train on more like them; give more malicious rows where it "
+        "is open. A lower min_tpr is a decision of those who bear the misses."
+    ),
     evidence=Detection,
     measure=measure,
     judge=judge,

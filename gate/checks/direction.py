@@ -92,6 +92,10 @@ CHECK = Check(
     asks="whether malicious rows are flagged at least as often as benign ones",
     decides="It fails where, at any anchor, the malicious rate is provably below the benign one.",
     causes="scores that fall with malice, or a benign label that stands for malicious rows",
+    helps=(
+        "Look at a few rows of each kind. Negate scores that fall with malice (100 - score, -score), or correct "
+        "data.label and data.benign."
+    ),
     evidence=Direction,
     measure=measure,
     judge=judge,

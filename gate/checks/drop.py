@@ -139,6 +139,10 @@ CHECK = Check(
     decides="It bounds the difference of the two shares, on the same rows where both releases scored them, and holds "
     "the whole interval against max_drop.",
     causes="a retraining that lost some attacks, or too few malicious rows to tell",
+    helps=(
+        "Look at the malicious rows that only the baseline flagged (`gate compare` counts them); give more malicious "
+        "rows where it is open."
+    ),
     evidence=Drops,
     measure=measure,
     judge=judge,

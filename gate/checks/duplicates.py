@@ -138,7 +138,11 @@ CHECK = Check(
     asks="whether rows count more than once",
     decides="Rows with one id count once, and more of them than max_share fail. Without ids, copies inside one sample "
     "leave fewer scores shared between the samples than true ties would.",
-    causes="a join that multiplied rows, a file read twice, or items that recur: name them with data.id or data.group",
+    causes="a join that multiplied rows, a file read twice, or items that recur",
+    helps=(
+        "Remove the copies and run again. Where items recur, name them: data.id for rows that are the same, "
+        "data.group for rows that belong together."
+    ),
     evidence=Duplicates,
     measure=measure,
     judge=judge,

@@ -251,6 +251,10 @@ CHECK = Check(
         "exchanged between the samples instead, which is a permutation test and not exact."
     ),
     causes="drift between the two samples, other preprocessing, leaked or duplicated rows",
+    helps=(
+        "Find out what differs between fit and held-out benign rows, then fit on rows like those to come: one pool, "
+        "split at random (--benign and --split), has no drift between its parts."
+    ),
     evidence=Exchangeability,
     measure=measure,
     judge=judge,

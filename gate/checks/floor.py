@@ -88,6 +88,9 @@ CHECK = Check(
         "target passes only if held-out rows prove it."
     ),
     causes="too few fit rows for a rare rate, or highest scores that many rows share",
+    helps=(
+        "Fit on more benign rows: about 0.69 / rate of them see a rate. Or ask for no rarer rate than these rows see."
+    ),
     evidence=Floor,
     measure=measure,
     judge=judge,

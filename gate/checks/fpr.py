@@ -395,8 +395,13 @@ CHECK = Check(
         "interval inside the tolerance proves the target, the whole interval outside refutes it, anything else is open."
     ),
     causes=(
-        "too few held-out rows (hold out more), a threshold put off by too few fit rows (fit on more), drift between "
-        "the samples, mislabelled malicious rows among the benign ones, or tied scores"
+        "too few held-out rows, a threshold put off by too few fit rows, drift between the samples, mislabelled "
+        "malicious rows among the benign ones, or tied scores"
+    ),
+    helps=(
+        "Too many: look at the false positives (--flagged FILE); at rare rates most are malicious rows with a benign "
+        "label. Too many or too few: find out what differs between fit and held-out rows, then fit on rows like those "
+        "to come. Open: hold out as many more rows as the finding names; `gate plan` tells beforehand."
     ),
     evidence=Targets,
     measure=measure,

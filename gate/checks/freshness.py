@@ -120,7 +120,8 @@ CHECK = Check(
     asks="how old the held-out rows are",
     decides="It fails where the oldest held-out row is older than max_age_days on the day of the judgement, or where "
     "rows lie in the future.",
-    causes="an old held-out sample, or times in another unit; hold out recent rows",
+    causes="an old held-out sample, or times in another unit",
+    helps="Hold out recent rows, or name the column that says when a row was seen (data.timestamp).",
     evidence=Ages,
     measure=measure,
     judge=judge,

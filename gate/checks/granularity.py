@@ -181,6 +181,10 @@ CHECK = Check(
         "is provably too few for the tolerance, and the next score up provably too many for the target."
     ),
     causes="a detector with few distinct scores, rounded scores, or probabilities so near 0 or 1 that floats merge",
+    helps=(
+        "Export scores unrounded, or logits in place of probabilities, with calibration.domain set to their range; "
+        "else drop the target or widen its tolerance below."
+    ),
     evidence=Resolution,
     measure=measure,
     judge=judge,

@@ -288,6 +288,10 @@ CHECK = Check(
     asks="whether held-out rows are among the fit rows: then they are not held out",
     decides="It counts ids, rows and scores that both samples have, the last two against what chance makes alike.",
     causes="a split that was drawn twice, a join that copied rows, or the same items under new ids",
+    helps=(
+        "Split again so that no row is in both samples, whole groups together; with data.id the shared rows are known "
+        "and not estimated."
+    ),
     evidence=Overlap,
     measure=measure,
     judge=judge,

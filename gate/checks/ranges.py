@@ -428,8 +428,13 @@ CHECK = Check(
         "do so, refutes it."
     ),
     causes=(
-        "too few held-out rows (hold out more: a range takes about an eighth more than its lowest rate), tied scores "
-        "that make the rate jump, a threshold put off by too few fit rows, or drift between the samples"
+        "too few held-out rows (a range takes about an eighth more than its lowest rate), tied scores that make the "
+        "rate jump, a threshold put off by too few fit rows, or drift between the samples"
+    ),
+    helps=(
+        "Refuted: look at the false positives (--flagged FILE) from the rate on that the finding names, and at what "
+        "differs between fit and held-out rows. Open: hold out as many more rows as it names. Tied scores: export "
+        "them unrounded, or end the range before the jump."
     ),
     evidence=Ranges,
     measure=measure,

@@ -174,7 +174,8 @@ CHECK = Check(
         "The ledger keeps a small sketch of every set of rows that has judged. A set that shares 5 % or more of the "
         "smaller one is a further use, judged at a smaller error; after max_uses the rows no longer decide."
     ),
-    causes="the same held-out rows judging release after release; hold out rows that have judged none",
+    causes="the same held-out rows judging release after release",
+    helps="Hold out rows that have judged no release yet, or raise reuse.max_uses and accept wider intervals.",
     evidence=Uses,
     measure=measure,
     judge=judge,

@@ -398,6 +398,10 @@ CHECK = Check(
     decides="Each segment is judged like a target. A refutation must hold as one of so many tests (Holm's procedure); "
     "a proof needs no such correction.",
     causes="benign rows of one segment that the detector treats differently, or too few rows of it to tell",
+    helps=(
+        "Look at the false positives of that segment (--flagged FILE), hold out more of its rows where it is open, or "
+        "give it a release of its own."
+    ),
     evidence=Segments,
     measure=measure,
     judge=judge,

@@ -126,6 +126,10 @@ CHECK = Check(
         "another calibrator than the release's, another column, scores that were clipped, scaled or rounded on the way "
         "to the log, or not calibrated at all; the finding names what explains the rows"
     ),
+    helps=(
+        "Do what the finding names: deploy the calibrator of this release, log its output unrounded, or name the "
+        "right column (--calibrated-column)."
+    ),
     evidence=ServedRows,
     measure=measure,
     judge=judge,

@@ -363,6 +363,10 @@ CHECK = Check(
     ),
     causes="detectors that flag different benign rows, so that their rates add up; one detector that flags too much; "
     "too few held-out rows; time-outs",
+    helps=(
+        "Look at what each detector adds (the report has it); let them act from a higher score, or act on fewer of "
+        "them. Hold out more benign rows where it is open, and score every row with every detector."
+    ),
     evidence=System,
     measure=_of_no_detector,
     judge=_nothing_by_itself,

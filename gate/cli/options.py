@@ -254,11 +254,11 @@ def judging(command: Command) -> Command:
             help="List the false positives here, highest first, as .csv or .parquet, also in a dry run  [default: no]",
         ),
         click.option("--force", is_flag=True, help="Replace an existing release directory  [default: refuse]"),
-        click.option("--json", "as_json", is_flag=True, help="Print the record as JSON instead of the table."),
+        click.option("--json", "as_json", is_flag=True, help="Print the record as JSON  [default: the table]"),
         click.option(
             "--dry-run",
             is_flag=True,
-            help="Evaluate and print the verdict, write nothing but the ledger's line; exits as the real run.",
+            help="Judge, print and exit as the real run; write only the ledger's line  [default: write all]",
         ),
         click.option(
             "--ledger",

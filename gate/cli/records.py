@@ -50,10 +50,10 @@ def report(directory: str, format_: str | None, output: str) -> None:
 @click.command()
 @click.argument("old", type=given, metavar="OLD_DIR")
 @click.argument("new", type=given, metavar="NEW_DIR")
-@files("--holdout", "The new release's scores of benign rows.")
-@files("--baseline-holdout", "The old release's scores of the same rows, joined by id.")
-@files("--malicious", "The new release's scores of malicious rows.")
-@files("--baseline-malicious", "The old release's scores of the same rows, joined by id.")
+@files("--holdout", "The new release's scores of benign rows  [default: recorded counts]")
+@files("--baseline-holdout", "The old release's scores of the same rows, joined by id  [default: recorded counts]")
+@files("--malicious", "The new release's scores of malicious rows  [default: recorded counts]")
+@files("--baseline-malicious", "The old release's scores of the same rows, joined by id  [default: recorded counts]")
 @columns_of_files
 @bounded
 @click.option(
@@ -108,22 +108,32 @@ def compare(
 @click.option(
     "--policy", type=given, metavar="FILE", help="The policy that it must be judged by, or built-in  [default: any]"
 )
-@files("--fit", "The scores it was fitted on.")
-@files("--holdout", "The scores it was judged on.")
-@files("--benign", "The scores that it split.")
-@files("--malicious", "The malicious scores.")
+@files("--fit", "The scores it was fitted on  [default: not checked]")
+@files("--holdout", "The scores it was judged on  [default: not checked]")
+@files("--benign", "The scores that it split  [default: not checked]")
+@files("--malicious", "The malicious scores  [default: not checked]")
 @click.option(
-    "--baseline", type=given, metavar="DIR", help="The release that it was held against, or none for a first."
+    "--baseline",
+    type=given,
+    metavar="DIR",
+    help="The release that it was held against, or none for a first  [default: not checked]",
 )
-@files("--baseline-holdout", "That release's scores of the held-out rows.")
-@files("--baseline-malicious", "That release's scores of the malicious rows.")
-@click.option("--ledger", type=given, metavar="FILE", help="The ledger that counted its held-out rows.")
+@files("--baseline-holdout", "That release's scores of the held-out rows  [default: not checked]")
+@files("--baseline-malicious", "That release's scores of the malicious rows  [default: not checked]")
+@click.option(
+    "--ledger",
+    type=given,
+    metavar="FILE",
+    help="The ledger that counted its held-out rows  [default: not checked]",
+)
 @domain
 @columns_of_files
 @calibrated_column
 @bounded
-@click.option("--complete", is_flag=True, help="What is left unbound is exit code 2, as it is once data is given.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@click.option(
+    "--complete", is_flag=True, help="Exit with code 2 where anything is left unbound  [default: once data is given]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON  [default: lines]")
 def verify(
     directory: str,
     policy: str | None,
@@ -198,7 +208,7 @@ def _say(answer: Verification, as_json: bool) -> int:
     type=click.Choice(HISTORIES),
     help="What to write  [default: by the ending of FILE (.html, .md, .json, .txt), else text]",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json  [default: off]")
 @click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
 def history(directories: tuple[str, ...], format_: str | None, as_json: bool, output: str) -> int:
     """The contract across releases and their checks, over time, from their records.
@@ -218,6 +228,8 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
     format_ = "json" if as_json else format_for(output, format_, HISTORIES)
     with working("reading records"):
         collected = collect(directories)
+    if not collected.releases and len(collected.unread) == 1:
+        raise GateError(collected.unread[0].problem)
     for unread in collected.unread:
         log(unread.problem)
     if not collected.releases:

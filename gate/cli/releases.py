@@ -54,9 +54,12 @@ if TYPE_CHECKING:
 )
 @files("--fit", "Benign scores to fit on  [default: data.fit of the policy]")
 @files("--holdout", "Benign scores to judge on, never used to fit  [default: data.holdout of the policy]")
-@files("--benign", "Benign scores to split into the two, instead of --fit and --holdout.")
+@files("--benign", "Benign scores to split into the two, with --split  [default: --fit and --holdout]")
 @click.option(
-    "--split", type=SHARE, metavar="SHARE", help="How much of --benign to fit on, such as 50%; the rest is held out."
+    "--split",
+    type=SHARE,
+    metavar="SHARE",
+    help="How much of --benign to fit on, such as 50%; the rest is held out  [default: none]",
 )
 @click.option("--seed", type=SEED, default=0, show_default=True, metavar="N", help="Which random split it is.")
 @files("--malicious", "Malicious scores, to show what is detected  [default: data.malicious of the policy]")
@@ -66,8 +69,8 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The release that went before, or none for a first one  [default: no comparison]",
 )
-@files("--baseline-holdout", "The baseline's scores of the held-out rows, joined by id.")
-@files("--baseline-malicious", "The baseline's scores of the malicious rows, joined by id.")
+@files("--baseline-holdout", "The baseline's scores of the held-out rows, joined by id  [default: its counts]")
+@files("--baseline-malicious", "The baseline's scores of the malicious rows, joined by id  [default: its counts]")
 @click.option("--out", type=given, metavar="DIR", help="The release directory to write  [default: releases/NAME]")
 @domain
 @columns_of_files
@@ -164,7 +167,7 @@ def run_detector(document: Document, given: Given, asked: Request) -> int:
 @click.command()
 @click.argument("directory", type=given, metavar="RELEASE_DIR")
 @files("--holdout", "Benign scores to judge on.", required=True)
-@files("--malicious", "Malicious scores, for what is detected at each anchor.")
+@files("--malicious", "Malicious scores, to show what is detected  [default: none]")
 @click.option(
     "--calibrated",
     "is_calibrated",

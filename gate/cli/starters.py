@@ -144,9 +144,10 @@ def _make_directory(directory: Path) -> None:
     "--rows-per-check",
     type=ROWS,
     metavar="N",
-    help="Also what a check of N rows, such as 1e5, finds of a drift, and how often it alarms by chance in a year.",
+    help="Also what a check of N rows, such as 1e5, finds of a drift, and how often it alarms by chance in a year  "
+    "[default: no]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON  [default: the table]")
 @click.option(
     "--chart",
     type=given,

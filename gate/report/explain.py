@@ -14,6 +14,7 @@ from gate.record import Record
 from gate.record.system import SystemRecord
 from gate.report.numbers import clean
 from gate.report.rows import in_order, weight
+from gate.report.terminal import Paper
 
 
 def find(name: str) -> tuple[Check, CheckName | None]:
@@ -32,16 +33,18 @@ def find(name: str) -> tuple[Check, CheckName | None]:
 def render(name: str, record: Record | SystemRecord | None = None, width: int = 80) -> str:
     """The explanation; with a record, what that release shows."""
     check, wanted = find(name)
-    lines = [f"{name}: {check.asks}"]
+    lines = _wrapped(f"{name}: {check.asks}", width, indent="")
     lines += ["", "How it decides", *_wrapped(check.decides, width)]
-    lines += ["", "The usual causes", *_wrapped(check.causes, width)]
+    lines += ["", "The usual causes", *_wrapped(f"{check.causes[0].upper()}{check.causes[1:]}.", width)]
+    lines += ["", "What to do next", *_wrapped(check.helps, width)]
     if check.settings is not None:
         lines += ["", f"In the policy, under checks.{check.key}"]
         for key, field in check.settings.model_fields.items():
             default = "" if field.is_required() else f"  [default: {_shown(field.default)}]"
             lines += _wrapped(f"{key}: {field.description or ''}{default}", width)
     lines += ["", "Its reasons"]
-    lines += [f"  {code}: {words}" for code, words in check.reasons.items()]
+    for code, words in check.reasons.items():
+        lines += _wrapped(code if words == code.replace("-", " ") else f"{code}: {words}", width)
     if record is not None:
         lines += ["", f"In {clean(record.release)}", *_of_release(check, wanted, record, width)]
     return "\n".join(lines) + "\n"
@@ -65,8 +68,10 @@ def _is_wanted(finding: Finding, check: Check, wanted: CheckName | None) -> bool
     return finding.check == (wanted if wanted.detector else replace(wanted, detector=finding.check.detector))
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width - 2, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+def _wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
+    tied = text.replace(" %", f"{Paper.TIE}%")
+    lines = textwrap.wrap(tied, width - 2, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace(Paper.TIE, " ") for line in lines]
 
 
 def _shown(value: object) -> str:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +24,7 @@ from gate.report.page import Limit, fitting
 from gate.report.rows import Row, plain_reason, rate_row, rated, unseen
 from gate.report.system import sentence
 from gate.report.templates import shortened, template
-from gate.report.terminal import NAME, STYLES, console_on, inert, text_of
+from gate.report.terminal import NAME, SCREEN, STYLES, console_on, inert, text_of
 from gate.report.timeline import MOST_DRAWN, Column, counted, display, finding_of, in_words, latest, title_of
 from gate.report.timeline import figure as draw
 from gate.words import plural
@@ -33,6 +34,7 @@ MOST = {"html": 50, "md": 30, "text": 20}  # records in the table: the latest, r
 MOST_ANCHORS = 12
 WIDEST = 10_000  # a table wider than the terminal wraps there: better than numbers cut short
 NAMED = 3  # checks in a note
+BRIEF = 3  # targets in the first table of the Markdown, the rarest of those that block before those that advise
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,7 @@ def _parts(history: History, shown: list[Column], limit: Limit, format_: str) ->
         "reason": clean(reason(history)),
         "summary": summary(history),
         "columns": shown,
+        "brief": sorted(sorted(range(len(shown)), key=lambda i: (not shown[i].required, -i))[:BRIEF]),
         "columns_more": len(history.checks) - len(shown),
         "lines": made,
         "lines_more": len(history.releases) - len(made),
@@ -329,7 +332,8 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
     read = " that could be read" if history.unread else ""
     outcome = (latest.outcome.upper(), STYLES[latest.outcome])
     name = f"{inert(latest.name)}{' (check)' if latest.kind == 'check' else ''}"
-    console.print(Text.assemble(f"Latest{read}, {name}: ", outcome, f". {inert(reason(history))}."))
+    verdict = Text.assemble(f"Latest{read}, {name}: ", outcome, f". {inert(reason(history))}.")
+    console.print(verdict)
     console.print(Text(f"{summary(history)}."))
     if len(history.releases) > len(made):
         console.print(Text(f"Shown are {left_out(history, made)}; --format json has all.", style="dim"))
@@ -340,7 +344,8 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
         tolerance = column.tolerance.replace(" to ", "–")
         heading = f"{column.target}: calibrated score {column.score}, tolerance {tolerance}"
         console.print(Text(heading if column.required else f"{heading}, advisory", style="bold"))
-        tables.print(_anchor_table(made, i))
+        for table in _anchor_tables(made, i, width):
+            tables.print(table)
     if len(history.checks) > len(shown):
         console.print()
         console.print(Text(f"And {len(history.checks) - len(shown):,} more targets, which --format json lists."))
@@ -350,11 +355,16 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
             Text("if kept: what the first release's raw threshold, kept since then, would flag of the held-out rows.")
         )
     notes = [f"{line.shown_name}: {note}" for line in made for note in line.notes]
+    orphans = [line for line in made if line.kind == "check" and not line.of]
+    notes += [f"{line.shown_name} (check; its release was not read)" for line in orphans]
     notes += [f"not read: {unread.problem}" for unread in history.unread]
     if notes:
         console.print()
     for note in notes:
         console.print(Text(inert(note)))
+    if buffer.getvalue().count("\n") > SCREEN:
+        console.print()
+        console.print(verdict)
     return text_of(buffer)
 
 
@@ -362,34 +372,55 @@ def _overview(made: list[ReleaseLine]) -> Table:
     table = _table(("release", "left"), ("created", "left"), ("to fit", "right"), ("held out", "right"))
     table.add_column("outcome", no_wrap=True)
     for line in made:
-        kind = "" if line.kind == "run" else " (check)" if line.of else " (check; its release was not read)"
-        outcome = Text.assemble((line.outcome, STYLES[line.outcome]), kind)
+        outcome = Text.assemble((line.outcome, STYLES[line.outcome]), "" if line.kind == "run" else " (check)")
         table.add_row(line.shown_name, inert(line.created), line.fit, line.holdout, outcome)
     return table
 
 
-def _anchor_table(made: list[ReleaseLine], i: int) -> Table:
-    """One anchor over the releases; a column that no release has anything for is left out."""
+def _anchor_tables(made: list[ReleaseLine], i: int, width: int) -> list[Table]:
+    """One anchor over the releases, in several tables where one is too wide and they are not."""
     measured = [(line, cell) for line in made if (cell := line.cells[i])]
-    table = _table(("release", "left"), ("FP / benign", "right"), ("interval", "right"))
-    optional = {
+    counts = {
+        "FP / benign": [cell.counted for _, cell in measured],
+        "interval": [cell.interval for _, cell in measured],
         "tolerance": [cell.tolerance for _, cell in measured],
+    }
+    raw = {
         "threshold": [cell.threshold for _, cell in measured],
         "if kept": [cell.if_kept for _, cell in measured],
+    }
+    detected = {
         "TP / malicious": [cell.tpr_counted for _, cell in measured],
         "TPR interval": [cell.tpr_interval for _, cell in measured],
         "TPR": [cell.tpr_outcome for _, cell in measured],
     }
-    present = {name: cells for name, cells in optional.items() if any(cells)}
-    for name in present:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("outcome", no_wrap=True)
+    whole = _anchor_table(measured, counts | raw | detected)
+    others = [part for part in (raw, detected) if any(map(any, part.values()))]
+    parts = [_anchor_table(measured, counts), *(_anchor_table(measured, part, judged=False) for part in others)]
+    return parts if _wide(whole) > width >= max(map(_wide, parts)) else [whole]
+
+
+def _wide(table: Table) -> int:
+    """The cells that a line of a table takes."""
+    texts = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
+    return sum(max(map(cell_len, column)) for column in texts) + 2 * (len(texts) - 1)
+
+
+def _anchor_table(
+    measured: list[tuple[ReleaseLine, TargetCell]], found: dict[str, list[str]], judged: bool = True
+) -> Table:
+    """What has no entry in any release is left out."""
+    present = {name: cells for name, cells in found.items() if any(cells)}
+    table = _table(("release", "left"), *((name, "right") for name in present))
+    if judged:
+        table.add_column("outcome", no_wrap=True)
     for j, (line, cell) in enumerate(measured):
-        numbers = [cell.counted, cell.interval, *(cells[j] for cells in present.values())]
+        if not any(cells[j] for cells in present.values()):
+            continue
         waived = " (waived)" if cell.weight == "waived" else ""
-        outcome = Text.assemble((cell.outcome, STYLES[cell.outcome]), waived)
+        outcome = [Text.assemble((cell.outcome, STYLES[cell.outcome]), waived)] if judged else []
         name = f"{line.shown_name} (check)" if line.kind == "check" else line.shown_name
-        table.add_row(name, *(number.replace(" to ", "–") for number in numbers), outcome)
+        table.add_row(name, *(cells[j].replace(" to ", "–") for cells in present.values()), *outcome)
     return table
 
 

@@ -6,7 +6,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decima
 
 from gate.names import in_percent
 from gate.statistics.proportions import Interval
-from gate.words import visible
+from gate.words import spaced_percent, visible
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
 WIDE = Context(prec=60)
@@ -15,6 +15,15 @@ WIDE = Context(prec=60)
 def exact(number: float) -> Decimal:
     """The number as the record writes it."""
     return Decimal(repr(number))
+
+
+def chance(probability: float) -> str:
+    """A chance; none is printed as certain."""
+    if 0.0 < probability < 0.0005:
+        return "<0.1 %"
+    if probability >= 0.9995:
+        return ">99.9 %"
+    return spaced_percent(probability, ".3g")
 
 
 def clean(text: str) -> str:

@@ -19,8 +19,8 @@ from gate.report.numbers import clean, exact, percent
 from gate.report.rows import (
     Row,
     baseline_findings,
-    by_remedy,
     detection_findings,
+    each_remedy,
     headline,
     in_order,
     not_asked,
@@ -62,7 +62,8 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
     targets, segments, others = target_rows(record), segment_rows(record), other_rows(record)
     detection, baseline = detection_findings(record), baseline_findings(record)
     judged = in_order(targets + detection + others + baseline + segments)
-    cures = {row.remedy for row in judged if row.blocks}
+    cures = [row.remedy for row in judged if row.blocks]
+    unsettled = [row for row in judged if row.remedy and not row.blocks]
     changed = changes(record)
     comparison: Comparison | None = record.of(Comparison)
     counted: Segments | None = record.of(Segments)
@@ -73,7 +74,7 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "others_open": [row for row in others if row.outcome != "pass" and row.kind != "fpr"],
         "others_passed": [row for row in others if row.outcome == "pass" and row.kind != "fpr"],
         "blocking": [row for row in judged if row.blocks],
-        "unsettled": [row for row in judged if row.remedy and not row.blocks and row.remedy not in cures],
+        "unsettled": [row for row in unsettled if not any(cure.endswith(row.remedy) for cure in cures)],
         "detection": detection_rows(record),
         "detection_checks": detection,
         "baseline_checks": baseline,
@@ -109,11 +110,26 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         content[name] = entries[:shown]
         content[f"{name}_more"] = max(0, len(entries) - shown)
     for name in ("blocking", "unsettled"):
-        content[name] = by_remedy(content[name])
+        content[name] = _what_to_do(content[name])
     if counted is not None:  # all of which it counts, where its findings name the worst
         tests = len(counted.names) * len(counted.targets)
         content["segments_more"] = tests - len(content["segments"])
     return content
+
+
+def _what_to_do(findings: list[Row]) -> list[tuple[str, list[Row]]]:
+    """Each remedy once with what it is for; a proven violation is named before what is open, whatever helps both."""
+    listed: list[tuple[str, list[Row]]] = []
+    known: set[str] = set()
+    groups = [*each_remedy(findings), *(("", [row]) for row in findings if not row.remedy)]
+    groups.sort(key=lambda group: findings.index(group[1][0]))
+    for outcome in dict.fromkeys(row.outcome for row in findings):
+        for remedy, rows in groups:
+            helped = [row for row in rows if row.outcome == outcome]
+            if helped:
+                listed.append(("the same would help" if remedy in known else remedy, helped))
+                known |= {remedy} - {""}
+    return listed
 
 
 def next_step(record: Record) -> str:

@@ -28,8 +28,9 @@ from gate.policy import Policy
 from gate.report import range_plan
 from gate.report.drawing import COLORS
 from gate.report.figures import AXES_BOTTOM, AXES_TOP, WIDTH, Display, to_image, to_standalone_svg
-from gate.report.numbers import grouped, percent
+from gate.report.numbers import chance, grouped, percent
 from gate.report.terminal import console_on, inert, text_of
+from gate.words import spaced_percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ def render(plan: Plan, policy: Policy, width: int = 80, watch: Watch | None = No
     console, tables = (console_on(buffer, columns_wide, color=False) for columns_wide in (width, WIDEST))
     console.print(Text(f"policy {inert(policy.name)}: rule {policy.rule}, confidence {policy.confidence}"))
     console.print()
-    console.print(Text(f"Rows needed so that a sound release passes {plan.power:.4g} of the time"))
+    console.print(Text(f"Rows needed so that a sound release passes {spaced_percent(plan.power)} of the time"))
     tables.print(_needs(plan))
     console.print()
     console.print(
@@ -73,10 +74,10 @@ def _print_ranges(plan: Plan, console: Console, tables: Console) -> None:
         needs = _table("range", "tolerance", "held out", "both equal", "lowest alone", "costs")
         shown.append((headings["needs"], range_plan.needs(plan, needs)))
         chances = _table("range", "to fit", "held out", "passes", "fails", "1+2r", "from")
-        shown.append((headings["chances"], range_plan.chances(plan, chances, _chance)))
+        shown.append((headings["chances"], range_plan.chances(plan, chances)))
     if plan.sequential:
         looks = _table("target", "true rate", "mean", "median", "95 % by", "proven", "one look")
-        shown.append((headings["looks"], range_plan.looks(plan, looks, _chance)))
+        shown.append((headings["looks"], range_plan.looks(plan, looks)))
     for heading, table in shown:
         console.print()
         console.print(Text(heading))
@@ -95,10 +96,10 @@ _WATCHED = (
 def _watched(watch: Watch) -> Table:
     table = _table("target", "1+2r", "2x", "5x", "sound, a year", "edge, a year")
     for watched in watch.targets:
-        sound = " / ".join(_times(chance) for chance in (watched.sound.fails, watched.sound.not_passes))
+        sound = " / ".join(_times(each) for each in (watched.sound.fails, watched.sound.not_passes))
         table.add_row(
             percent(watched.target.fpr),
-            *(f"{_chance(alarm.fails)} / {_chance(alarm.not_passes)}" for alarm in watched.drifted),
+            *(f"{chance(alarm.fails).removesuffix(' %')} / {chance(alarm.not_passes)}" for alarm in watched.drifted),
             sound,
             _times(watched.at_an_edge),
         )
@@ -126,9 +127,9 @@ def _silent(watched: TargetWatch) -> str | None:
     return f"dead: {watched.target.check}: no check of {watched.rows:,} rows passes: {why}; gather more rows a check."
 
 
-def _times(chance: float) -> str:
+def _times(share: float) -> str:
     """How often in a year of daily checks; a chance is never printed as none."""
-    times = CHECKS_A_YEAR * chance
+    times = CHECKS_A_YEAR * share
     return "0" if times == 0 else "<0.001" if times < 0.001 else f"{times:.3g}"
 
 
@@ -156,7 +157,7 @@ def _chances(plan: Plan) -> Table:
                 _bracket([getattr(sound, kind) for sound in target.sound])
                 for kind in ("passes", "fails", "inconclusive")
             ),
-            *(_chance(bad.passes) for bad in target.bad),
+            *(chance(bad.passes) for bad in target.bad),
         )
     return table
 
@@ -178,21 +179,12 @@ def _rows(count: int | None, computed: bool) -> str:
 
 def _bracket(chances: list[float]) -> str:
     """One chance, or the two that bracket it where the fit sample is shallow."""
-    low, high = _chance(min(chances)), _chance(max(chances))
-    return low if low == high else f"{low}–{high}"
+    low, high = chance(min(chances)), chance(max(chances))
+    return low if low == high else f"{low.removesuffix(' %')}–{high}"
 
 
-def _chance(probability: float) -> str:
-    """A chance; none is printed as certain."""
-    if 0.0 < probability < 0.0005:
-        return "<0.1%"
-    if probability >= 0.9995:
-        return ">99.9%"
-    return f"{100 * probability:.3g}%"
-
-
-def _often(chance: float) -> str:
-    times = _times(chance)
+def _often(share: float) -> str:
+    times = _times(share)
     return f"less than {times[1:]} times" if times.startswith("<") else f"at most {times} times"
 
 
@@ -225,7 +217,7 @@ def _as_json(planned: TargetPlan, power: float) -> dict[str, Any]:
         "sound": {
             kind: [min(values), max(values)]
             for kind in ("passes", "fails", "inconclusive")
-            if (values := [getattr(chance, kind) for chance in chances])
+            if (values := [getattr(each, kind) for each in chances])
         },
         "bad": [{"multiple": float(bad.multiple), "passes": bad.passes} for bad in planned.bad],
         "holdout_needed": planned.holdout_needed,
@@ -304,10 +296,10 @@ class OperatingCharacteristicDisplay(Display):
         if weak:
             worst = min(weak, key=lambda i: self.sound[i])
             if self.sound[worst] < WEAK_LIVENESS:
-                return f"At {names[worst]} a sound release passes only {_chance(self.sound[worst])} of the time"
+                return f"At {names[worst]} a sound release passes only {chance(self.sound[worst])} of the time"
             return f"At {names[worst]} a release far over its target still passes too often"
         each = "the target" if len(names) == 1 else f"each of {len(names)} targets"
-        return f"A sound release passes {each} at least {_chance(min(self.sound))} of the time"
+        return f"A sound release passes {each} at least {chance(min(self.sound))} of the time"
 
     def _size(self) -> tuple[float, float]:
         most = max([*self.fit_n, *(curve.holdout_n for curve in self.curves)], default=0)
@@ -340,8 +332,8 @@ class OperatingCharacteristicDisplay(Display):
         ax.axvline(1, color=COLORS["ink"], lw=0.9)
         color = COLORS[{"good": "pass", "weak": "inconclusive", "dead": "fail"}[strength]]
         ax.plot(curve.multiples, curve.passes, color=color, lw=1.9, clip_on=False)
-        chance = f"passes {_chance(self.sound[i])}"
-        words = {"good": chance, "weak": f"weak\n{chance}", "dead": "dead\nnone passes"}[strength]
+        passes = f"passes {chance(self.sound[i])}"
+        words = {"good": passes, "weak": f"weak\n{passes}", "dead": "dead\nnone passes"}[strength]
         ax.text(0.985, 0.9, words, transform=ax.transAxes, ha="right", va="top", color=color, fontsize=9.5)
         name: Any = {"transform": ax.transAxes, "ha": "right", "parse_math": False}
         ax.text(-0.13, 0.98, percent(Decimal(curve.target)), va="top", color=COLORS["ink"], fontsize=10, **name)
@@ -373,7 +365,7 @@ def _in_words(display: OperatingCharacteristicDisplay) -> str:
     """What the chart shows, for those who do not see it."""
     parts = zip(display.curves, display.strength, display.sound, strict=True)
     return " ".join(
-        f"{percent(Decimal(curve.target))}: {strength}, a sound release passes {_chance(sound)} of the time with "
+        f"{percent(Decimal(curve.target))}: {strength}, a sound release passes {chance(sound)} of the time with "
         f"{curve.holdout_n:,} rows held out."
         for curve, strength, sound in parts
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from rich.table import Table
@@ -12,10 +11,11 @@ from gate.planning import Plan
 from gate.planning.ranges import DRAWS, Estimate, RangePlan, describe_weakness, round_up
 from gate.planning.sequential import PATHS, LookRows, SequentialPlan
 from gate.policy import Tolerance
-from gate.report.numbers import percent
+from gate.report.numbers import chance, percent
+from gate.words import spaced_percent
 
 RANGES = (
-    "Ranges: rows needed so that a sound release passes at every threshold {power:.4g} of the time, beside those of "
+    "Ranges: rows needed so that a sound release passes at every threshold {power} of the time, beside those of "
     "the lowest rate alone (simulated {draws:,} times, ± two standard errors)"
 )
 CHANCES = (
@@ -53,7 +53,7 @@ def _rows(found: Estimate | None) -> str:
     return f"{round_up(found.value):,} ± {round_up(2 * found.error):,}"
 
 
-def chances(plan: Plan, table: Table, shown: Callable[[float], str]) -> Table:
+def chances(plan: Plan, table: Table) -> Table:
     """What the gate does with the rows on hand."""
     for planned in plan.ranges:
         worst = planned.worst_bad
@@ -61,21 +61,25 @@ def chances(plan: Plan, table: Table, shown: Callable[[float], str]) -> Table:
             _span(planned),
             f"{planned.fit_n:,}",
             f"{planned.holdout_n:,}",
-            *(f"{shown(found.value)} ± {200 * found.error:.1f}" for found in (planned.passes, planned.fails)),
-            shown(worst.passes),
+            *(_about(found) for found in (planned.passes, planned.fails)),
+            chance(worst.passes),
             f"{100 * worst.start:.3g} to {100 * worst.stop:.3g} %",
         )
     return table
 
 
-def looks(plan: Plan, table: Table, shown: Callable[[float], str]) -> Table:
+def _about(found: Estimate) -> str:
+    return f"{chance(found.value).removesuffix(' %')} ± {200 * found.error:.1f} %"
+
+
+def looks(plan: Plan, table: Table) -> Table:
     """The rows that it takes where one may look as often as one likes."""
     for planned in plan.sequential:
         fixed = "none do" if planned.fixed is None else f"{planned.fixed:,}"
         for rows in planned.rows:
             sizes = (_decided(size) for size in (rows.mean, rows.median, rows.most))
             times = f"{float(rows.multiple):.3g}x"
-            table.add_row(percent(planned.target.fpr), times, *sizes, shown(rows.proven), fixed)
+            table.add_row(percent(planned.target.fpr), times, *sizes, chance(rows.proven), fixed)
     return table
 
 
@@ -96,7 +100,7 @@ def weaknesses(plan: Plan) -> list[str]:
 def headings(plan: Plan) -> dict[str, str]:
     """What stands above each table."""
     return {
-        "needs": RANGES.format(power=plan.power, draws=DRAWS),
+        "needs": RANGES.format(power=spaced_percent(plan.power), draws=DRAWS),
         "chances": CHANCES,
         "looks": LOOKS.format(paths=PATHS),
     }

@@ -12,7 +12,7 @@ from rich.text import Text
 from gate.planning.system import AtRate, SystemPlan
 from gate.policy import Policy
 from gate.report import plan as plans
-from gate.report.numbers import bare_percent, grouped
+from gate.report.numbers import bare_percent, chance, grouped
 from gate.report.terminal import console_on, inert, text_of
 from gate.words import listed, plural
 
@@ -28,8 +28,7 @@ def render(planned: SystemPlan, policy: Policy, width: int = 80) -> str:
         console.print(Text(inert(f"{plural(len(names), 'detector')}: {listed(names)}"), style="bold"))
         console.print(Text(plans.render(planned.detectors[names[0]], alone, width)))
     if len(planned.detectors) > 1:
-        chance = f"{planned.all_pass:.1%}".replace("100.0%", "100%")
-        said = f"All required detectors pass at most {chance} of the time, if they are independent"
+        said = f"All required detectors pass at most {chance(planned.all_pass)} of the time, if they are independent"
         console.print(Text(f"{said} and sound."))
     if planned.system:
         console.print()
@@ -50,7 +49,7 @@ def _table(planned: SystemPlan) -> Table:
 
 
 def _cells(at: AtRate) -> tuple[str, str]:
-    passes = f"{bare_percent(float(f'{at.rate:.3g}'))}: {at.chances.passes:.1%}"
+    passes = f"{bare_percent(float(f'{at.rate:.3g}'))}: {chance(at.chances.passes)}"
     return passes, "none would do" if at.needed is None else grouped(at.needed)
 
 

@@ -191,13 +191,15 @@ pre { overflow: auto; padding: 16px; font-size: 85%; }
 </style>"""
 
 
-def test_no_table_of_a_comment_scrolls_and_none_has_more_than_five_columns(tab: Any) -> None:
+def test_no_table_of_a_comment_scrolls_and_none_has_more_than_five_columns(tab: Any, tmp_path: Path) -> None:
     """In 780 pixels, as GitHub's style sheet lays Markdown out, also where folds are open."""
     page = tab
     page.set_viewport_size({"width": 780, "height": 900})
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table")
-    for case in CASES:
-        page.set_content(COMMENT + rendered.render(markdown.render(RECORDS[case])))
+    sources = {case: markdown.render(RECORDS[case]) for case in CASES}
+    sources["history"] = history.render_markdown(history_of(tmp_path, releases()))
+    for case, source in sources.items():
+        page.set_content(COMMENT + rendered.render(source))
         page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
         tables = page.evaluate(
             "[...document.querySelectorAll('table')].map(t => [t.scrollWidth <= t.clientWidth, t.rows[0].cells.length])"

@@ -152,6 +152,10 @@ def test_without_any_record_there_is_no_page(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = run("history", "empty", "-o", "history.html", cwd=tmp_path)
     assert result.returncode == 2
+    assert re.fullmatch(r"gate: empty: must be a release directory, .*\n", result.stderr), "one error is one line"
+    result = run("history", "empty", "nowhere", "-o", "history.html", cwd=tmp_path)
+    assert result.returncode == 2
+    assert [line.split(": ")[1] for line in result.stderr.splitlines()[:-1]] == ["empty", "nowhere"]
     assert result.stderr.splitlines()[-1] == "gate: no record could be read, so there is no history"
     assert not (tmp_path / "history.html").exists()
 

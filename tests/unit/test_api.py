@@ -187,6 +187,10 @@ def test_what_a_notebook_shows_is_short() -> None:
         assert len(repr(shown)) < 300
         assert len(shown._repr_html_()) < 5_000
     assert "v&lt;1&gt;" in release._repr_html_()
+    blocking = [f for f in verdict.findings if f.blocks]
+    assert verdict.outcome == blocking[0].outcome != "pass"
+    assert repr(verdict).startswith(f"<Verdict {verdict.outcome}: {verdict.reason} ({blocking[0].check}: ")
+    assert f"{blocking[0].message.partition('; ')[0]})>" in repr(verdict), "with its numbers"
 
 
 def test_a_check_without_its_column_is_refused_rather_than_left_out(tmp_path: Path) -> None:

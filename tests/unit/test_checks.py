@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ from gate.names import CheckName
 from gate.planning import Budget
 from gate.policy import Flag, Frozen, Policy, PolicyCount
 from gate.record import Record, StoredRelease, as_reference, parse_record
+from gate.report import explain
 from gate.scores import Scores, columns_for, describe, from_object, kind_of
 from gate.stored import Count, Section
 from gate.verdict import Verdict, judge
@@ -322,6 +324,7 @@ TOY = Check(
     asks="whether there are rows enough to look through",
     decides="It counts the held-out rows.",
     causes="a small sample",
+    helps="Hold out more rows.",
     evidence=Haystack,
     measure=lambda case: Haystack(rows=len(case.holdout)),
     judge=judge_haystack,
@@ -403,3 +406,17 @@ def test_a_toy_check_finds_its_contradictions() -> None:
     assert [*TOY.contradictions(policy, evidence)] == []
     forged = dataclasses.replace(evidence, parts=evidence.parts.model_copy(update={"haystack": Haystack(rows=10**6)}))
     assert [*TOY.contradictions(policy, forged)] == ["haystack.rows is not the number of held-out rows"]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.key)
+@pytest.mark.parametrize("width", [60, 80])
+def test_an_explanation_says_what_to_do_and_no_word_twice(check: Check, width: int) -> None:
+    """Also without a release: what it asks, how it decides, the usual causes, what to do next."""
+    text = explain.render(check.key, width=width)
+    headings = ["How it decides", "The usual causes", "What to do next", "Its reasons"]
+    places = [text.index(f"\n\n{heading}\n  ") for heading in headings]
+    assert places == sorted(places)
+    assert " ".join(text.split()).startswith(f"{check.key}: {check.asks} How it decides")
+    assert all(len(line) <= width for line in text.splitlines())
+    assert not re.search(r"^ +([\w-]+): \1$", text, re.MULTILINE), "proven: proven"
+    assert not re.search(r"^ *%", text, re.MULTILINE)

@@ -37,3 +37,14 @@ def test_no_help_shows_a_range_of_numbers_that_a_parser_wrote() -> None:
     for name, command in cli.commands.items():
         text = command.get_help(click.Context(command, info_name=name))
         assert "<=x" not in text.replace("\n", "")
+
+
+def test_every_option_says_what_happens_without_it() -> None:
+    """What must be given has no default."""
+    for name, command in cli.commands.items():
+        context = click.Context(command, info_name=name)
+        for option in command.get_params(context):
+            if not isinstance(option, click.Option) or option.required or "--help" in option.opts:
+                continue
+            _, said = option.get_help_record(context) or ("", "")
+            assert re.search(r"\S  \[default: [^\]]+\]$", said), f"gate {name} {option.opts[-1]}: {said}"

@@ -361,6 +361,16 @@ def test_one_odd_record_does_not_take_the_page_with_it(numbers: dict[str, Any], 
         assert "20,100 / 200,000" in render(history) or render is report.to_json
 
 
+def test_a_history_fits_a_terminal_and_ends_with_its_verdict(whole: History) -> None:
+    """What is longer than a screen says last what it said first; what is too wide is told in several tables."""
+    text = report.render(whole, width=80)
+    assert max(map(cell_len, text.splitlines())) <= 80
+    first = text.partition("\n4 releases and 1 check")[0]
+    assert text.endswith(f"\n\n{first}\n")
+    whole_rows, parts = (report.render(whole, width=width) for width in (400, 80))
+    assert {*re.findall(r"[\d.]+–[\d.]+ %", whole_rows)} == {*re.findall(r"[\d.]+–[\d.]+ %", parts)}
+
+
 def test_the_tables_of_a_terminal_are_cut_nowhere(whole: History) -> None:
     """Sentences wrap at the width; a row of numbers does not."""
     narrow, wide = (report.render(whole, width=width) for width in (40, 400))

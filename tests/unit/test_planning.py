@@ -232,7 +232,7 @@ def test_the_papers_size_is_dead_by_the_proven_rule() -> None:
     assert (found.strength, found.liveness) == ("dead", 0.0)
     assert planning.describe_weakness(found, 0.95) == (
         "fpr@0.1%: no release can pass with 64,000 rows to fit and 64,000 held out; "
-        "368,864 rows to fit and as many held out would let a sound one pass 95% of the time"
+        "368,864 rows to fit and as many held out would let a sound one pass 95 % of the time"
     )
 
 
@@ -267,7 +267,7 @@ def test_the_number_in_a_warning_would_do(rule: str, n: int) -> None:
     rows = int(re.findall(r"; ([\d,]+) ", sentence)[0].replace(",", ""))
     fit_n = rows if "to fit and as many" in sentence else n
     cured = only(plan(policy, fit_n=fit_n, holdout_n=rows))
-    if "let it pass at most 10%" in sentence:
+    if "let it pass at most 10 %" in sentence:
         assert found.bad[0].passes > 0.1 >= cured.bad[0].passes
     else:
         assert found.liveness < 0.8

@@ -270,7 +270,7 @@ def test_what_passes_and_is_weak_is_warned_of() -> None:
     passed = run(document(rule="not-refuted", min_n=1), rng.random(500), rng.random(500)).record
     (warning,) = [warning for warning in passed.warnings if warning.startswith("fpr@10%..1%")]
     assert "a release at 2 times its rates from 10 to 1 % may still pass" in warning
-    assert "held-out rows would let it pass at most 10% of the time" in warning
+    assert "held-out rows would let it pass at most 10 % of the time" in warning
 
 
 # --- segments -----------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_a_range_too_narrow_for_its_rows_is_dead_and_says_what_would_do() -> Non
     sentence = describe_weakness(found, 0.95)
     assert sentence is not None
     assert sentence.startswith("fpr@10%..0.1%: no release can pass with 10,000 rows to fit and 10,000 held out; about ")
-    assert sentence.endswith("0 rows to fit and as many held out would let a sound one pass 95% of the time")
+    assert sentence.endswith("0 rows to fit and as many held out would let a sound one pass 95 % of the time")
 
 
 def test_no_number_of_held_out_rows_mends_a_small_fit() -> None:

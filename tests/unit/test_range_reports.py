@@ -208,7 +208,7 @@ def planned() -> tuple[Document, Plan]:
 def test_the_plan_shows_ranges_and_looks_with_their_errors(planned: tuple[Document, Plan]) -> None:
     doc, found = planned
     text = " ".join(plans.render(found, doc.policy).split())
-    assert "Ranges: rows needed so that a sound release passes at every threshold 0.95 of the time" in text
+    assert "Ranges: rows needed so that a sound release passes at every threshold 95 % of the time" in text
     assert "10 to 1 % -50 % to +50 %" in text
     assert "±" in text
     assert "off by 1+2r in one decade only" in text

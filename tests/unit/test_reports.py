@@ -294,6 +294,12 @@ def test_the_last_lines_say_each_remedy_once_and_what_it_is_for() -> None:
     assert "What to do (overlap, floor): look; else fit again.\n" in said
     assert "What to do (reuse): wait.\n" in said
     assert said.count("fit again") == 1
+    in_markdown = markdown.render(record).partition("**What to do**")[2].partition("| outcome |")[0]
+    in_html = Elements(html.render(record)).text.partition("What to do")[2].partition("Not settled")[0]
+    for page in (in_markdown.replace("**", ""), in_html):
+        assert "overlap, floor: Look; else fit again." in page
+        assert "reuse: Wait." in page
+        assert page.count("it again") == 1
 
 
 @given(st.text(alphabet="a:#[ \n", max_size=120), st.integers(20, 100))
@@ -489,7 +495,9 @@ def rendered_cells(record: Record) -> Iterator[dict[str, str]]:
     rows = re.findall(r'<td data-name="([^"]+)"(?: title="([^"]*)")?>(.*?)</td>', page)
     cell, hover = ({name: part for name, *parts in rows for part in parts[i : i + 1]} for i in (1, 0))
     observed, beneath = cell["Observed"].split("<br>")
-    counted, _, error = beneath.removeprefix("<small>").removesuffix("</small>").rpartition(", ")
+    counted, _, error = (
+        beneath.replace("&nbsp;%", " %").removeprefix("<small>").removesuffix("</small>").rpartition(", ")
+    )
     from_page = {
         "counted": counted,
         "observed": observed,

@@ -10,7 +10,8 @@ import jinja2
 
 from gate.report.numbers import clean, grouped
 
-_PROSE = re.compile(r"<(p|li|figcaption)\b.*?</\1>", re.DOTALL)
+_PROSE = re.compile(r"<(p|li|figcaption|small)\b.*?</\1>", re.DOTALL)
+_OPTION = re.compile(r"(<[^>]*>)|(?<![\w-])\(?--[a-z][a-z-]*")  # a tag is passed over, with what stands in it
 
 
 @cache
@@ -39,8 +40,12 @@ def template(
 
 
 def tied(page: str) -> str:
-    """A page in whose sentences no line ends between a number and its percent sign."""
-    return _PROSE.sub(lambda found: found[0].replace(" %", "&nbsp;%"), page)
+    """A page in whose sentences no line ends between a number and its percent sign, or in the name of an option."""
+    return _PROSE.sub(lambda prose: _OPTION.sub(_whole, prose[0].replace(" %", "&nbsp;%")), page)
+
+
+def _whole(found: re.Match[str]) -> str:
+    return found[1] or f'<span class="whole">{found[0]}</span>'
 
 
 def shortened(text: str, characters: int) -> str:
