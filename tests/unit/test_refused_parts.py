@@ -119,7 +119,7 @@ def test_every_finding_has_a_check_that_owns_it(name: str, key: str) -> None:
 def test_a_verdict_is_shown_in_a_notebook() -> None:
     finding = Finding(check="fpr@1%", outcome="fail", required=True, reason="too-many", message="1 < 2 & 3")
     verdict = Verdict("fail", "rows of a<b disprove it", (finding,), ())
-    assert repr(verdict) == "<Verdict fail: rows of a<b disprove it>"
+    assert repr(verdict) == "<Verdict fail: rows of a<b disprove it (fpr@1%: 1 < 2 & 3)>"
     assert verdict._repr_html_() == (
         "<p><strong>FAIL</strong>: rows of a&lt;b disprove it.</p>"
         "<table><tr><td>fail</td><td>fpr@1%</td><td>1 &lt; 2 &amp; 3</td></tr></table>"
