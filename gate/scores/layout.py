@@ -30,6 +30,7 @@ _PADDING = 64  # what buffers are aligned to at most
 _SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
 _VERSION_5 = 4
 _CODECS = ("lz4", "zstd")
+_FRAMES = (b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd")  # how bytes begin that these have packed
 _DEPTH = 64  # of fields in fields, as Arrow itself allows
 _OUTSIDE = "metadata that points outside itself"
 
@@ -421,6 +422,8 @@ class _Buffer:
             (size,) = struct.unpack("<q", source.read_at(8, start))
             self.start, self.length = start + 8, length - 8
             self.size, self.codec = (self.length, None) if size == -1 else (size, codec)
+            if size == -1 and source.read_at(4, self.start) in _FRAMES:  # some readers unpack it, others do not
+                raise ValueError("a buffer that is packed and claims not to be")
 
     def read(self, place: int, size: int) -> bytes:
         if self.codec is not None:

@@ -275,3 +275,14 @@ def test_a_type_that_does_not_list_its_fields_is_refused(back: int) -> None:
     changed = sound.replace(precision, bytes([back]) + precision[1:])
     with pytest.raises(ValueError, match="points outside itself"):
         layout.check_stream(pa.BufferReader(changed))
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_packed_buffer_that_claims_not_to_be_is_refused(compression: str) -> None:
+    """Arrow would take the packed bytes for values, and other readers unpack them: found by the fuzzer."""
+    content = written(pa.table({"score": np.zeros(8)}), "file", compression, None)
+    honest = struct.pack("<q", 64)  # bytes of eight values, as they stand before what is packed
+    at = content.index(honest + layout._FRAMES[["lz4", "zstd"].index(compression)])
+    check(content)
+    with pytest.raises(ValueError, match="packed and claims not to be"):
+        check(content[:at] + struct.pack("<q", -1) + content[at + 8 :])
