@@ -59,7 +59,8 @@ PATIENCE = 600  # seconds of the clock, on a busy machine
 MEGABYTES = 1000  # more than before, for one child
 ADDRESS_SPACE = 8 << 30  # no header may make gate ask for more
 BATCH = 100  # inputs to a child
-TRACED = 20  # one child in so many is watched line by line and reads as gate does, which is slow
+WHOLE = 20  # one child in so many reads as gate does, in a child of its own, which is slow
+WATCHED = 10_000  # of the first inputs those children are watched line by line, which is slower still
 ROOT = Path(__file__).parent.parent
 
 
@@ -256,11 +257,33 @@ def notice_differences(suffix: str) -> list[str]:
 
 
 def was(made: hostile.Files, label: str | None, malicious: bool) -> dict[str, Any]:
-    """What the plain reader finds in the same files before anything was made wrong in them."""
+    """What the plain reader finds in the same files without the changes that it stumbles over, each tried by itself."""
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, made.name)
-        write(hostile.Files(str(path), {**made.files, **made.sound}))
-        return outside(lambda: read_plainly(path, label, malicious))
+        files = {**made.files, **made.sound}
+        steps = [(name, slice(0, 0)) for name in made.sound]  # at first nothing is changed
+        steps += [(name, part) for name, sound in made.sound.items() for part in changed_parts(sound, made.files[name])]
+        for name, part in steps:
+            before = files[name]
+            files[name] = before[: part.start] + made.files[name][part] + before[part.stop :]
+            write(hostile.Files(str(path), files))
+            read = outside(lambda: read_plainly(path, label, malicious))
+            if "problem" in read and found:
+                files[name] = before
+            else:
+                found = read
+    return found
+
+
+def changed_parts(sound: bytes, content: bytes) -> list[slice]:
+    """Where bytes differ, in runs; nowhere, if bytes were added or left out, or too many runs to try each."""
+    if len(sound) != len(content):
+        return []
+    differs = np.frombuffer(sound, np.uint8) != np.frombuffer(content, np.uint8)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], differs, [False]]).astype(np.int8))).tolist()
+    parts = [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+    return parts if len(parts) <= 20 else []
 
 
 def read_plainly(path: Path, label: str | None, malicious: bool) -> dict[str, Any]:
@@ -681,8 +704,8 @@ def fuzz(inputs: int, seed: int, place: Path, most: int) -> tuple[list[dict[str,
     gc.freeze()  # so that children share the memory of what was imported
     for start in range(0, inputs, BATCH):
         numbers = [*range(start, min(start + BATCH, inputs))]
-        traced = start // BATCH % TRACED == 0
-        found = batch(seed, numbers, place, lines if traced else None, apart=traced)
+        whole = start // BATCH % WHOLE == 0
+        found = batch(seed, numbers, place, lines if whole and start < WATCHED else None, apart=whole)
         for broken in (result for result in found if result["problem"]):
             print(f"input {broken['number']} ({broken['kind']}): {broken['problem']}\n", flush=True)
         results += found

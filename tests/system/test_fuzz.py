@@ -92,6 +92,14 @@ def test_a_broken_promise_is_noticed() -> None:
         fuzz.compare("a.csv", "holdout", record, unread, lambda: unread)
 
 
+def test_without_what_the_plain_reader_stumbles_over_all_other_changes_are_expected() -> None:
+    """It refuses the whole file for a text that gate has no need to read; a score changed beside it is still there."""
+    sound, both, one = (b"score,note\n0.%d,a\n0.2,%b\n" % each for each in ((1, b"b"), (3, b"\xff"), (3, b"b")))
+    made = hostile.Files("holdout.csv", {"": both}, sound={"": sound})
+    readable = hostile.Files("holdout.csv", {"": one}, sound={"": one})
+    assert fuzz.was(made, None, malicious=False) == fuzz.was(readable, None, malicious=False)
+
+
 def test_groups_segments_and_times_are_compared(tmp_path: Path) -> None:
     """The plain reader can tell them in every format, and what differs is a finding."""
     command = [sys.executable, fuzz.__file__, "--columns"]
