@@ -197,6 +197,7 @@ class Release:
 
     record: Record
     calibrator: Calibrator
+    page: Callable[[], str] | None = None  # gives the HTML report, where another process draws it
 
     @property
     def outcome(self) -> Outcome:
@@ -224,7 +225,7 @@ class Release:
                 "calibrator.joblib": self.calibrator.artifact,
                 "calibrator.json": self.calibrator.to_json().encode(),
             }
-        return fitted | rendered(self.record)
+        return fitted | rendered(self.record, self.page)
 
     def write(self, directory: str | Path, force: bool = False, replaces: str | None = None) -> None:
         """Write the release directory, whole or not at all.

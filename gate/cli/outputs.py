@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from gate.cli import signals
@@ -55,27 +52,6 @@ def put_flagged(flagged: Path | None, sample: Scores, calibrator: Calibrator, ca
     write_file(flagged, render(table, flagged.suffix))
     hint = "" if "id" in table else "; give --id-column NAME to find the rows again"
     log(f"flagged: {plural(len(table['calibrated']), 'benign row')} in {flagged}{hint}")
-
-
-@contextmanager
-def preparing(dry_run: bool, *samples: Scores) -> Iterator[None]:
-    """Import what the figures need while samples in memory are judged: NumPy leaves the interpreter to others."""
-    if dry_run or any(sample.is_stored for sample in samples):  # which would be asked of children
-        yield
-        return
-    thread = Thread(target=_import_figures)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
-def _import_figures() -> None:
-    with suppress(Exception):  # which drawing says better
-        from gate.report.drawing import matplotlib
-
-        matplotlib()
 
 
 def put(text: str, output: str, format_: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gate.cli.drawing import drawing
 from gate.cli.inputs import (
     announce,
     as_directory,
@@ -34,12 +35,14 @@ from gate.cli.options import (
     given,
     judging,
 )
-from gate.cli.outputs import conclude, preparing, put_flagged
+from gate.cli.outputs import conclude, put_flagged
 from gate.cli.streams import log, working
 from gate.cli.systems import NO_BASELINE, Given, check_detectors, run_detectors
 
 if TYPE_CHECKING:
+    from gate.gating import Release
     from gate.policy import Document
+    from gate.record import StoredRelease
 
 # Stages are imported inside the commands that need them: `gate --help` must not wait for scipy.
 
@@ -133,6 +136,14 @@ def run_detector(document: Document, given: Given, asked: Request) -> int:
     replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
     listed = flagged_place(asked.flagged, asked.directory)
     announce(document, given.policy, samples, own)
+    with drawing(asked.dry_run) as drawn:
+        judged = drawn(_run(document, given, asked, samples, listed))
+        return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
+
+
+def _run(
+    document: Document, given: Given, asked: Request, samples: Mapping[str, tuple[str, ...]], listed: Path | None
+) -> Release:
     with reading(samples, document.policy) as sample:
         require_ledger(document, asked.ledger)
         from gate.gating import Job, gate_release, judging_day, read_reference
@@ -150,7 +161,7 @@ def run_detector(document: Document, given: Given, asked: Request) -> int:
             log(f"benign: {benign.summary}; {len(fit):,} to fit, {len(holdout):,} held out ({how.by})")
         malicious = sample("malicious") if samples["malicious"] else None
     job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
-    with working("fitting, counting and judging"), preparing(asked.dry_run, fit, holdout):
+    with working("fitting, counting and judging"):
         judged = gate_release(
             job,
             fit,
@@ -161,7 +172,7 @@ def run_detector(document: Document, given: Given, asked: Request) -> int:
             first_release=given.baseline == NO_BASELINE,
         )
     put_flagged(listed, holdout, judged.calibrator)
-    return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
+    return judged
 
 
 @click.command()
@@ -237,14 +248,27 @@ def check_detector(
     replaces = None if asked.dry_run else refuse_existing(target, asked.force)
     listed = flagged_place(asked.flagged, target)
     announce(document, named or document.path, given, set())
+    with drawing(asked.dry_run) as drawn:
+        judged = drawn(_check(stored, document, given, asked, is_calibrated, listed))
+        return conclude(judged, None if asked.dry_run else target, asked.force, asked.as_json, replaces)
+
+
+def _check(
+    stored: StoredRelease,
+    document: Document,
+    given: Mapping[str, tuple[str, ...]],
+    asked: Request,
+    is_calibrated: bool,
+    listed: Path | None,
+) -> Release:
     with reading(given, document.policy, is_calibrated) as sample:
         require_ledger(document, asked.ledger)
         from gate.gating import Job, check_release, judging_day
 
         holdout = sample("holdout")
         malicious = sample("malicious") if given["malicious"] else None
-    with working("counting and judging"), preparing(asked.dry_run, holdout):
+    with working("counting and judging"):
         job = Job(document, stored.record.release, asked.created, judging_day(asked.created), asked.ledger)
         judged = check_release(job, stored, holdout, malicious=malicious, calibrated=is_calibrated)
     put_flagged(listed, holdout, judged.calibrator, is_calibrated)
-    return conclude(judged, None if asked.dry_run else target, asked.force, asked.as_json, replaces)
+    return judged

@@ -44,9 +44,14 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def rendered(record: Record) -> dict[str, bytes]:
-    """The files of a release that follow from its record alone."""
-    return {format_.file: format_.render(record).encode() for format_ in FORMATS if format_.file is not None}
+def rendered(record: Record, page: Callable[[], str] | None = None) -> dict[str, bytes]:
+    """The files of a release that follow from its record alone; `page` gives the HTML report where it is drawn already.
+
+    It is asked for last, so that it is drawn while the others are rendered.
+    """
+    drawn = {"html"} if page else set()
+    found = {each.file: each.render(record).encode() for each in FORMATS if each.file and each.name not in drawn}
+    return found | ({"report.html": page().encode()} if page else {})
 
 
 def warm_up() -> None:
