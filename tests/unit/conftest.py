@@ -12,7 +12,9 @@ from typing import NoReturn
 import pytest
 from pages import stand_in
 
-from gate.report import drawing
+from gate.report import drawing, figures
+
+TO_SVG = figures.to_svg
 
 
 def pytest_collection_finish() -> None:
@@ -49,9 +51,22 @@ def no_process(fonts: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_figures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In files without the mark `figures` draw no figure of a release, and count few points of its curve."""
+    """In files without the mark `figures` draw no figure of a release, and count few points of its curve.
+
+    What a finding advises of a range is simulated with a tenth of the draws: `test_range_plans` asks how sure that is.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("figures") is None:
-            patch.setattr("gate.report.figures.to_svg", stand_in)
+            patch.setattr(figures, "to_svg", stand_in)
             patch.setattr("gate.checks.curve.STEPS", 10)
+        patch.setattr("gate.planning.range_advice.FINE_DRAWS", 160)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def whole_figures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In a test with that mark draw them all the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("figures") is not None:
+            patch.setattr(figures, "to_svg", TO_SVG)
         yield

@@ -99,7 +99,7 @@ def plainly() -> gate.Release:
     return run(FIT, HOLDOUT)
 
 
-@pytest.mark.each_run(5)
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_kind_of_data_gives_the_same_release(form: str) -> None:
     judged, plain = run(FORMS[form](FIT), FORMS[form](HOLDOUT)), plainly()

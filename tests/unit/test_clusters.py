@@ -105,15 +105,15 @@ def test_rows_that_are_their_own_groups_have_the_plain_interval(k: int) -> None:
 
 # --- coverage -----------------------------------------------------------------------------------------------
 
-TRIALS = 100
+TRIALS = often(60, 100)
 
 
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize(("groups", "size", "rate", "spread"), [(300, 40, 0.05, 0.05), (100, 30, 0.1, 0.1)])
 def test_coverage_with_clustered_rows(groups: int, size: int, rate: float, spread: float) -> None:
-    """Beta-binomial clusters, 100 samples: of nominal 95 % the plain interval covers far less, this one does.
+    """Beta-binomial clusters: of nominal 95 % the plain interval covers far less, this one does.
 
-    The standard error of a coverage of 95 % is 2.2 %; 88 % leaves three of them.
+    Within three standard errors, which are 2.2 % each of 100 samples.
     """
     rng = np.random.default_rng(31)
     strength = 1 / spread - 1  # the correlation between two rows of a group is `spread`
@@ -127,7 +127,7 @@ def test_coverage_with_clustered_rows(groups: int, size: int, rate: float, sprea
         low, high = interval_of(sizes, counts, 0.05)
         clustered += low <= rate <= high
     assert plain / TRIALS < 0.85
-    assert clustered / TRIALS >= 0.88
+    assert clustered / TRIALS >= 0.95 - 3 * statistics.share_error(0.05, TRIALS)
 
 
 # --- bounds that hold where groups are skewed ---------------------------------------------------------------
@@ -149,9 +149,9 @@ def test_groups_prove_no_more_than_promised(name: str, least: float) -> None:
     By the effective rows of Korn and Graubard that is so in 13 % and 10 % of runs with the last two, and more where
     only excess counts.
     """
-    runs = often(40, 80)
+    runs = often(25, 80)
     assert statistics.prove_groups(name, runs, 1.52, below=False) <= 0.025 + 3 * statistics.share_error(0.025, runs)
-    assert statistics.prove_groups(name, often(15, 30), 1.0) >= least
+    assert statistics.prove_groups(name, often(10, 30), 1.0) >= least
 
 
 def test_the_law_of_grouped_counts_is_that_of_simulated_ones() -> None:

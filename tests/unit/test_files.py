@@ -17,7 +17,7 @@ import pyarrow.fs
 import pyarrow.json
 import pyarrow.parquet
 import pytest
-from drawing import examples
+from drawing import examples, often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -312,7 +312,7 @@ class TestStores:
 class TestCopies:
     """Rows that are read twice count twice."""
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=often(5, 15), deadline=None)
     @given(
         rows=st.integers(1, 20_000),
         others=st.integers(0, 3),

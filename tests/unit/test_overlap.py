@@ -123,7 +123,7 @@ POOLS = {
 }
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("name", POOLS)
 def test_the_chances_are_bounds(name: str) -> None:
     """Of 100 random divisions (--long: 200), at most as many as promised seem to share too few or too many."""
@@ -239,6 +239,7 @@ def test_three_decimals_tell_nothing_and_it_is_said(leaked: float) -> None:
     assert "data.id" in found.remedy
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("digits", [4, 6, 17])
 def test_copies_are_seen_from_the_share_that_is_said(digits: int) -> None:
     """At that share in 9 of 10 cases at least, at half of it in few."""

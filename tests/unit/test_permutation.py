@@ -20,7 +20,7 @@ def test_sound_groups_are_told_apart_as_seldom_as_promised() -> None:
 
     The exact test of independent rows, at 5 % of them, tells more than 30 % apart.
     """
-    runs = often(60, 120)
+    runs = often(40, 120)
     values = [statistics.exchange_groups(np.random.default_rng([3, i]), 1.0, draws=199) for i in range(runs)]
     assert np.mean([p <= 0.05 for p, _ in values]) <= 0.05 + 3 * statistics.share_error(0.05, runs)
     assert np.mean([p <= 0.25 for p, _ in values]) >= 0.1  # and it is no test that never rejects

@@ -17,9 +17,10 @@ from gate.statistics.prediction import looked_at, predicted_counts
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("name", ["equal: 300 x 300, rho 0.2", "lognormal(3, 1.5), 2 K, rho 0.5"])
 def test_held_out_counts_lie_where_they_are_predicted(name: str) -> None:
-    """Of 40 sound releases in groups 95 %, within three errors of 3.4 %; by the law of rows 10 to 60 % at 1 %."""
-    grouped, plain = statistics.predict_groups(name, 40, divisions=199)
-    assert min(grouped) >= 0.95 - 3 * statistics.share_error(0.05, 40)
+    """Of sound releases in groups 95 %, within three errors (3.4 % of 40); by the law of rows 10 to 60 % at 1 %."""
+    runs = often(20, 40)
+    grouped, plain = statistics.predict_groups(name, runs, divisions=199)
+    assert min(grouped) >= 0.95 - 3 * statistics.share_error(0.05, runs)
     assert plain[1] <= 0.7
 
 

@@ -153,7 +153,7 @@ def test_the_rules_are_one_nested_family(base: Evidence, seed: int, n: int, tilt
     assert len({outcome == "fail" for outcome in found}) == 1
 
 
-@settings(max_examples=often(3, 6), deadline=None)
+@settings(max_examples=often(2, 6), deadline=None)
 @given(st.integers(0, 2**31), st.integers(300, 6_000), st.booleans(), st.booleans(), st.data())
 def test_judging_the_record_is_judging_the_run(
     seed: int, n: int, grouped: bool, tied: bool, data: st.DataObject
@@ -387,7 +387,7 @@ def test_a_release_with_a_range_verifies_and_so_does_its_check(tmp_path: Path) -
 # --- how often it errs: short seeded simulations through the calibrator and the check ----------------------------
 
 ROWS = 40_000
-RUNS = 150
+RUNS = often(80, 150)
 
 
 @pytest.fixture(scope="module")

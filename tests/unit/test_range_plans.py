@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from benchmarks.ranges import PASS_RATES, law
-from drawing import examples
+from drawing import examples, often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,7 +131,7 @@ def test_rates_off_in_one_decade_still_fall(multiple: float, place: int) -> None
     assert np.all(rates >= fprs)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=often(2, 5), deadline=None)
 @given(st.integers(0, 1000))
 def test_simulated_counts_follow_the_law_of_one_target(seed: int) -> None:
     """At every point by itself the count is beta-binomial, and along the range it falls."""

@@ -30,7 +30,6 @@ from gate.report.figures import to_svg
 from gate.report.rows import plain_reason
 from gate.starter import init
 
-pytestmark = pytest.mark.figures
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
 
@@ -72,6 +71,7 @@ TITLES = {
 }
 
 
+@pytest.mark.figures
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("kind", TITLES)
 def test_the_first_picture_is_the_range_and_says_what_it_shows(records: dict[str, Record], kind: str) -> None:

@@ -175,7 +175,7 @@ def messages(release: Release) -> dict[str, str]:
 
 # --- how often ----------------------------------------------------------------------------------------------
 
-SEEDS = range(often(5, 12))
+SEEDS = range(often(4, 12))
 
 
 def tally(scenario: Callable[[int], Release]) -> Counter[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from drawing import examples
+from drawing import examples, often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,9 +96,9 @@ CHANGES: dict[str, tuple[Callable[[Calibrator, np.ndarray], np.ndarray], str]] =
 }
 
 
-@pytest.mark.each_run(3)
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("kind", CHANGES)
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=often(5, 12))
 @given(seed=seeds)
 def test_each_way_to_serve_wrongly_is_found_in_its_own_words(kind: str, seed: int) -> None:
     calibrator, raw = sample(seed)
@@ -112,7 +112,7 @@ def test_each_way_to_serve_wrongly_is_found_in_its_own_words(kind: str, seed: in
     assert found.only_rounded == (not found.crossings and kind.startswith(("float32", "decimals")))
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=often(5, 12))
 @given(seed=seeds)
 def test_scores_turned_round_are_called_so(seed: int) -> None:
     calibrator, raw = sample(seed)
@@ -123,7 +123,7 @@ def test_scores_turned_round_are_called_so(seed: int) -> None:
     assert "the calibrated score was subtracted from 1" in message(found)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=often(5, 12))
 @given(seed=seeds, rounded=st.booleans())
 def test_the_calibrator_of_another_release_is_recognised_and_named_where_it_is_known(seed: int, rounded: bool) -> None:
     calibrator, raw = sample(seed)
@@ -141,7 +141,7 @@ def test_the_calibrator_of_another_release_is_recognised_and_named_where_it_is_k
     assert remedy(known) == remedy(unknown) == REMEDIES["other-release"]
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=often(5, 12))
 @given(seed=seeds, calibrated=st.booleans())
 def test_another_column_is_recognised_and_named_where_it_is_known(seed: int, calibrated: bool) -> None:
     calibrator, raw = sample(seed)

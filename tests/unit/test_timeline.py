@@ -19,8 +19,6 @@ from gate.history import History, collect
 from gate.report import history as histories
 from gate.report.timeline import HistoryDisplay, _told_apart, display, finding_of, latest
 
-pytestmark = pytest.mark.figures
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -67,6 +65,7 @@ def test_json_names_the_release_of_every_check(place: Path, history: History) ->
     assert "(check; its release was not read)" in histories.render(alone)
 
 
+@pytest.mark.figures
 def test_a_figure_ties_checks_to_their_release(history: History) -> None:
     drawn = display(history, history.checks[0])
     assert list(drawn.release) == [0, 0, 2, 0, 2, 2]
