@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import commands
 import pytest
@@ -142,6 +143,41 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_bytes().decode(), f"{name} differs; look at it and, if right, use --update-golden"
 
     return compare
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_figures(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """In files without the mark `figures`, draw none here and in commands that are forked; a new process draws them."""
+    figures = import_module("gate.report.figures")  # not before what it imports is measured
+    to_svg = figures.to_svg
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("figures") is None:
+            patch.setattr(figures, "to_svg", import_module("pages").stand_in)
+            patch.setattr(commands, "drawn", False)
+        yield to_svg
+
+
+@pytest.fixture(autouse=True)
+def whole_figures(request: pytest.FixtureRequest, quick_figures: Any) -> Iterator[None]:
+    """In a test with that mark draw them all the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("figures") is not None:
+            patch.setattr("gate.report.figures.to_svg", quick_figures)
+            patch.setattr(commands, "drawn", True)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_points(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where no figure is looked at, count few points of a release's curve.
+
+    What a finding advises of a range is simulated with a tenth of the draws: `test_range_plans` asks how sure that is.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("figures") is None:
+            patch.setattr("gate.checks.curve.STEPS", 10)
+        patch.setattr("gate.planning.range_advice.FINE_DRAWS", 160)
+        yield
 
 
 @pytest.fixture(scope="module")

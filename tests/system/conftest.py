@@ -1,4 +1,4 @@
-"""What several files share: one browser; and releases without figures, which take a third of a command's time."""
+"""What several files share: one browser."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-import commands
 import pytest
-from pages import stand_in
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OPTIONS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -27,13 +25,3 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
         yield chromium
         chromium.close()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_figures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In files without the mark `figures`, draw none here and in commands that are forked; a new process draws them."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.node.get_closest_marker("figures") is None:
-            patch.setattr("gate.report.figures.to_svg", stand_in)
-            patch.setattr(commands, "drawn", False)
-        yield

@@ -19,6 +19,8 @@ from gate.history import History, collect
 from gate.report import history as histories
 from gate.report.timeline import HistoryDisplay, _told_apart, display, finding_of, latest
 
+pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:

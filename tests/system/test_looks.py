@@ -25,6 +25,8 @@ from gate.record import Record
 from gate.scores import from_object, read
 from gate.sketch import hash_scores, sketch
 
+pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\
 version: 1

@@ -39,6 +39,8 @@ from gate.verdict import judge
 from gate.verification import release as repetition
 from gate.verification.result import Data, Verification
 
+pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\
 version: 1

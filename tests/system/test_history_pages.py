@@ -35,7 +35,7 @@ from gate.report.numbers import clean
 from gate.report.timeline import display as draw
 from gate.starter.demo import RETRAINED_ROWS, retrain
 
-pytestmark = pytest.mark.figures
+pytestmark = [pytest.mark.figures, pytest.mark.usefixtures("in_one_process", "few_points")]
 RENDERERS: dict[str, Callable[[History], str]] = {
     "txt": report.render,
     "md": report.render_markdown,
