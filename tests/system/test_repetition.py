@@ -110,7 +110,7 @@ def _record_alone() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gate.checks.curve.STEPS", 10)
         for module in (gating, inspection):
-            patch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
+            patch.setattr(module, "rendered", lambda record, *_: {"verdict.json": record.to_json().encode()})
         yield
 
 

@@ -127,7 +127,7 @@ def test_sound_scores_pass_and_an_advisory_check_blocks_nothing() -> None:
 @pytest.mark.parametrize("groups", [False, True])
 def test_no_count_of_it_can_be_changed_unnoticed(groups: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("gating", "inspection.release"):  # without its reports, which take longer than all else
-        monkeypatch.setattr(f"gate.{module}.rendered", lambda record: {"verdict.json": record.to_json().encode()})
+        monkeypatch.setattr(f"gate.{module}.rendered", lambda record, *_: {"verdict.json": record.to_json().encode()})
     text = "version: 1\nname: x\nrule: observed\ntargets: [{fpr: 10%, min_n: 100, max_relative_error: 0.9}]\n"
     (tmp_path / "p.yaml").write_text(text + ("data: {group: user}\n" if groups else ""))
     paths = []

@@ -125,7 +125,7 @@ def rendered_once(record: Record) -> dict[str, bytes]:
 def record_alone(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a release had no reports beside its record, for tests of many records."""
     for module in (inspection, sys.modules[__name__]):
-        monkeypatch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
+        monkeypatch.setattr(module, "rendered", lambda record, *_: {"verdict.json": record.to_json().encode()})
     for name in ("report.html", "report.md", "junit.xml", "predicate.json"):
         (release / name).unlink()
     seal(release)
@@ -227,7 +227,7 @@ def test_segments_and_days_are_judged_again_and_repeated(tmp_path: Path, monkeyp
     assert findings["segment/language=fr"] == findings["overlap"] == "fail"
     assert {"freshness", "fpr@1%/language=tr", "granularity@0.1%", "floor"} <= findings.keys()
     for module in (inspection, sys.modules[__name__]):
-        monkeypatch.setattr(module, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
+        monkeypatch.setattr(module, "rendered", lambda record, *_: {"verdict.json": record.to_json().encode()})
     original = (made / "verdict.json").read_bytes()
     for case, tamper in TAMPERED.items():
         (made / "verdict.json").write_bytes(original)
