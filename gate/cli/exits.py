@@ -28,6 +28,8 @@ def main(args: list[str] | None = None) -> NoReturn:
 
     As a process's own command and where memory is limited it runs in a child; a caller in Python gave the arguments.
     """
+    if args or sys.argv[1:]:  # a shell that asks names no command: whoever does gets its verdict
+        os.environ.pop(COMPLETING, None)
     if args is not None:
         _run(args)
     choose_instructions()
