@@ -171,7 +171,8 @@ def decide(settings: OverlapSettings, found: Overlap) -> Judgement:
     open_ = advises or reason == "mostly-recurring"
     outcome: Outcome = "inconclusive" if open_ else "fail" if reason in _REMEDIES else "pass"
     message = _message(found) + _MORE.get(reason, "") + (_seen_from(found) if reason == "cannot-tell" else "")
-    return Judgement(outcome, settings.required and not advises, reason, message, _REMEDIES.get(reason))
+    remedy = _BY_ID if reason == "cannot-tell" and found.rows is not None else _REMEDIES.get(reason)
+    return Judgement(outcome, settings.required and not advises, reason, message, remedy)
 
 
 def _recurs(found: Overlap) -> bool:
@@ -222,8 +223,9 @@ def _counted(shared: Shared, what: str, same: str) -> str:
 
 _RECURS = "; scores recur inside the fit sample as well, from its earlier rows to its later ones"
 _MORE = {"recurring": _RECURS, "mostly-recurring": _RECURS}
+_BY_ID = "name what tells rows apart with data.id"  # where other columns are read already, and tell too little
 _REMEDIES = {
-    "cannot-tell": "name what tells rows apart with data.id, or when they were seen with data.timestamp",
+    "cannot-tell": f"{_BY_ID}, or when they were seen with data.timestamp",
     "shared-rows": "hold out rows that the calibrator is not fitted on: these prove nothing about rows to come",
     "shared-scores": "find out whether these are the same items under new ids; if so, hold out other rows",
     "mostly-recurring": "hold out other items; or name items with data.group, and split by `gate run --benign --split`",

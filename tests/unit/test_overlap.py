@@ -240,6 +240,14 @@ def test_three_decimals_tell_nothing_and_it_is_said(leaked: float) -> None:
     assert "data.id" in found.remedy
 
 
+def test_a_column_that_is_read_already_is_no_remedy() -> None:
+    """Rows of one day, with coarse scores: their times were looked at, and tell nothing."""
+    rng = np.random.default_rng(7)
+    tables = [pa.table({"score": np.round(rng.beta(0.5, 8, n), 2), "when": np.full(n, 10**9)}) for n in (4_000, 5_000)]
+    found = decide(Settings(), measure(*(from_object(t, "x", Columns(timestamp="when"), (0, 1)) for t in tables)))
+    assert (found.reason, found.remedy) == ("cannot-tell", "name what tells rows apart with data.id")
+
+
 @pytest.mark.parametrize("digits", [4, 6, 17])
 def test_copies_are_seen_from_the_share_that_is_said(digits: int) -> None:
     """At that share in 9 of 10 cases at least, at half of it in few."""
