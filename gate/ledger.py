@@ -26,6 +26,7 @@ RENAMED = 0.5  # of the scores shared under other ids: the same rows by other na
 OWN = 0.9  # of the rows with a score that no other row has: then chance shares few
 TOGETHER = "together "  # begins the question that several detectors of one release ask, each of its own scores
 CUT = "a judgement whose line was cut off"
+Scored = tuple[str, Sketch | None]  # rows and their scores: with other scores the same rows answer anew
 _TEXTS = ("rows", "question", "release", "created")
 
 
@@ -57,6 +58,10 @@ class Known:
     distinct: int = 0
     files: tuple[str, ...] = ()
 
+    @property
+    def scored(self) -> Scored:
+        return self.rows, self.scores
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -80,9 +85,9 @@ class Entry:
         return Known(self.rows, self.ids, self.scores, self.distinct, self.files)
 
     @property
-    def same(self) -> tuple[str, str, str | None]:
+    def same(self) -> tuple[str, Scored, Scored | None]:
         """What another line for the same judgement would have."""
-        return self.rows, self.question, None if self.malicious is None else self.malicious.rows
+        return self.question, self.held_out.scored, None if self.malicious is None else self.malicious.scored
 
 
 # --- what is compared ---------------------------------------------------------------------------------------
@@ -108,21 +113,22 @@ def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str
 def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
     """Which use of these rows a judgement is: one more than the different ones before it that share rows with it.
 
-    The same question to the same rows is the same use, whatever has come between; so is the same question to rows that
-    were added to these, all files of which are read again.
+    The same question to the same rows with the same scores is the same use, whatever has come between; so is the same
+    question to rows that were added to these, all files of which are read again.
     """
-    earlier: dict[tuple[str, str], tuple[str, float | None]] = {}
+    earlier: dict[tuple[Scored | None, str], tuple[str, float | None]] = {}
     looks = [(question, {*rows.files})]  # from the last one back: what a later one has read again is one use with it
-    own = next((i for i, e in enumerate(entries) if (e.rows, e.question) == (rows.digest, question)), len(entries))
+    asked = _known(rows).scored, question
+    own = next((i for i, e in enumerate(entries) if (e.held_out.scored, e.question) == asked), len(entries))
     for entry in reversed(entries[:own]):
         files = {*entry.files}
-        continued = bool(files) and any(entry.question == asked and files <= later for asked, later in looks)
+        continued = bool(files) and any(entry.question == then and files <= later for then, later in looks)
         looks += [(entry.question, files)] if files else []
         if continued or (entry.question == question and question.startswith(TOGETHER)):  # or of another detector
             continue
         found = _share(entry, rows)
         if found is None or found >= FURTHER:
-            once = "" if entry.question.startswith(TOGETHER) else entry.rows  # one judgement, whoever's scores
+            once = None if entry.question.startswith(TOGETHER) else entry.held_out.scored  # one, whoever's scores
             earlier[once, entry.question] = entry.release, found
     names, shares = zip(*reversed(earlier.values()), strict=True) if earlier else ((), ())
     return Use(number=len(earlier) + 1, earlier=names, shared=shares)
@@ -224,7 +230,8 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str, mali
 def recall(path: str, rows: Rows, question: str) -> Use:
     """Which use of its rows a judgement was that the ledger has counted; what came after it changes nothing."""
     entries = read(path)
-    if not any((entry.rows, entry.question) == (rows.digest, question) for entry in entries):
+    asked = _known(rows).scored, question
+    if not any((entry.held_out.scored, entry.question) == asked for entry in entries):
         raise GateError(f"{path}: must have a line for this judgement of these rows, got none; name the ledger it used")
     return use_of(entries, rows, question)
 
@@ -232,9 +239,8 @@ def recall(path: str, rows: Rows, question: str) -> Use:
 def recall_malicious(path: str, malicious: Rows, question: str) -> Use:
     """Which use of its malicious rows a judgement was that the ledger has counted, with these rows."""
     entries = read(path)
-    if not any(
-        e.malicious is not None and (e.malicious.rows, e.question) == (malicious.digest, question) for e in entries
-    ):
+    asked = _known(malicious).scored, question
+    if not any(e.malicious is not None and (e.malicious.scored, e.question) == asked for e in entries):
         raise GateError(
             f"{path}: must have a line for this judgement of these malicious rows, got none; name the ledger it used"
         )

@@ -151,6 +151,7 @@ _SENTENCES = {
     "shared-rows": "held-out rows are among the fit rows",
     "shared-scores": "most held-out rows have the scores of fit rows",
     "shared-groups": "held-out and fit rows share groups",
+    "mostly-recurring": "most held-out rows recur from the fit rows",
     "repeated-ids": "too many rows repeat the id of another",
     "differ": "held-out and fit benign rows differ",
     "granularity": "the scores are too coarse for a target",

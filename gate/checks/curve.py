@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 from pydantic import Field
@@ -89,4 +90,7 @@ def contradictions(policy: Policy, evidence: Evidence, curve: Curve) -> Iterator
         caught = None if detected is None else detected.at(point.fpr)
         if (point.detected is None) != (detected is None) or (caught and caught.flagged != point.detected):
             yield f"the curve counts malicious rows otherwise than detection at {point.fpr}"
+    for lower, higher in pairwise(curve.points):
+        if higher.tally.flagged > lower.tally.flagged or (higher.detected or 0) > (lower.detected or 0):
+            yield f"the curve flags more rows from a score of {higher.score} on than from {lower.score} on"
     yield from beside_curve(policy, evidence, [(point.score, point.tally.flagged) for point in curve.points])

@@ -144,14 +144,16 @@ def decide(settings: OverlapSettings, found: Overlap) -> Judgement:
     """More held-out rows than allowed that are fit rows fail.
 
     Scores that are shared beyond chance under ids of their own may be items that recur: only above half of the rows do
-    these fail too, and below that they advise. What scores cannot tell advises too, and never blocks.
+    these fail too, and below that they advise. Items that recur by their times are let pass, unless most rows are
+    such: these show nothing of other items. What scores cannot tell advises too, and never blocks.
     """
     allowed = found.benign * settings.max_share
     scores = found.scores
     copied = scores.copied if scores.copied > scores.n * settings.max_share else 0
     recurs = bool(copied) and _recurs(found)
-    copied = 0 if recurs or (found.divided and found.ids is None) else copied
+    copied = 0 if found.divided and found.ids is None else copied
     most = 2 * copied > scores.n
+    copied = 0 if recurs else copied
     in_groups = found.rows_in_shared_groups or 0
     same_rows = found.rows.copied if found.rows is not None and not found.divided else 0
     leaked = (found.ids or 0) > allowed or same_rows > allowed
@@ -162,13 +164,15 @@ def decide(settings: OverlapSettings, found: Overlap) -> Judgement:
     elif copied:
         reason = "shared-scores"
     elif recurs:
-        reason = "recurring"
+        reason = "mostly-recurring" if most else "recurring"
     else:
         reason = "apart" if _tells(found) else "cannot-tell"
     advises = reason == "cannot-tell" or (reason == "shared-scores" and not most)
-    outcome: Outcome = "inconclusive" if advises else "fail" if reason in _REMEDIES else "pass"
+    open_ = advises or reason == "mostly-recurring"
+    outcome: Outcome = "inconclusive" if open_ else "fail" if reason in _REMEDIES else "pass"
     message = _message(found) + _MORE.get(reason, "") + (_seen_from(found) if reason == "cannot-tell" else "")
-    return Judgement(outcome, settings.required and not advises, reason, message, _REMEDIES.get(reason))
+    remedy = _BY_ID if reason == "cannot-tell" and found.rows is not None else _REMEDIES.get(reason)
+    return Judgement(outcome, settings.required and not advises, reason, message, remedy)
 
 
 def _recurs(found: Overlap) -> bool:
@@ -217,13 +221,14 @@ def _counted(shared: Shared, what: str, same: str) -> str:
     return f"{message}, no more than chance makes alike (about {shared.expected:,.0f})" if shared.shared else message
 
 
-_MORE = {
-    "recurring": "; scores recur inside the fit sample as well, from its earlier rows to its later ones",
-}
+_RECURS = "; scores recur inside the fit sample as well, from its earlier rows to its later ones"
+_MORE = {"recurring": _RECURS, "mostly-recurring": _RECURS}
+_BY_ID = "name what tells rows apart with data.id"  # where other columns are read already, and tell too little
 _REMEDIES = {
-    "cannot-tell": "name what tells rows apart with data.id, or when they were seen with data.timestamp",
+    "cannot-tell": f"{_BY_ID}, or when they were seen with data.timestamp",
     "shared-rows": "hold out rows that the calibrator is not fitted on: these prove nothing about rows to come",
     "shared-scores": "find out whether these are the same items under new ids; if so, hold out other rows",
+    "mostly-recurring": "hold out other items; or name items with data.group, and split by `gate run --benign --split`",
     "shared-groups": "keep all rows of a group on one side, as `gate run --benign --split` does",
 }
 
@@ -277,7 +282,7 @@ def _impossible(found: Shared, n: int, fit_n: int, groups: int | None, fit_group
     sizes = (n, fit_n) if by_rows else (groups, fit_groups)
     if (found.unit == "rows") != by_rows or (found.n, found.fit_n) != sizes:
         yield "scores are compared of other rows than the record has"
-    if found.shared > found.n:
+    if max(found.shared, found.copies) > found.n:
         yield "more scores are shared than were held out"
     if 1.0 not in (found.fewer, found.more):
         yield "scores cannot be shared both too often and too seldom"
@@ -301,6 +306,7 @@ CHECK = Check(
         "apart": "nothing shared",
         "cannot-tell": "scores cannot tell",
         "recurring": "items that recur",
+        "mostly-recurring": "mostly items that recur",
         "shared-rows": "rows in both samples",
         "shared-scores": "scores in both samples",
         "shared-groups": "groups in both samples",

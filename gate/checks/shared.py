@@ -18,16 +18,15 @@ from gate.contract import Floats, Ints
 from gate.ordered import Entries, Ordered, cores
 from gate.statistics.binomial import log_all_among
 from gate.statistics.floats import from_ordinal, ordinal
+from gate.statistics.ties import LEAST_VALUES, LEVEL, Ties, chance_of, seen_from, undivided
 from gate.stored import Count, Rate, Section, Size
 
 if TYPE_CHECKING:
     from gate.scores import Scores
 
-LEVEL = 1e-6  # sound samples share so many, or so few, scores at most so often
 SEEN = 0.25  # of the held-out rows copied: scores that do not show so many cannot tell
 STRATA = 256
 LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 18  # of each sample, looked at together
-LEAST_VALUES = 64  # in a stratum: fewer might all be copies, and then look like rows that only one side has
 FINE_BITS = 29  # of a float64 that a float32 does not have
 MARGIN = 16  # floats; half-way points between two float32 are common scores, and those next to them are near too
 _SHIFT = (1 << (FINE_BITS - 1)) + MARGIN
@@ -43,6 +42,8 @@ class Shared(Section):
     fewer, more     bounds of the chance that it shares so few, or so many
     repeats         how many rows repeat another of their own sample beyond what is tied by nature, about
     seen_from       the share of held-out rows from which on copies of fit rows would be seen; None where none would
+    copies          held-out rows of scores that more than chance put on both sides, about, however often each is there
+    tiled           rows, less one for each score, of scores that less than chance put on both sides, about
     """
 
     unit: Literal["rows", "groups"]
@@ -54,6 +55,8 @@ class Shared(Section):
     more: Rate
     repeats: Size
     seen_from: Rate | None = None
+    copies: Size = 0.0
+    tiled: Size = 0.0
 
     @property
     def tells(self) -> bool:
@@ -65,24 +68,28 @@ class Shared(Section):
         """How many held-out rows are copies of fit rows, at least; none where chance shares so many.
 
         A copy always stands on both sides, a pair that is alike by chance 2 q (1 - q) of the time: so much of each
-        copy exceeds what is expected.
+        copy exceeds what is expected. A row that was copied more than once has more rows than its score shows.
         """
-        if self.more > LEVEL:
-            return 0
         q = self.n / (self.n + self.fit_n)
-        return min(self.shared, round((self.shared - self.expected) / (1 - 2 * q * (1 - q))))
+        once = min(self.shared, round((self.shared - self.expected) / (1 - 2 * q * (1 - q))))
+        return max(once if self.more <= LEVEL else 0, round(self.copies))
 
     @property
     def repeated(self) -> int:
         """How many rows repeat another of their own sample, about; none where chance shares so few."""
-        return round(self.repeats) if self.fewer <= LEVEL else 0
+        return round(max(self.repeats if self.fewer <= LEVEL else 0.0, self.tiled))
 
 
 class Stratum(NamedTuple):
-    """Neighbouring rows: `values` of each of the sizes, two or more, and n held out of all."""
+    """Neighbouring rows: `values` of each of the sizes, two or more, and n held out of all.
+
+    So many of the values are `shared`, and so many held-out rows have these: `held`.
+    """
 
     sizes: Ints
     values: Ints
+    shared: Ints
+    held: Ints
     n: int
     total: int
 
@@ -133,10 +140,12 @@ def _compare(unit: Literal["rows", "groups"], fit: Ordered, holdout: Ordered) ->
 class _Piece(NamedTuple):
     """Neighbouring rows: how many have each value that more than one has, and how many values there are.
 
-    So many values are `shared`, and so many rows, less one for each value, are `apart`: tied on one side only.
+    So many values are `shared`, and so many rows, less one for each value, are `apart`: tied on one side only. `held`
+    are the held-out rows of each shared one; none of the others.
     """
 
     sizes: Ints
+    held: Ints
     values: int
     shared: int
     apart: int
@@ -145,8 +154,17 @@ class _Piece(NamedTuple):
 
 
 def _together(pieces: list[_Piece]) -> Stratum:
-    sizes, values = np.unique(np.concatenate([piece.sizes for piece in pieces]), return_counts=True)
-    return Stratum(sizes, values, sum(piece.n for piece in pieces), sum(piece.total for piece in pieces))
+    each, held = (np.concatenate(parts) for parts in zip(*((piece.sizes, piece.held) for piece in pieces), strict=True))
+    sizes, values = np.unique(each, return_counts=True)
+    n, total = sum(piece.n for piece in pieces), sum(piece.total for piece in pieces)
+    return Stratum(sizes, values, *_by_size(sizes, each, held), n, total)
+
+
+def _by_size(sizes: Ints, each: Ints, held: Ints) -> tuple[Ints, Ints]:
+    """Of values by their sizes: how many are on both sides, and the held-out rows of these."""
+    places = np.searchsorted(sizes, each)
+    shared, rows = (np.bincount(places, part, minlength=len(sizes)) for part in (held > 0, held))
+    return shared.astype(np.int64), rows.astype(np.int64)
 
 
 def _pieces(
@@ -201,7 +219,8 @@ def _look(fit: Ordered, holdout: Ordered, cut: _Cut, cells_of: Callable[[Any], I
     if of_last > 1:
         sizes, held = np.append(sizes, of_last), np.append(held, cut.of_last[1])
     split = (held > 0) & (held < sizes)
-    return _Piece(sizes, values, int(split.sum()), int((sizes - 1)[~split].sum()), cut.n, cut.total)
+    apart = int((sizes - 1)[~split].sum())
+    return _Piece(sizes, np.where(split, held, 0), values, int(split.sum()), apart, cut.n, cut.total)
 
 
 def _values(parts: list[Entries], cells_of: Callable[[Any], Ints]) -> tuple[Ints, Ints]:
@@ -239,14 +258,35 @@ def _assess(
     doubled = sum(int((stratum.sizes - 1) @ stratum.values) for stratum in strata)
     few_copies = min(max(expected - shared, 0.0) / lost, doubled) if lost > 0 else 0.0
     many_copies = apart - math.fsum(values * (sizes - 1) * (1 - on_both))
-    return _describe(unit, shared, expected, max(few_copies, many_copies), ties, n, fit_n)
+    found = (np.concatenate([np.empty(0), *(part[i] for part in divided)]) for i in (2, 3))
+    odd = _undivided(sizes, values, values * on_both, *found)
+    return _describe(unit, shared, expected, max(few_copies, many_copies), ties, odd, n, fit_n)
+
+
+def _undivided(sizes: Floats, *parts: Floats) -> tuple[float, float]:
+    """The rows of values that no chance has divided: held-out ones of those on both sides, and repeats on one.
+
+    The parts are, for some values of each size: how many, as many as chance shares, as many as are shared, and their
+    held-out rows.
+    """
+    each, places = np.unique(sizes, return_inverse=True)
+    values, on_both, shared, held = (np.bincount(places, part, len(each)).astype(np.float64) for part in parts)
+    both, one = undivided(values, on_both, shared)
+    return math.fsum(both * held / np.maximum(shared, 1)), math.fsum(one * (each - 1))
 
 
 def _describe(
-    unit: Literal["rows", "groups"], shared: int, expected: float, repeats: float, ties: Ties, n: int, fit_n: int
+    unit: Literal["rows", "groups"],
+    shared: int,
+    expected: float,
+    repeats: float,
+    ties: Ties,
+    odd: tuple[float, float],
+    n: int,
+    fit_n: int,
 ) -> Shared:
     """What is shared, how likely it is that a random division shares no more, or no less, and from where it shows."""
-    chance = _chance_of(shared, ties)
+    chance = chance_of(shared, ties)
     return Shared(
         unit=unit,
         n=n,
@@ -256,75 +296,10 @@ def _describe(
         fewer=chance if shared < expected else 1.0,
         more=1.0 if shared < expected else chance,
         repeats=repeats,
-        seen_from=_seen_from(ties, n, fit_n),
+        seen_from=seen_from(ties, n, fit_n),
+        copies=min(odd[0], n),
+        tiled=min(odd[1], n + fit_n),
     )
-
-
-class Ties(NamedTuple):
-    """Values that more than one row has: so many rows, so many such values, and the chance that one is on both sides.
-
-    `single` rows are like no other.
-    """
-
-    sizes: Floats
-    values: Floats
-    on_both: Floats
-    single: int
-
-
-def _chance_of(shared: float, ties: Ties) -> float:
-    """A bound of the chance that a random division shares as many values, or as few where it is below the mean.
-
-    Chernoff's bound: P(S <= s) <= exp(-t s) E exp(t S) for every t < 0, and P(S >= s) likewise for t > 0, with each
-    value divided by itself. That the number of held-out rows is fixed makes S vary less.
-    """
-    expected = math.fsum(ties.values * ties.on_both)
-    if expected <= 0:
-        return 1.0
-    with np.errstate(divide="ignore"):
-        logs = np.log1p(-ties.on_both), np.log(ties.on_both)
-
-    def log_bound(t: float) -> float:
-        return -t * shared + float(np.sum(ties.values * np.logaddexp(logs[0], logs[1] + t)))
-
-    least = min(0.0, _least(log_bound, -1.0 if shared < expected else 1.0))
-    return math.exp(least) if least > -690 else 0.0
-
-
-def _seen_from(ties: Ties, n: int, fit_n: int) -> float | None:
-    """The share of held-out rows that, copied from fit rows by chance, leave more shared than LEVEL allows.
-
-    A copied value is on both sides: one that no other row has becomes a pair, one that is on both sides anyway shows
-    nothing. None where copies would not show even if all held-out rows were copies.
-    """
-    q = n / (n + fit_n)
-
-    def on_both(sizes: Floats) -> Floats:
-        return np.asarray(np.clip(1 - q**sizes - (1 - q) ** sizes, 0.0, 1.0))
-
-    def is_seen(share: float) -> bool:
-        sizes, values = np.append(ties.sizes, 1.0), np.append(ties.values, ties.single)
-        copies = share * n / fit_n * sizes * (1 - q)  # of each value, on average
-        copied = -np.expm1(-copies)
-        larger = sizes + copies / copied
-        parts = Ties(
-            np.append(larger, sizes),
-            np.append(values * copied, values * (1 - copied)),
-            np.append(on_both(larger), np.append(ties.on_both, 0.0)),
-            0,
-        )
-        spread = math.sqrt(math.fsum(parts.values * parts.on_both * (1 - parts.on_both)))
-        shared = math.fsum(values * copied) + math.fsum(values * (1 - copied) * parts.on_both[len(sizes) :])
-        shared -= 2 * spread  # so that chance hides few
-        return shared > math.fsum(parts.values * parts.on_both) and _chance_of(shared, parts) <= LEVEL
-
-    if not is_seen(1.0):
-        return None
-    low, high = math.log(0.5 / n), 0.0
-    for _ in range(12):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_seen(math.exp(middle)) else (middle, high)
-    return math.exp(high)
 
 
 def _chances_of(stratum: Stratum) -> tuple[Floats, Floats, Floats, Floats]:
@@ -332,7 +307,7 @@ def _chances_of(stratum: Stratum) -> tuple[Floats, Floats, Floats, Floats]:
 
     A row that repeats one of c others stays with it: they are divided as c rows are, but taken for c + 1.
     """
-    sizes, values, n, total = stratum
+    sizes, values, _, _, n, total = stratum
     q = n / total
     whole, none = _all_of(sizes, n, total), _all_of(sizes, total - n, total)
     on_both = np.clip(1 - whole - none, 0.0, 1.0)
@@ -346,24 +321,6 @@ def _all_of(sizes: Ints, n: int, total: int) -> Floats:
     drawn = np.arange(longest)
     logs = np.concatenate([[0.0], np.cumsum(np.log((n - drawn) / (total - drawn)))])
     return np.where(sizes <= longest, np.exp(logs[np.minimum(sizes, longest)]), 0.0)
-
-
-def _least(value: Callable[[float], float], sign: float) -> float:
-    """The least value at sign * exp(x), which falls and then rises with x: by the golden section."""
-    golden = (math.sqrt(5) - 1) / 2
-    low, high = math.log(1e-9), math.log(50.0)
-    x, y = high - golden * (high - low), low + golden * (high - low)
-    at_x, at_y = value(sign * math.exp(x)), value(sign * math.exp(y))
-    for _ in range(50):
-        if at_x < at_y:
-            high, y, at_y = y, x, at_x
-            x = high - golden * (high - low)
-            at_x = value(sign * math.exp(x))
-        else:
-            low, x, at_x = x, y, at_y
-            y = low + golden * (high - low)
-            at_y = value(sign * math.exp(y))
-    return min(at_x, at_y)
 
 
 # --- within segments ----------------------------------------------------------------------------------------
@@ -413,7 +370,8 @@ def _compare_within_segments(fit: Scores, holdout: Scores) -> Shared:
     shared, expected = int(split.sum()), math.fsum(on_both)
     apart = int((rows_of - 1)[~split].sum())
     repeats = max(apart - math.fsum((rows_of - 1) * (1 - on_both)), 0.0)
-    return _describe("rows", shared, expected, repeats, ties, n, fit_n)
+    odd = _undivided(rows_of, np.ones(len(rows_of)), on_both, split, np.where(split, held_of[numbered], 0))
+    return _describe("rows", shared, expected, repeats, ties, odd, n, fit_n)
 
 
 def _alike(sizes: Ints, on_both: Floats, single: int) -> Ties:

@@ -19,7 +19,6 @@ from gate.cli.streams import guard, log
 from gate.errors import GateError
 from gate.words import visible
 
-OUT_OF_MEMORY = "memory: must hold all scores at once, got too little; give fewer rows or use a larger machine"
 COMPLETING = "_GATE_COMPLETE"  # set by a shell that asks how a line may go on
 JUDGING = (["run"], ["check"])  # the commands that end in a verdict, as their first argument
 
@@ -29,6 +28,8 @@ def main(args: list[str] | None = None) -> NoReturn:
 
     As a process's own command and where memory is limited it runs in a child; a caller in Python gave the arguments.
     """
+    if args or sys.argv[1:]:  # a shell that asks names no command: whoever does gets its verdict
+        os.environ.pop(COMPLETING, None)
     if args is not None:
         _run(args)
     choose_instructions()
@@ -39,7 +40,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         code = NO_JUDGEMENT
         with suppress(Exception):  # of what GitHub is told
             guard()
-            _refuse(args, code, OUT_OF_MEMORY)
+            _refuse(args, code, out_of_memory())
     sys.exit(code)
 
 
@@ -55,7 +56,7 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except MemoryError:
-        return _refuse(args, NO_JUDGEMENT, OUT_OF_MEMORY)
+        return _refuse(args, NO_JUDGEMENT, out_of_memory())
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "gate"
@@ -72,13 +73,22 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
             return INTERRUPTED
         if args is None and limits.limit() is not None:  # too little memory has as many names as there are libraries
             said = visible(f"{type(error).__name__}: {error}".splitlines()[0])
-            return _refuse(args, NO_JUDGEMENT, f"{OUT_OF_MEMORY} (under the limit there was: {said})")
+            return _refuse(args, NO_JUDGEMENT, f"{out_of_memory()} (under the limit there was: {said})")
         import traceback
 
         for line in traceback.format_exc().splitlines():
             log(line)
         crash = f"internal error: {type(error).__name__}: {error}; this is a bug in gate, not a verdict on the release"
         return _refuse(args, INTERNAL_ERROR, visible(crash))
+
+
+def out_of_memory() -> str:
+    """Where memory is limited, fewer rows help less than a higher limit: libraries alone may take all of it."""
+    most = limits.limit()
+    remedy = "give fewer rows or use a larger machine"
+    if most is not None:
+        remedy = f"raise the limit (ulimit -v), which is {most / 1e6:,.0f} MB, or give fewer rows"
+    return f"memory: must hold all scores at once, got too little; {remedy}"
 
 
 def _refuse(args: list[str] | None, exit_code: int, message: str) -> int:

@@ -51,7 +51,5 @@ def foreign_in_checks(directory: Path) -> list[str]:
 
 def describe_checks(directory: Path) -> str:
     count = len(checks_in(directory))
-    each = (
-        "" if count == 0 else ", which `gate verify` checks by itself" if count == 1 else ", each to verify by itself"
-    )
+    each = {0: "", 1: ", to verify by itself"}.get(count, ", each to verify by itself")
     return f"{CHECKS_DIRECTORY}/ holds {plural(count, 'check')} of this release{each}"

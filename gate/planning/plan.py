@@ -139,27 +139,31 @@ def warnings(policy: Policy, passed: Container[CheckName], fit_n: int, holdout_n
             planned = plan_target(policy, target, fit_n, None, POWER, budget)
             weak = replace(planned, holdout_n=holdout_n, sound=law.sound(holdout_n, fit_n))
             weak = replace(weak, bad=law.bad(holdout_n, fit_n))
-            sentences.append(describe_weakness(weak, POWER) or "")
+            sentences.append(describe_weakness(weak, POWER, passed=True) or "")
     return tuple(sentences)
 
 
 def strength(sound: tuple[Chances, ...], bad: tuple[BadChance, ...]) -> str:
     """`dead` where no sound release passes, `weak` where too few do or too many bad ones, else `good`."""
-    liveness = min(chances.passes for chances in sound)
-    if liveness <= 0.0:
+    passes = [chances.passes for chances in sound]
+    if max(passes) <= 0.0:
         return "dead"
-    return "weak" if liveness < WEAK_LIVENESS or bad[0].passes > WEAK_AGAINST_BAD else "good"
+    return "weak" if min(passes) < WEAK_LIVENESS or bad[0].passes > WEAK_AGAINST_BAD else "good"
 
 
-def describe_weakness(planned: TargetPlan, power: float) -> str | None:
-    """What is wrong with a target at the sizes on hand, and which sizes would do; None where nothing is."""
+def describe_weakness(planned: TargetPlan, power: float, passed: bool = False) -> str | None:
+    """What is wrong with a target at the sizes on hand, and which sizes would do; None where nothing is.
+
+    Of a target that has `passed` nobody says that none can: rows in groups may prove what as many others would not.
+    """
     if planned.strength == "good":
         return None
     sizes = f"with {planned.fit_n:,} rows to fit and {planned.holdout_n:,} held out"
     if planned.strength == "dead":
-        problem = f"no release can pass {sizes}"
+        problem = f"a sound release hardly ever passes {sizes}" if passed else f"no release can pass {sizes}"
     elif planned.liveness < WEAK_LIVENESS:
-        problem = f"a sound release passes only {spaced_percent(planned.liveness, '.1f')} of the time {sizes}"
+        chances = sorted({format(100 * chances.passes, ".1f") for chances in planned.sound}, key=float)
+        problem = f"a sound release passes only {' to '.join(chances)} % of the time {sizes}"
     else:
         multiple = float(planned.bad[0].multiple)
         often = spaced_percent(planned.bad[0].passes, ".1f")

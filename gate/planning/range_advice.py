@@ -186,4 +186,5 @@ def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> 
     if passes.value >= WEAK:  # it is what it passes of bad ones
         return describe_weakness(replace(planned, needed_against_bad=law.needed_against_bad(holdout_n, fit_n)), POWER)
     rows = _again(policy, judged)
-    return describe_weakness(replace(planned, equal_needed=None if rows is None else Estimate(rows, 0.0)), POWER)
+    planned = replace(planned, equal_needed=None if rows is None else Estimate(rows, 0.0))
+    return describe_weakness(planned, POWER, passed=True)

@@ -149,7 +149,7 @@ class RangeLaw:
             counts = draw_counts(rng, draw_rates(rng, ranks[near], n_fit, size), n)
             passes += 0 if dead else int(np.count_nonzero(_within(counts, region, near)))
             fails += int(np.count_nonzero(~_within(counts, unrefuted, near)))
-        return _share(passes, draws), _share(fails, draws)
+        return Estimate(0.0, 0.0) if dead else _share(passes, draws), _share(fails, draws)
 
     def bad(self, n: int, n_fit: int) -> tuple[BadInDecade, ...]:
         """For every decade the chance that a release ships which is 1 + 2r times too high in it.
@@ -282,12 +282,15 @@ def plan_range(
     )
 
 
-def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8) -> str | None:
-    """What is wrong with a range at the sizes on hand, and which sizes would do; None where nothing is."""
+def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8, passed: bool = False) -> str | None:
+    """What is wrong with a range at the sizes on hand, and which sizes would do; None where nothing is.
+
+    Of a range that has `passed` nobody says that none can: rows in groups may prove what as many others would not.
+    """
     sizes = f"with {planned.fit_n:,} rows to fit and {planned.holdout_n:,} held out"
     worst = planned.worst_bad
-    if planned.passes.value <= 0:
-        problem = f"no release can pass {sizes}"
+    if planned.passes == Estimate(0.0, 0.0):  # no count passes; none of those drawn would be no proof of it
+        problem = f"a sound release hardly ever passes {sizes}" if passed else f"no release can pass {sizes}"
     elif planned.passes.value < weak:
         problem = f"a sound release passes only {spaced_percent(planned.passes.value, '.0f')} of the time {sizes}"
     elif worst.passes > WEAK_AGAINST_BAD:

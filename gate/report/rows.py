@@ -17,6 +17,7 @@ from gate.checks.range_words import describe_in_brief
 from gate.checks.segments import Segments
 from gate.errors import GateError
 from gate.record import Record
+from gate.record.system import SystemRecord
 from gate.report.numbers import (
     FLOAT_DIGITS,
     WIDE,
@@ -58,6 +59,13 @@ def headline(record: Record) -> str:
 
 def unseen(record: Record) -> str:
     return "; detection was not judged" if record.outcome == "pass" and record.malicious is None else ""
+
+
+def unseen_by(record: SystemRecord) -> str:
+    """The same of several detectors: all of them, or those without malicious rows."""
+    unseen = [facts.name for facts in record.detectors if facts.malicious_n is None]
+    by = "" if len(unseen) == len(record.detectors) else f" by {clean(listed(unseen))}"
+    return f"; detection{by} was not judged" if record.outcome == "pass" and unseen else ""
 
 
 # --- one sentence in plain language -------------------------------------------------------------------------

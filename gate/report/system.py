@@ -20,11 +20,12 @@ from gate.report.junit import fill, written
 from gate.report.numbers import bare_percent, between, bounds, clean, exact, grouped, percent, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
-from gate.report.rows import VERDICTS, describe_blocking, in_order, weight
+from gate.report.rows import VERDICTS, describe_blocking, in_order, unseen_by, weight
 from gate.report.short import MAX_CHARACTERS
 from gate.report.templates import shortened
 from gate.report.together import picture
 from gate.stored import Outcome
+from gate.verdict import NOT_JUDGED
 from gate.words import listed, plural
 
 MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
@@ -118,10 +119,11 @@ def sentence(record: SystemRecord) -> str:
 
 
 def _sentence_of_pass(record: SystemRecord) -> str:
-    """The recorded reason, with numbers for the count of limits."""
+    """The recorded reason, with numbers for the count of limits; the headline says what was not judged."""
     kept = [_flagged(one) for one in joint(record) if one.outcome == "pass" and one.limit != "none"]
     said = f"together they flag {listed(kept[:2])}{f'; {len(kept) - 2} more limits hold' if kept[2:] else ''}"
-    reason = re.sub(r"\d+ limits? on what they flag together [^;]*", said, record.reason) if kept else record.reason
+    reason = record.reason.removesuffix(f"; {NOT_JUDGED}")
+    reason = re.sub(r"\d+ limits? on what they flag together [^;]*", said, reason) if kept else reason
     return f"{reason[:1].upper()}{reason[1:]}"
 
 
@@ -160,8 +162,8 @@ def next_step(record: SystemRecord) -> str:
 
 
 def headline(record: SystemRecord) -> str:
-    """The verdict in words, with the name of the release."""
-    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release))
+    """The verdict in words, with the name of the release; of a pass, whose detection was not judged."""
+    return VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + unseen_by(record)
 
 
 # --- the matrix ---------------------------------------------------------------------------------------------
@@ -407,17 +409,13 @@ def render_short(record: SystemRecord) -> str:
     return shortened(". ".join(said) + ".", MAX_CHARACTERS - 1) + "\n"
 
 
-def render_json(record: SystemRecord) -> str:
-    return record.to_json()
-
-
 FORMATS = {
     "short": render_short,
     "md": render_markdown,
     "html": render_html,
     "junit": render_junit,
     "predicate": render_predicate,
-    "json": render_json,
+    "json": SystemRecord.to_json,
 }
 
 

@@ -97,4 +97,6 @@ def explain(file: Any, remedy: str) -> Iterator[None]:
             raise GateError(f"{file}: {what}; set TMPDIR to a place with more room") from None
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
+        if "worker thread" in str(error):  # Arrow had no room for one: nothing is wrong with the file
+            raise _too_large(file, error) from None
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None

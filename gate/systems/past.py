@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gate.checks import system
 from gate.checks.baseline import Reference
 from gate.errors import GateError
 from gate.gating import (
@@ -16,10 +17,12 @@ from gate.gating import (
     read_reference,
     read_sample,
 )
-from gate.inspection.judgement import read_judged
+from gate.inspection.answers import RefusedError
+from gate.inspection.judgement import document_of, read_judged
 from gate.policy import Document
 from gate.record import Record, StoredRelease
 from gate.record.system import DETECTORS, SystemRecord, read_any, require_name
+from gate.systems.verdict import judge_again
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,18 @@ def read_past(
     if not known:
         raise GateError(f"{baseline}: must be a release of these detectors, got none of them; name another --baseline")
     old = {name: str(place / name) for name in documents if name in known}
+    whole = read_stored_system(baseline)[0].outcome
     references = {name: read_reference(path, documents[name], *scored, reader) for name, path in old.items()}
+    if whole != "pass":  # what did not ship as a whole is no reference, though this detector would have
+        references = {
+            name: replace(one, outcome=whole if one.outcome == "pass" else one.outcome)
+            for name, one in references.items()
+        }
     return Past(references=references, first=frozenset(documents.keys() - known))
 
 
 def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, StoredRelease]]:
-    """A release of several detectors to rely on: each judged again, and its record the one that the top names."""
+    """A release of several detectors to rely on: each judged again, then the verdict on all of them."""
     place = Path(directory)
     record = read_any(place)
     if isinstance(record, Record):
@@ -67,6 +76,18 @@ def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, S
         if found.verdict_sha256 != facts.verdict_sha256:
             raise GateError(f"{directory}: must have the record of {facts.name} that it names; restore the release")
         stored[facts.name] = found
+    try:
+        policy = document_of(record).policy
+        if record.system is not None:
+            for objection in system.contradictions(policy, record.system, [*stored]):
+                raise RefusedError(objection)
+        records = {name: found.record for name, found in stored.items()}
+        judge_again(record, policy, records, {name: found.verdict_sha256 for name, found in stored.items()})
+    except RefusedError as objection:
+        raise GateError(
+            f"{directory}: must be a release whose verdict follows from its detectors and policy, got one where "
+            f"{objection}; see `gate verify`, and restore the release"
+        ) from None
     return record, stored
 
 

@@ -70,5 +70,5 @@ def _ask(document: Document, name: str, rows: SystemRows, past: Past) -> list[An
     else:
         assert fit is not None
         calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
-    digests = [sample and (sample.rows_sha256 or sample.sha256) for sample in (holdout, malicious)]
+    digests = [sample and [sample.rows_sha256, sample.sha256] for sample in (holdout, malicious)]
     return [document.sha256, calibrator.sha256, *digests]

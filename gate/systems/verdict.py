@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import Literal
+from importlib.metadata import version
+from typing import Any, Literal
 
 from gate.checks import system
 from gate.checks.check import Finding
 from gate.checks.system import System
+from gate.inspection.answers import refuse_differences, require
+from gate.inspection.judgement import plain
 from gate.policy import Policy
 from gate.record import Record
+from gate.record.system import SystemRecord, facts_of
 from gate.stored import Outcome
 from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, judged_by_day
 from gate.words import listed, plural
@@ -53,6 +57,36 @@ def judge_together(policy: Policy, records: Mapping[str, Record], found: System 
         waivers=tuple(_waiver_uses(policy, records, joint, day)),
         warnings=tuple(f"{name}: {said}" for name, record in records.items() for said in record.warnings),
     )
+
+
+def judge_again(
+    record: SystemRecord, policy: Policy, records: Mapping[str, Record], digests: Mapping[str, str]
+) -> None:
+    """Refuse a record that says otherwise than the policy says of these detectors; another gate's sentences may differ.
+
+    digests   of the detectors' own records, as they were read
+    """
+    required = {detector.name: detector.required for detector in policy.detectors}
+    require([*required] == [*records], "the detectors are others than the policy's")
+    facts = []
+    for name, own in records.items():
+        facts.append(facts_of(name, required[name], own, digests[name]).model_dump())
+        for key in ("kind", "release", "created"):
+            refuse_differences(f"{name}: {key}", getattr(own, key), getattr(record, key))
+    refuse_differences("detectors", [one.model_dump() for one in record.detectors], facts)
+    require(
+        depends_on_day(policy) == (record.judged_on is not None),
+        "judged_on must be recorded where the policy has waivers or a freshness, only there",
+    )
+    verdict = judge_together(policy, records, record.system, record.day)
+    fields = ("outcome", "reason", "findings", "waivers", "warnings")
+    recorded = record.model_dump(include={*fields})
+    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
+    if record.tool.version != version("fpr-gate"):
+        for content in (recorded, again):
+            content["findings"] = [{**one, "message": None, "remedy": None} for one in content["findings"]]
+            content |= {"reason": None, "warnings": None}
+    refuse_differences("verdict.json", recorded, again)
 
 
 def depends_on_day(policy: Policy) -> bool:

@@ -31,16 +31,16 @@ from gate.inspection.answers import (
     state_of,
 )
 from gate.inspection.files import check_manifest, load
-from gate.inspection.judgement import document_of, plain
+from gate.inspection.judgement import document_of
 from gate.inspection.release import Inspection, check_reports, inspect_files
 from gate.policy import Document
 from gate.record import Record
-from gate.record.system import DETECTORS, SystemRecord, facts_of, parse_system, require_name
+from gate.record.system import DETECTORS, SystemRecord, parse_system, require_name
 from gate.report.system import files_of_system, rendered_system
 from gate.scores.several import Panel, reading_panels
 from gate.storage import CHECKS_DIRECTORY
 from gate.systems import Past, SystemRows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
-from gate.systems.verdict import depends_on_day, judge_together
+from gate.systems.verdict import judge_again
 from gate.verification.release import (
     OF_LIBRARIES,
     SENTENCES,
@@ -244,28 +244,8 @@ def _check_verdict(
     files: Mapping[str, bytes], record: SystemRecord, document: Document, records: Mapping[str, Record]
 ) -> str:
     """The verdict on all, from the detectors' own records and the counts together."""
-    policy = document.policy
-    required = {detector.name: detector.required for detector in policy.detectors}
-    facts = []
-    for name, own in records.items():
-        digest = hashlib.sha256(files[f"{DETECTORS}/{name}/verdict.json"]).hexdigest()
-        facts.append(facts_of(name, required[name], own, digest).model_dump())
-        for key in ("kind", "release", "created"):
-            refuse_differences(f"{name}: {key}", getattr(own, key), getattr(record, key))
-    refuse_differences("detectors", [one.model_dump() for one in record.detectors], facts)
-    require(
-        depends_on_day(policy) == (record.judged_on is not None),
-        "judged_on must be recorded where the policy has waivers or a freshness, only there",
-    )
-    verdict = judge_together(policy, records, record.system, record.day)
-    fields = ("outcome", "reason", "findings", "waivers", "warnings")
-    recorded = record.model_dump(include={*fields})
-    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
-    if record.tool.version != version("fpr-gate"):
-        for content in (recorded, again):
-            content["findings"] = [{**one, "message": None, "remedy": None} for one in content["findings"]]
-            content |= {"reason": None, "warnings": None}
-    refuse_differences("verdict.json", recorded, again)
+    digests = {name: hashlib.sha256(files[f"{DETECTORS}/{name}/verdict.json"]).hexdigest() for name in records}
+    judge_again(record, document.policy, records, digests)
     return f"{record.outcome} follows from the detectors' own verdicts and the counts of all together"
 
 

@@ -135,12 +135,19 @@ PASSES = {"inconclusive": {"0"}, "fail": {"0", "3"}, "never": {"0", "1", "3"}}
 @pytest.mark.parametrize("code", ["0", "1", "2", "3", "70", "130", "137", ""])
 def test_fail_on_decides_which_verdicts_fail_the_job(tmp_path: Path, fail_on: str, code: str) -> None:
     """A run that could not judge, crashed or was killed fails it always."""
-    values = {"inputs.fail-on": fail_on, "steps.gate.outputs.exit-code": code}
+    outcome = {"0": "pass", "1": "fail", "3": "inconclusive"}.get(code, "")
+    values = {"inputs.fail-on": fail_on, "steps.gate.outputs.exit-code": code, "steps.gate.outputs.outcome": outcome}
     result = runner.run(STEPS["Verdict"], values, tmp_path, CLEAN)
     assert (result.code == 0) == (code in PASSES[fail_on])
     if code in ("1", "2", "3", "70"):
         assert result.code in (0, int(code))
     assert runner.commands(result.log) == []
+
+
+@pytest.mark.parametrize("outcome", ["", "fail", "passed"])
+def test_an_exit_code_without_its_verdict_never_passes(tmp_path: Path, outcome: str) -> None:
+    values = {"inputs.fail-on": "never", "steps.gate.outputs.exit-code": "0", "steps.gate.outputs.outcome": outcome}
+    assert runner.run(STEPS["Verdict"], values, tmp_path, CLEAN).code == 70
 
 
 def test_a_step_that_breaks_before_the_verdict_never_passes(tmp_path: Path) -> None:
@@ -578,7 +585,7 @@ def test_what_is_attested_is_what_was_judged(tmp_path: Path) -> None:
     release = release_in(tmp_path)
     compare, attest = JOBS["attest"]["steps"][-2:]
     assert JOBS["comment"]["steps"][-2] == compare  # the text that people read is no less
-    subjects = [tmp_path / line for line in attest["with"]["subject-path"].split()]
+    subjects = [path for line in attest["with"]["subject-path"].split() for path in tmp_path.glob(line)]
     assert [path.name for path in subjects] == ["calibrator.joblib", "calibrator.json", "verdict.json"]
     assert all(path.is_file() for path in [*subjects, tmp_path / attest["with"]["predicate-path"]])
     judged = hashlib.sha256((release / "manifest.json").read_bytes()).hexdigest()
@@ -595,6 +602,30 @@ def test_what_is_attested_is_what_was_judged(tmp_path: Path) -> None:
             (release / name).write_bytes(content)
     assert runner.run(compare, values, tmp_path, CLEAN).code == 0
     (release / "calibrator.pkl").write_bytes(b"")
+    assert runner.run(compare, values, tmp_path, CLEAN).code != 0
+
+
+def test_a_release_of_several_detectors_is_attested_with_each_of_them(tmp_path: Path) -> None:
+    """Their directories are no strangers; another one is, and so is a link in the place of one."""
+    release = tmp_path / "release"
+    files = {f"detectors/{name}/{file}": b"x" for name in "ab" for file in ("calibrator.joblib", "verdict.json")}
+    files |= dict.fromkeys(("verdict.json", "predicate.json"), b"y")
+    for name, content in files.items():
+        (release / name).parent.mkdir(parents=True, exist_ok=True)
+        (release / name).write_bytes(content)
+    manifest = manifest_of(files)
+    (release / "manifest.json").write_bytes(manifest)
+    compare, attest = JOBS["attest"]["steps"][-2:]
+    values = {"needs.gate.outputs.manifest-sha256": hashlib.sha256(manifest).hexdigest()}
+    result = runner.run(compare, values, tmp_path, CLEAN)
+    assert result.code == 0, result.log
+    subjects = {path for line in attest["with"]["subject-path"].split() for path in tmp_path.glob(line)}
+    assert subjects == {release / name for name in files if name != "predicate.json"}
+    (release / "detectors" / "c").mkdir()
+    assert runner.run(compare, values, tmp_path, CLEAN).code != 0
+    (release / "detectors" / "c").rmdir()
+    (release / "detectors" / "a").rename(tmp_path / "a")
+    (release / "detectors" / "a").symlink_to(tmp_path / "a")
     assert runner.run(compare, values, tmp_path, CLEAN).code != 0
 
 

@@ -56,7 +56,7 @@ def test_exports_and_checks_are_no_strangers(place: Path) -> None:
     unlisted = "calibrator.onnx, thresholds.sql, checks/ unlisted, as what comes later is"
     assert said["manifest"] == f"holds: 7 files with the digests listed, none missing, {unlisted}"
     assert said["exports"] == "holds: calibrator.onnx, thresholds.sql are what calibrator.json gives, byte for byte"
-    assert said["checks"] == "holds: checks/ holds 1 check of this release, which `gate verify` checks by itself"
+    assert said["checks"] == "holds: checks/ holds 1 check of this release, to verify by itself"
     check = only_check(place).relative_to(place)
     code, said = verified(place, str(check))
     assert code == 0

@@ -18,8 +18,11 @@ from small import RELEASE_FILES, gate
 
 import gate as api
 from gate.checks import parse_policy
+from gate.errors import GateError
 from gate.policy import Document
 from gate.report.system import rendered_system
+from gate.storage import manifest_of
+from gate.systems import read_past
 from gate.systems.verdict import judge_together
 
 NAMES = ("injection", "jailbreak", "..leak-age_1")
@@ -176,18 +179,17 @@ def test_verify_finds_any_change_in_any_directory(place: Path, tmp_path: Path) -
         shutil.rmtree(copy)
 
 
+def seal(directory: Path) -> None:
+    files = {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path != directory / "manifest.json"
+    }
+    (directory / "manifest.json").write_bytes(manifest_of(files))
+
+
 def test_verify_finds_what_was_sealed_anew(place: Path, tmp_path: Path) -> None:
     """A manifest can be written by anyone: a verdict of all that the detectors' records do not give is found."""
-    from gate.storage import manifest_of
-
-    def sealed(directory: Path) -> None:
-        files = {
-            str(path.relative_to(directory)): path.read_bytes()
-            for path in directory.rglob("*")
-            if path.is_file() and path != directory / "manifest.json"
-        }
-        (directory / "manifest.json").write_bytes(manifest_of(files))
-
     changes = {
         "outcome": lambda record: record.update(outcome="fail"),
         "flagged": lambda record: record["system"]["benign"][0]["tally"].update(flagged=700),
@@ -201,7 +203,7 @@ def test_verify_finds_what_was_sealed_anew(place: Path, tmp_path: Path) -> None:
         record = json.loads((copy / "verdict.json").read_text())
         change(record)
         (copy / "verdict.json").write_text(json.dumps(record))
-        sealed(copy)
+        seal(copy)
         found = gate("verify", what, cwd=tmp_path)
         assert found.returncode == 1, found.stdout
         assert "does not hold" in found.stdout
@@ -414,12 +416,21 @@ def test_a_waiver_covers_one_detector_and_no_other() -> None:
     assert released(waived("b", "c"), limit="90%", **both).outcome == "pass"
 
 
-def test_the_system_can_fail_where_every_detector_passes_and_be_waived() -> None:
-    """Detectors that each keep their promise may break it together."""
+def test_the_system_can_fail_where_every_detector_passes_and_be_waived(tmp_path: Path) -> None:
+    """Detectors that each keep their promise may break it together; then none of them is a reference for others."""
     release = released(limit="1%")
     assert {own.outcome for own in release.releases.values()} == {"pass"}
     assert release.outcome == "fail"
     assert "together the detectors flag too many benign rows at a score of 0.3" in release.record.reason
+    release.write(tmp_path / "v1")
+    documents = document(("a", "b", "c"), "1%").detectors
+    assert {one.outcome for one in read_past(tmp_path / "v1", documents).references.values()} == {"fail"}
+    top = tmp_path / "v1" / "verdict.json"
+    forged = json.loads(top.read_text()) | {"outcome": "pass", "reason": "3 required detectors pass"}
+    top.write_text(json.dumps(forged))
+    seal(tmp_path / "v1")
+    with pytest.raises(GateError, match=r"v1: must be a release whose verdict follows from its detectors and policy"):
+        read_past(tmp_path / "v1", documents)
     waiver = "waivers:\n  - {check: system@0.3, reason: known, owner: me, expires: 2099-12-31}\n"
     assert released(waiver, limit="1%").outcome == "pass"
 

@@ -283,7 +283,7 @@ def test_what_libraries_do_without_memory_is_one_line(here: Path, death: str) ->
     result = gate(*RUN, "--holdout", "one.npy", cwd=here, before=addresses(4 * 10**9) + code)
     assert result.returncode == 2, result.stderr
     *before, last = result.stderr.splitlines()
-    assert last.startswith("gate: memory: must hold all scores at once, got too little")
+    assert last.startswith("gate: memory: must hold all scores at once, got too little; raise the limit (ulimit -v)")
     assert all(line.startswith(TOLD) for line in before)
     assert not (here / "releases").exists()
 

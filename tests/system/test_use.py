@@ -140,6 +140,15 @@ def test_a_shell_gets_its_completion(here: Path, shell: str) -> None:
     assert "run" in gate(cwd=here, env=words).stdout
 
 
+@pytest.mark.parametrize("asked", ["bash_source", "bash_complete", "zsh_source", "fish_complete", "x"])
+def test_no_variable_turns_a_command_into_a_completion(here: Path, asked: str) -> None:
+    """Exit code 0 ships, and a shell that asks for completions gives no arguments."""
+    env = {"_GATE_COMPLETE": asked, "COMP_WORDS": "gate ru", "COMP_CWORD": "1"}
+    result = gate("run", "--release", "v2", "--fit", "none.npy", "--holdout", "none.npy", cwd=here, env=env)
+    assert result.returncode == 2
+    assert "none.npy: must exist" in result.stderr
+
+
 # --- the false positives ------------------------------------------------------------------------------------
 
 

@@ -255,6 +255,11 @@ CURVE: Forgeries = {
         ("plain", "curve.points.10.detected", None),
         ("plain", "detection", None),
     ],
+    "the curve flags more rows from a score of 0.5 on than from 0.49 on": [
+        ("plain", "curve.points.50.tally.flagged", 300),
+        ("plain", "curve.points.50.detected", 101),
+        ("served", "curve.points.50.tally.flagged", 300),
+    ],
     "the curve counts otherwise than fpr@10%..1%": [
         ("plain", "curve.points.20.tally.flagged", 0),
         ("plain", "ranges.ranges.0.flagged.1", N),

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import betainc
 
 from gate.checks import default_policy
-from gate.checks.shared import LEAST_VALUES, _strata_of, _values
+from gate.checks.shared import _strata_of, _values
 from gate.planning.ranges import corridor_of
 from gate.statistics import binomial, clusters, grouped, permutation
 from gate.statistics.atoms import rows_to_reach, rows_to_settle
@@ -18,6 +18,7 @@ from gate.statistics.binomial import Band, beta_binomial_between, clopper_pearso
 from gate.statistics.clusters import effective_rows, korn_graubard
 from gate.statistics.exchangeability import TailScan, scan_counts
 from gate.statistics.grouped import Sizes, tails
+from gate.statistics.ties import LEAST_VALUES
 
 
 def test_rows_of_one_group_are_worth_one() -> None:

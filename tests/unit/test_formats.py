@@ -27,6 +27,7 @@ from gate.scores import Scores, read
 pytestmark = pytest.mark.usefixtures("in_one_process")
 
 DOMAIN = (0.0, 1.0)
+LONG = b"x" * 2_500_000  # more than a parser takes at once
 ROWS = 400
 VALUES = np.round(np.random.default_rng(3).beta(0.5, 8, ROWS), 6)
 LABELS = (np.arange(ROWS) % 4 == 0).astype(np.int64)  # 1 is malicious
@@ -202,6 +203,28 @@ class TestOtherFilesystems:
         ("s.csv.gz", gzip.compress(b"", mtime=0), "must hold scores, got an empty file"),
         ("s.tsv", b"score\tlabel\n0.5\t0\n0.5\t0\t1\n", "must have 2 columns in every row, got 3 in row 2"),
         ("s.tsv", b'score\n"0.5\n0.5\n', "must close every quoted field"),
+        (
+            "s.csv",
+            b"score,x\n0.5,x\n0.6," + LONG,
+            "must have rows of at most 1,048,576 bytes, got a longer one in row 2; ",
+        ),
+        (
+            "s.csv",
+            b'score,x\n0.5,"' + LONG + b'"\n0.6,x\n',
+            "row 1; leave long texts out, or give the scores as .parquet",
+        ),
+        ("s.csv", b"score,x\n0.6," + LONG + b"\n0.5\n", "must have 2 columns in every row, got 1 in row 2"),
+        ("s.csv", b"score,x\n0.6," + LONG[:200_000] + b"\n0.5\n", "must have 2 columns in every row, got 1 in row 2"),
+        (
+            "s.jsonl",
+            b'{"score": 0.5}\n{"x": "' + LONG + b'"}\n',
+            "must have lines of at most 1,048,576 bytes, got a longer",
+        ),
+        (
+            "s.jsonl",
+            b"[" + b'{"score": 0.5},' * 200_000,
+            "line 1; write one JSON object to a line, and leave long texts",
+        ),
         ("s.jsonl", b'{"score": 0.5}\n{"score": "abc"}\n', "must be a readable .jsonl file, got: JSON parse error"),
         ("s.jsonl", b'{"score": 0.5}\n{"scor": 0.5}\n', "must hold a score in every row, got none in row 2"),
         ("s.jsonl", b"[0.5, 0.25]\n", "must be a readable .jsonl file"),

@@ -22,10 +22,11 @@ import gate
 from gate.checks import overlap, parse_policy
 from gate.checks.overlap import Overlap, decide, refuse_identical
 from gate.checks.overlap import OverlapSettings as Settings
-from gate.checks.shared import LEVEL, Shared, compare_scores, near_cells
+from gate.checks.shared import Shared, compare_scores, near_cells
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores import Scores, from_object, split
+from gate.statistics.ties import LEVEL
 
 DATA = Path(os.environ.get("GATE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 PROFILES = json.loads((Path(__file__).parents[1] / "golden" / "ties.json").read_text())
@@ -239,6 +240,14 @@ def test_three_decimals_tell_nothing_and_it_is_said(leaked: float) -> None:
     assert "data.id" in found.remedy
 
 
+def test_a_column_that_is_read_already_is_no_remedy() -> None:
+    """Rows of one day, with coarse scores: their times were looked at, and tell nothing."""
+    rng = np.random.default_rng(7)
+    tables = [pa.table({"score": np.round(rng.beta(0.5, 8, n), 2), "when": np.full(n, 10**9)}) for n in (4_000, 5_000)]
+    found = decide(Settings(), measure(*(from_object(t, "x", Columns(timestamp="when"), (0, 1)) for t in tables)))
+    assert (found.reason, found.remedy) == ("cannot-tell", "name what tells rows apart with data.id")
+
+
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("digits", [4, 6, 17])
 def test_copies_are_seen_from_the_share_that_is_said(digits: int) -> None:
@@ -312,6 +321,55 @@ def test_items_that_recur_every_day_are_no_copies_of_earlier_ones() -> None:
     late = pa.table({"score": np.asarray(once["score"])[:3_000], "when": np.arange(3_000) + 2 * 10**9})
     fit, holdout = (from_object(t, "x", columns, (0, 1)) for t in (once, late))
     assert decide(Settings(), measure(fit, holdout)).reason == "shared-rows"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_items_that_recur_are_no_evidence_where_there_are_hardly_others(named: bool) -> None:
+    """An export that holds the same rows every day, with its own times and ids, holds nothing out."""
+    scores = np.random.default_rng(4).uniform(size=1_000)
+    columns = Columns(timestamp="when", id="id" if named else None)
+
+    def days(first: int, count: int) -> Scores:
+        n = count * len(scores)
+        when = np.repeat(np.arange(first, first + count), len(scores)) * 86_400 + 10**9
+        table = pa.table({"score": np.tile(scores, count), "when": when, "id": [f"{first}-{i}" for i in range(n)]})
+        return from_object(table.slice(0, n - 1), "x", columns, (0, 1))
+
+    for fitted, held_out in ((2, 1), (2, 3), (1, 3)):
+        finding = decide(Settings(), measure(days(0, fitted), days(fitted, held_out)))
+        assert finding.required
+        assert finding.outcome != "pass"
+        assert finding.reason in ("mostly-recurring", "shared-rows", "shared-scores")
+
+
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize(("fitted", "held_out"), [(1, 2), (1, 3), (1, 12), (5, 1), (2, 2), (3, 2)])
+def test_copies_of_fit_rows_block_under_new_ids_however_often_each_is_there(
+    fitted: int, held_out: int, near: bool
+) -> None:
+    """What counts is how many held-out rows are copies, not how many scores these have."""
+    rng = np.random.default_rng(fitted * 100 + held_out)
+    scores, n = rng.beta(0.5, 8, 1_500), 1_500 * held_out
+    held = np.append(np.tile(scores, held_out), 0.5)
+    held = np.nextafter(held, 1) if near else held
+    names = [[f"{side}{i}" for i in range(size)] for side, size in (("f", 1_500 * fitted), ("h", n + 1))]
+    found = measure(sample(np.tile(scores, fitted), names[0]), sample(held, names[1]))
+    finding = decide(Settings(), found)
+    assert (finding.outcome, finding.reason, finding.required) == ("fail", "shared-scores", True)
+    assert found.scores.copied == pytest.approx(n, rel=0.01)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_half_of_the_rows_is_where_copies_under_new_ids_begin_to_block(share: float, times: int) -> None:
+    """Beside rows that are as often there, and beside ties."""
+    rng = np.random.default_rng(round(100 * share) + times)
+    fit, fresh = (np.round(rng.beta(0.5, 8, 3_000), 6) for _ in range(2))
+    copies = round(share * 3_000)
+    held = np.tile(np.concatenate([rng.choice(fit, copies, replace=False), fresh[copies:]]), times)
+    names = [[f"{side}{i}" for i in range(size)] for side, size in (("f", len(fit)), ("h", len(held)))]
+    finding = decide(Settings(), measure(sample(fit, names[0]), sample(held, names[1])))
+    assert (finding.reason, finding.required) == ("shared-scores", share > 0.5)
 
 
 def test_one_sample_that_gate_divided_has_no_row_on_both_sides() -> None:

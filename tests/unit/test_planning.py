@@ -236,6 +236,23 @@ def test_the_papers_size_is_dead_by_the_proven_rule() -> None:
     )
 
 
+def test_what_a_bracket_leaves_open_is_not_called_impossible() -> None:
+    """Of few fit rows only bounds of the chance are known: the lower one may be 0 where releases do pass."""
+    found = only(plan(make("observed", ("0.001", "0.1", "0.1")), fit_n=3_000, holdout_n=13_969))
+    assert found.liveness == 0
+    assert found.strength == "weak"
+    assert "a sound release passes only 0.0 to 33.1 % of the time" in (planning.describe_weakness(found, 0.95) or "")
+
+
+@pytest.mark.parametrize("fit_n", [30, 3_000, 30_000])
+@pytest.mark.parametrize("rule", ["proven", "observed", "not-refuted"])
+def test_what_has_passed_is_never_said_to_be_impossible(rule: str, fit_n: int) -> None:
+    policy = make(rule, ("0.001", "0.1", "0.1"))
+    said = planning.warnings(policy, {policy.targets[0].check}, fit_n, 13_969)
+    assert len(said) == 1
+    assert "no release can pass" not in said[0]
+
+
 @pytest.mark.parametrize(
     ("rule", "n", "expected"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.planning.law import Law
+from gate.planning.range_advice import range_warning
 from gate.planning.ranges import (
+    Estimate,
     RangeLaw,
     RangePlan,
     corridor_of,
@@ -82,6 +85,14 @@ def test_a_range_too_narrow_for_its_rows_is_dead_and_says_what_would_do() -> Non
     assert sentence is not None
     assert sentence.startswith("fpr@10%..0.1%: no release can pass with 10,000 rows to fit and 10,000 held out; about ")
     assert sentence.endswith("0 rows to fit and as many held out would let a sound one pass 95 % of the time")
+
+
+def test_a_range_that_has_passed_is_never_said_to_be_impossible() -> None:
+    """Nor is one of which no draw passes, where some count would."""
+    found = replace(planned(make(), holdout_n=10_000), passes=Estimate(0.0, 0.001))
+    assert "a sound release passes only 0 % of the time" in (describe_weakness(found, 0.95) or "")
+    said = range_warning(make(), make().ranges[0], 10_000, 10_000)
+    assert "a sound release hardly ever passes with 10,000 rows" in (said or "")
 
 
 def test_no_number_of_held_out_rows_mends_a_small_fit() -> None:

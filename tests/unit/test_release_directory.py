@@ -120,13 +120,23 @@ def test_a_link_or_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Pat
     assert (tmp_path / "link").is_symlink()
 
 
-@pytest.mark.parametrize("name", ["file/v1", "file/deep/v1", "x" * 300, "\u00fc" * 200, "/"])
+@pytest.mark.parametrize("name", ["file/v1", "file/deep/v1", "x" * 300, "\u00fc" * 200])
 def test_an_impossible_place_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("precious")
     with refused() as line:
         refuse_existing(tmp_path / name, force=False)
     assert "must be" in line() or "must not exist yet" in line()
     assert entries(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("force", "said"),
+    [(False, "/: must not exist yet; "), (True, "/: must be a release for --force to replace it, got ")],
+)
+def test_the_root_is_no_place_for_a_release_and_none_to_replace(force: bool, said: str) -> None:
+    with refused() as line:
+        refuse_existing(Path("/"), force=force)
+    assert line().startswith(said)
 
 
 def test_a_long_but_possible_name_is_written(tmp_path: Path) -> None:

@@ -188,6 +188,24 @@ def test_rows_in_another_order_and_with_other_scores_are_the_same_by_their_ids()
     assert rows_of(reversed(range(3000)), seed=8).digest == SOME.digest
 
 
+def test_rows_that_are_scored_anew_answer_anew() -> None:
+    """Scored until they pass, under one calibrator: each time is a use, and each again is the same one."""
+    scored = [rows_of(range(3000), seed=seed) for seed in range(4)]
+    entries = [entry(rows, release=f"v{i}") for i, rows in enumerate(scored)]
+    for i, rows in enumerate(scored):
+        assert use_of(entries[:i], rows, "q1").number == i + 1
+        assert use_of(entries, rows, "q1").number == i + 1
+
+
+def test_each_scoring_of_the_same_rows_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    scored = [rows_of(range(3000), seed=seed) for seed in (1, 2, 1)]
+    assert [claim(path, rows).number for rows in scored] == [1, 2, 1]
+    assert len(path.read_bytes().splitlines()) == 2
+    with pytest.raises(GateError, match="must have a line for this judgement"):
+        ledgers.recall(str(path), rows_of(range(3000), seed=3), "q1")
+
+
 def test_rows_under_new_ids_are_known_by_their_scores_where_every_row_has_its_own() -> None:
     """Fine scores tell rows apart; coarse ones are alike by chance, and there ids decide."""
     rng = np.random.default_rng(9)

@@ -27,6 +27,8 @@ from hypothesis import strategies as st
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores import Scores, read, write_parquet
+from gate.scores.formats.table import File
+from gate.scores.wording import explain
 from gate.sources import Source
 
 pytestmark = pytest.mark.usefixtures("in_one_process")
@@ -818,6 +820,13 @@ def test_a_field_of_megabytes_is_refused_by_its_row_or_as_the_header(tmp_path: P
     field = "x" * 3_000_000
     assert " in row 2; " in refused_text(tmp_path, f"score,x\n0.1,y\n0.2,{field}\n")
     assert refused_text(tmp_path, f"{field}\n0.1\n").startswith("must be a readable .csv file, got: field larger than")
+
+
+def test_a_thread_that_arrow_has_no_room_for_is_no_fault_of_the_file() -> None:
+    error = pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable")
+    said = pytest.raises(GateError, match=r"that fits into memory.*give fewer rows")
+    with said, explain(File("s.csv", "s.csv"), "write it again"):
+        raise error
 
 
 # --- whatever the bytes -------------------------------------------------------------------------------------

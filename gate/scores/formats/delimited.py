@@ -14,8 +14,10 @@ import pyarrow.csv
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores.budget import ByteBudget
-from gate.scores.formats.table import BLOCK, Batches, File, Table, pick, require
+from gate.scores.formats.table import BLOCK, LONGEST, Batches, File, Table, pick, refuse_longer, require
 from gate.words import plural
+
+MOST_CHARACTERS = 1 << 30  # of one field, where the row that is amiss is looked for
 
 
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
@@ -101,13 +103,14 @@ def has_quotes(file: File, width: int, separator: str) -> bool:
 
 def _refuse_uneven_rows(file: File, width: int, separator: str) -> None:
     """Name the row that Arrow could not split; slow, and only used on a file that is refused anyway."""
+    row, long, limit = 0, 0, csv.field_size_limit(MOST_CHARACTERS)
     with open(file, encoding="utf-8-sig", errors="replace", newline="") as opened:
         lines = csv.reader(opened, delimiter=separator)
-        next(lines)
-        row = 0
         try:
+            next(lines)
             for fields in lines:
                 row += bool(fields) or width == 1
+                long = long or row * (sum(map(len, fields)) > LONGEST)
                 if fields and len(fields) != width:
                     raise GateError(
                         f"{file}: must have {plural(width, 'column')} in every row, got {len(fields)} in row {row:,}; "
@@ -117,3 +120,7 @@ def _refuse_uneven_rows(file: File, width: int, separator: str) -> None:
             raise GateError(
                 f"{file}: must be a readable .csv file, got: {error} in row {row + 1:,}; remove it"
             ) from None
+        finally:
+            csv.field_size_limit(limit)
+    if long:
+        refuse_longer(file, "row", long)

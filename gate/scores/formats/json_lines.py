@@ -14,7 +14,7 @@ import pyarrow.json
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores.budget import ByteBudget
-from gate.scores.formats.table import BLOCK, Batches, File, Table, pick, require
+from gate.scores.formats.table import BLOCK, LONGEST, Batches, File, Table, pick, refuse_longer, require
 
 
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
@@ -28,7 +28,11 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
             alone = pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
             table, present = pyarrow.json.read_json(os.fspath(file), parse_options=alone), list(kinds)
     if table is None:
-        table = pyarrow.json.read_json(os.fspath(file))
+        try:
+            table = pyarrow.json.read_json(os.fspath(file))
+        except pa.ArrowInvalid:
+            _refuse_long_lines(file)
+            raise
         present = table.column_names
     require(names, present, file)
     budget.take(table.select(names).nbytes, file)
@@ -61,6 +65,16 @@ def refuse_null_lines(file: File) -> None:
         if found:
             row = text[: found.end()].count(b"\n") + 1
             raise GateError(f"{file}: must have one JSON object to a line, got null in line {row:,}; remove it")
+
+
+def _refuse_long_lines(file: File) -> None:
+    """Name the line that is longer than what Arrow parses at once; only used on a file that is refused anyway."""
+    with open(file, "rb") as opened:
+        number = 0
+        while line := opened.readline(LONGEST + 1):
+            number += 1
+            if len(line) > LONGEST:
+                refuse_longer(file, "line", number, "write one JSON object to a line, and ")
 
 
 def first_kinds(file: File, score: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -70,6 +70,7 @@ class Table:
 
 Batches = Iterator[tuple[Any, tuple[str, ...]]]  # some rows at a time, with the names of all columns
 BLOCK = 1 << 22  # bytes of text read at a time
+LONGEST = 1 << 20  # bytes of a line that Arrow's parsers take for certain: one block
 
 
 ROLES = ("score", "calibrated", "label", "segment", "group", "id", "timestamp", "count")
@@ -90,6 +91,14 @@ def pick(table: pa.Table, names: list[str]) -> Mapping[str, Any]:
         if pa.types.is_decimal(kind) and abs(kind.scale) > (38 if kind.bit_width <= 128 else 76):
             raise pa.ArrowInvalid(f"decimals with {kind.scale} digits behind the point")  # which Arrow cannot print
     return {name: table.column(name) for name in names}
+
+
+def refuse_longer(file: File, unit: str, number: int, first: str = "") -> NoReturn:
+    """Of a line that no parser takes: which one, and what to do."""
+    raise GateError(
+        f"{file}: must have {unit}s of at most {LONGEST:,} bytes, got a longer one in {unit} {number:,}; {first}leave "
+        "long texts out, or give the scores as .parquet"
+    )
 
 
 def require(names: list[str], present: list[str], file: File) -> None:
