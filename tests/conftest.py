@@ -17,6 +17,9 @@ from coverage import Coverage
 from drawing import examples
 from hypothesis import settings
 
+# Each worker keeps to its own core: threads of OpenBLAS that wait for one another would take that of the next.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Where GitHub runs the tests, the gates in them must not write into its summary, annotations and outputs.
 for name in [name for name in os.environ if name.startswith("GITHUB_")]:
     del os.environ[name]

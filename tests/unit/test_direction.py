@@ -97,6 +97,7 @@ def samples(seed: int, reverse: bool) -> list[pa.Table]:
     return [pa.table({"score": 1 - sample if reverse else sample}) for sample in scores]
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_reversed_scores_fail_under_the_default_policy(seed: int, tmp_path: Path) -> None:
     """0 of 3,000 attacks at every anchor, and every promise on false positives kept."""
@@ -159,7 +160,7 @@ def test_no_count_of_it_can_be_changed_unnoticed(groups: bool, tmp_path: Path, m
 # --- a pass that judged no detection ------------------------------------------------------------------------
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("format_", RENDERERS)
 def test_the_headline_of_a_pass_without_malicious_rows_says_so(format_: str) -> None:
     fit, holdout, malicious = samples(5, reverse=False)

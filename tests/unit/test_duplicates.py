@@ -135,7 +135,7 @@ def test_more_repeats_than_allowed_fail(n: int, repeated: int, share: str) -> No
 # --- without ids ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.each_run(10)
+@pytest.mark.each_run(5)
 @pytest.mark.parametrize("digits", [4, 5, 6, 17])
 @pytest.mark.parametrize(("distinct", "times"), [(1_000, 120), (60_000, 2), (100, 1_200), (10, 12_000)])
 @pytest.mark.parametrize("side", ["holdout", "fit", "both"])

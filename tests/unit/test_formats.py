@@ -174,6 +174,7 @@ class TestOtherFilesystems:
         monkeypatch.setattr(pa.fs, "FileSystem", Uris)
         return filesystem
 
+    @pytest.mark.each_run(9)
     @pytest.mark.parametrize("name", [*FORMATS, *PACKED])
     def test_every_format(self, name: str) -> None:
         same(read([f"s3://bucket/day=1/{name}"], COLUMNS, DOMAIN))

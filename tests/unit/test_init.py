@@ -32,7 +32,7 @@ def test_the_policy_is_the_default_one_where_nothing_is_given() -> None:
     assert document.text.endswith("\n")
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("rule", ["proven", "observed", "not-refuted"])
 @pytest.mark.parametrize("targets", ["10%", "1%,0.1%", "0.001, 1e-1", "0.0001%"])
 def test_a_tailored_policy_lets_a_sound_release_pass_and_stops_a_bad_one(rule: str, targets: str) -> None:

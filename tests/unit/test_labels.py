@@ -298,6 +298,7 @@ LIKE_LABELS = [
 LIKE_LABELS += ["ground_truth", "Ground Truth", "y_true", "is_benign"]
 
 
+@pytest.mark.each_run(20)
 @pytest.mark.parametrize("name", LIKE_LABELS)
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl", ".feather", ".npz", "table"])
 def test_a_column_named_like_a_label_is_noticed(name: str, suffix: str, tmp_path: Path) -> None:

@@ -72,20 +72,21 @@ def imports(path: Path) -> list[tuple[int, str]]:
     return found
 
 
+ALL_IMPORTS = [(path, line, name) for path in FILES for line, name in imports(path)]
+
+
 def test_every_module_has_its_place_in_the_order() -> None:
     assert {module_of(path) for path in FILES} - {*ORDER} == set()
     assert {*ORDER} - {module_of(path) for path in FILES} == set()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_imports_only_from_its_left(path: Path) -> None:
-    module = module_of(path)
-    for line, name in imports(path):
+def test_a_module_imports_only_from_its_left() -> None:
+    for path, line, name in ALL_IMPORTS:
         if name.split(".")[0] == "gate":
-            imported = name.split(".")[1]
-            assert {module, imported} <= {*ORDER}, f"{path.name}:{line} imports {name}"
+            module, imported = module_of(path), name.split(".")[1]
+            assert {module, imported} <= {*ORDER}, f"{path}:{line} imports {name}"
             if imported != module:
-                assert ORDER.index(imported) < ORDER.index(module), f"{path.name}:{line} imports {name}"
+                assert ORDER.index(imported) < ORDER.index(module), f"{path}:{line} imports {name}"
 
 
 @pytest.mark.parametrize("package", sorted({path.parent for path in FILES} - {PACKAGE}), ids=lambda path: path.name)
@@ -103,13 +104,12 @@ def test_the_files_of_a_package_import_in_one_direction(package: Path) -> None:
         left = {name: needs for name, needs in left.items() if name not in free}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_library_is_imported_only_by_its_owners(path: Path) -> None:
-    for line, name in imports(path):
+def test_a_library_is_imported_only_by_its_owners() -> None:
+    for path, line, name in ALL_IMPORTS:
         library = name.split(".")[0]
         if library != "gate" and library not in sys.stdlib_module_names | SHARED:
-            assert library in OWNERS, f"{path.name}:{line} imports {library}, which no module owns"
-            assert module_of(path) in OWNERS[library], f"{path.name}:{line} imports {library}"
+            assert library in OWNERS, f"{path}:{line} imports {library}, which no module owns"
+            assert module_of(path) in OWNERS[library], f"{path}:{line} imports {library}"
 
 
 def test_the_package_itself_imports_nothing_but_the_api() -> None:
@@ -148,14 +148,13 @@ def test_the_readme_shows_the_floors() -> None:
 MOST_LINES, MOST_IN_FUNCTION = 450, 60
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_and_its_functions_can_be_read_at_once(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MOST_LINES
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or 0) - node.lineno + 1
-            assert lines <= MOST_IN_FUNCTION, node.name
+def test_a_file_and_its_functions_can_be_read_at_once() -> None:
+    for path in FILES:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES, path
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                assert lines <= MOST_IN_FUNCTION, f"{path}: {node.name}"
 
 
 MOST_ALIKE = 5  # lines

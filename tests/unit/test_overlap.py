@@ -154,6 +154,7 @@ def test_the_real_scores_raise_no_alarm(name: str, column: str) -> None:
         assert (shared.copied, shared.repeated) == (0, 0)
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("name", PROFILES)
 def test_scores_tied_like_real_ones_raise_no_alarm(name: str) -> None:
     """`ties.json` says of the benign scores of four detectors how many values so many rows share."""
@@ -168,6 +169,7 @@ def test_scores_tied_like_real_ones_raise_no_alarm(name: str) -> None:
         assert (shared.copied, shared.repeated) == (0, 0)
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("digits", [3, 4, 5, 6, 17])
 def test_drift_is_neither_overlap_nor_repetition(digits: int) -> None:
     """Where the scores lie may differ; whether a row of one sample has its like in the other is another question."""
@@ -383,6 +385,7 @@ def test_one_sample_that_gate_divided_has_no_row_on_both_sides() -> None:
     assert finding.message == "gate divided one sample: no row is on both sides"
 
 
+@pytest.mark.each_run(6)
 @pytest.mark.parametrize("digits", [5, 6, 17])
 @pytest.mark.parametrize("copies", [0, 20, 300, 3_000, 20_000])
 def test_copied_rows_are_found_among_ties(copies: int, digits: int) -> None:
@@ -411,7 +414,7 @@ DISGUISES = {
 }
 
 
-@pytest.mark.each_run(12)
+@pytest.mark.each_run(6)
 @pytest.mark.parametrize("disguise", DISGUISES)
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.7, 1.0])
 @pytest.mark.parametrize("column", [None, "id", "timestamp", "segment", "group"])

@@ -87,6 +87,7 @@ SIZES = [(c["rule"], f"{c['fpr']:f}", str(c["r"]), c["holdout_n"]) for c in GOLD
 SIZES += [(rule, f"1e-{i + 1}", "0.1", n) for rule, sizes in R10.items() for i, n in enumerate(sizes)]
 
 
+@pytest.mark.each_run(8)
 @pytest.mark.parametrize(("rule", "fpr", "r", "rows"), SIZES)
 def test_the_table_of_sizes_is_met_to_the_row(rule: str, fpr: str, r: str, rows: int) -> None:
     """Held-out rows for a power of 95 % with as many to fit on: 24 sizes, computed twice elsewhere."""
@@ -190,6 +191,7 @@ def test_no_held_out_rows_make_up_for_a_noisy_calibrator() -> None:
     assert tested.holdout_needed(30_000, 0.82) is not None
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("rule", ["proven", "observed"])
 @pytest.mark.parametrize("holdout_n", [3000, 6000, 20_000])
 def test_rows_to_fit_are_the_fewest_at_the_held_out_size(rule: str, holdout_n: int) -> None:
@@ -271,6 +273,7 @@ def test_strength(rule: str, n: int, expected: str) -> None:
     assert (planning.describe_weakness(found, 0.95) is None) == (expected == "good")
 
 
+@pytest.mark.each_run(3)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("n", [12_000, 100_000, 300_000])
 def test_the_number_in_a_warning_would_do(rule: str, n: int) -> None:

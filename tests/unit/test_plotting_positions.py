@@ -141,7 +141,7 @@ def true_rates(samples: np.ndarray) -> dict[str, np.ndarray]:
     return {position: 1 - interpolated(samples, position) for position in POSITIONS}
 
 
-@pytest.mark.each_run(2)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_fitted_threshold_is_the_interpolated_one(position: str, samples: np.ndarray) -> None:
     """What holds for the thresholds simulated here holds for fitted calibrators: they are the same."""
@@ -155,6 +155,7 @@ def error(share: float) -> float:
     return 4 * (share * (1 - share) / FITS) ** 0.5
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("position", ["median", "filliben"])
 def test_medians_exceed_their_target_half_of_the_time(position: str, true_rates: dict[str, np.ndarray]) -> None:
     """Within 4 standard errors, 1.4 %, and half a per cent that interpolating between two ranks may move it."""

@@ -226,6 +226,7 @@ NOT_NUMBERS = [
 ]
 
 
+@pytest.mark.each_run(30)
 @pytest.mark.parametrize("key", ["fpr", "min_n", "error"])
 @pytest.mark.parametrize("written", NOT_NUMBERS)
 def test_what_is_not_a_number_is_refused_as_one(key: str, written: str) -> None:

@@ -140,6 +140,7 @@ def test_fewer_rows_at_the_same_shares_widen_the_interval(pairs: Pairs, share: f
 # --- ratios -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 1.5])
 @pytest.mark.parametrize("rate", [0.001, 0.05])
 def test_the_ratio_of_two_rates_is_covered(rate: float, ratio: float) -> None:

@@ -50,6 +50,7 @@ def planned(policy: Policy, fit_n: int | None = None, holdout_n: int | None = No
 # --- ranges -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(("r", "n", "share"), PASS_RATES)
 def test_sound_releases_pass_as_often_as_published(r: str, n: int, share: float) -> None:
     """The published shares are rounded to half a percent, or were simulated themselves."""
@@ -100,6 +101,7 @@ def test_no_number_of_held_out_rows_mends_a_small_fit() -> None:
     assert law("0.25").holdout_needed(20_000, 0.95, draws=800) is None
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("rule", ["observed", "not-refuted"])
 def test_laxer_rules_pass_sound_releases_more_often(rule: str) -> None:
     n = 60_000

@@ -331,7 +331,7 @@ RUNS = often(800, 1500)
 ALLOWED = 0.025 + 3 * math.sqrt(0.025 * 0.975 / RUNS)
 
 
-@pytest.mark.each_run(4)
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("edge", [1.5, 0.5])
 @pytest.mark.parametrize("place", [*bad_places(corridor())])
 def test_a_range_bad_at_one_threshold_is_rarely_proven(place: str, edge: float) -> None:
@@ -371,6 +371,7 @@ def test_a_bad_range_of_groups_is_rarely_proven() -> None:
 # --- the band to draw -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize(("decades", "level"), BAND_LEVELS[:6])
 def test_the_band_of_a_whole_range_covers_it(decades: float, level: float) -> None:
     """Exactly, by boundary crossing: 95 % at least, and not much more."""

@@ -202,7 +202,7 @@ NASTY = {
 }
 
 
-@pytest.mark.each_run(3)
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize("case", NASTY)
 def test_no_policy_holds_a_verdict_up(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are counted, so that a record is the same wherever it is made; the time is a generous bound on top."""

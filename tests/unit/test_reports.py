@@ -217,7 +217,7 @@ def harmless_page() -> str:
 
 
 @pytest.mark.figures
-@pytest.mark.each_run(4)
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_names_add_no_html(attack: str) -> None:
     """The page has the elements of a harmless one, and shows the name as text."""
@@ -263,7 +263,7 @@ def test_hostile_names_keep_junit_well_formed(attack: str) -> None:
     assert hostile.attrib["name"] == f"gate {clean(ATTACKS[attack])}"
 
 
-@pytest.mark.each_run(12)
+@pytest.mark.each_run(6)
 @pytest.mark.parametrize("format_", RENDERERS)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_report_holds_control_or_direction_characters(attack: str, format_: str) -> None:
@@ -538,6 +538,7 @@ def rendered_cells(record: Record) -> Iterator[dict[str, str]]:
             yield {"counted": at[0], "interval": rates[0], "observed": headline[1], "tolerance": headline[2]}
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize(("name", "first"), [("dropped", "detection"), ("segments", "segments"), ("fail", "forest")])
 def test_the_first_picture_shows_what_blocks(name: str, first: str) -> None:
     record = RECORDS[name]
@@ -579,6 +580,7 @@ def test_a_segment_that_is_absent_is_named_in_the_reason() -> None:
     assert describe_blocking([absent]) == "language=ja: no held-out row belongs to this segment"
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.parametrize("rate", [5e-324, 1e-320, 1e-12, 1.0])
 def test_any_target_of_a_forged_record_is_rendered(rate: float) -> None:
     """Whether it holds is another question: a report that is asked for must not crash."""

@@ -144,6 +144,7 @@ def test_fifty_looks_prove_a_bad_release_as_rarely_as_one(multiple: float) -> No
     assert decided(Band, multiple, at, PATHS).proven > 0.05
 
 
+@pytest.mark.each_run(1)
 @pytest.mark.parametrize(("multiple", "grade", "share"), promised())
 def test_off_centre_releases_are_decided(multiple: float, grade: str, share: float) -> None:
     """In a million rows: 1.3 times the target, inside the tolerance, is proven, and 0.3 times it is refuted."""

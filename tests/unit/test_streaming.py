@@ -68,6 +68,7 @@ def text_of(last: str, label: str | None = None, quoted: bool = False, n: int = 
     return "\n".join([head, *rows, last]) + "\n"
 
 
+@pytest.mark.each_run(20)
 @pytest.mark.parametrize("label", [None, "label"])
 @pytest.mark.parametrize(
     "text",

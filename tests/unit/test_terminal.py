@@ -63,6 +63,7 @@ def test_no_number_is_parted_from_its_percent_sign() -> None:
         assert not re.search(r"\d\n%", terminal.render(record, width=width))
 
 
+@pytest.mark.each_run(5)
 @pytest.mark.parametrize("case", RECORDS)
 def test_the_short_report_has_at_most_five_hundred_characters(case: str) -> None:
     for record in (RECORDS[case], *(with_text(RECORDS[case], text) for text in ATTACKS.values())):

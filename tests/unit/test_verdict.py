@@ -577,6 +577,7 @@ DRAWS = 200_000
 ERROR = 4 * (0.025 * 0.975 / DRAWS) ** 0.5
 
 
+@pytest.mark.each_run(2)
 @pytest.mark.usefixtures("_without_advice")
 @pytest.mark.parametrize("n", [139_315, 368_864])
 @pytest.mark.parametrize("edge", ["0.00125", "0.00075"])

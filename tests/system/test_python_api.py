@@ -24,6 +24,8 @@ import gate.gating
 from gate.checks import parse_policy
 from gate.errors import GateError
 
+pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+
 RNG = np.random.default_rng(5)
 FIT, HOLDOUT = RNG.beta(0.5, 8, 60_000), RNG.beta(0.5, 8, 60_000)
 LABELS = RNG.integers(0, 2, 60_000)
