@@ -21,7 +21,7 @@ from records import JUDGED, RECORDS
 
 from gate import policy as policies
 from gate.calibration.fit import fit_sorted
-from gate.checks import CHECKS, NOT_MEASURED, curve, measure, parse_policy, policy_model
+from gate.checks import CHECKS, NOT_MEASURED, curve, measure, parse_policy, policy_model, reasons
 from gate.checks import fpr as targets
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.served import ServedRows
@@ -35,7 +35,7 @@ from gate.record import Record, StoredRelease, as_reference, parse_record
 from gate.report import explain
 from gate.scores import Scores, columns_for, describe, from_object, kind_of
 from gate.stored import Count, Section
-from gate.verdict import Verdict, judge
+from gate.verdict import _SENTENCES, Verdict, judge
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -420,3 +420,10 @@ def test_an_explanation_says_what_to_do_and_no_word_twice(check: Check, width: i
     assert all(len(line) <= width for line in text.splitlines())
     assert not re.search(r"^ +([\w-]+): \1$", text, re.MULTILINE), "proven: proven"
     assert not re.search(r"^ *%", text, re.MULTILINE)
+
+
+def test_every_reason_that_a_verdict_gives_is_one_of_a_check() -> None:
+    """A code that no check has would never be said."""
+    reasons.cache_clear()
+    assert {*_SENTENCES} <= reasons().keys()
+    assert reasons()[NOT_MEASURED] == "not measured"
