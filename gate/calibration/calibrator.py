@@ -186,7 +186,7 @@ def from_json(text: str, where: str = "calibrator.json") -> Calibrator:
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         said = visible(" ".join(str(error).split())[:200])
         raise GateError(f"{where}: must be a calibrator written by gate, got {type(error).__name__}: {said}") from None
-    if not (ordered and possible):
+    if not (anchors and ordered and possible):
         raise GateError(f"{where}: must be a calibrator written by gate, got an impossible contract or fit sample")
     if not (np.array_equal(spline.X_thresholds_, x) and np.array_equal(spline.y_thresholds_, y)):
         raise GateError(f"{where}: its knots must rise; this file was not written by gate")

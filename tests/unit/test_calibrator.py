@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from decimal import Decimal
@@ -289,6 +290,49 @@ def test_bad_scores_are_refused(scores: list[float], sentence: str) -> None:
 def test_a_broken_calibrator_file_is_refused(text: str) -> None:
     with pytest.raises(GateError, match=r"calibrator\.json: must be a calibrator written by gate"):
         from_json(text)
+
+
+ODD: list[Any] = [
+    "",
+    "x",
+    [],
+    {},
+    None,
+    True,
+    False,
+    0,
+    -1,
+    0.5,
+    10**400,
+    [None],
+    [[]],
+    {"fpr": 0.1},
+    "nan",
+    [0.1, 0.2],
+]
+
+
+def test_any_value_replaced_by_an_odd_one_is_refused_or_usable() -> None:
+    """Whatever is taken can be asked for its thresholds and written again."""
+    whole = json.loads(fit(np.linspace(0, 1, 50)).to_json())
+    places = [(key,) for key in whole] + [
+        (key, inner) for key in whole if isinstance(whole[key], dict) for inner in whole[key]
+    ]
+    places += [(key, 0) for key in whole if isinstance(whole[key], list)]
+    taken = 0
+    for *outer, last in places:
+        for odd in ODD:
+            document = copy.deepcopy(whole)
+            inside = document[outer[0]] if outer else document
+            inside[last] = odd
+            try:
+                calibrator = from_json(json.dumps(document))
+            except GateError:
+                continue
+            taken += 1
+            assert len(calibrator.predict([0.0, 0.5, 1.0])) == 3
+            from_json(calibrator.to_json())
+    assert 0 < taken < len(places) * len(ODD) / 2
 
 
 def test_a_calibrator_is_shown_in_one_line_and_as_a_small_table() -> None:
