@@ -399,7 +399,6 @@ def test_the_chance_that_all_are_drawn_is_a_ratio_of_binomial_coefficients(total
     assert math.exp(float(binomial.log_all_among(c, drawn, total))) == pytest.approx(exact, rel=1e-9, abs=1e-300)
 
 
-@pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     ("n", "a", "b"), [(10**6, 30.0, 300.0), (5000, 1.2, 40.0), (10**7, 400.0, 3600.0), (400, 9.0, 1.5), (60, 2.0, 90.0)]
 )
