@@ -6,8 +6,8 @@ import os
 
 
 def examples(most: int) -> int:
-    """All of them with `pytest --long`, a tenth in every other run."""
-    return often(-(-most // 10), most)
+    """All of them with `pytest --long`, a twelfth in every other run."""
+    return often(-(-most // 12), most)
 
 
 def often(each_run: int, most: int) -> int:

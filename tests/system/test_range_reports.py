@@ -30,6 +30,8 @@ from gate.report.figures import to_svg
 from gate.report.rows import plain_reason
 from gate.starter import init
 
+pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
 
