@@ -40,8 +40,7 @@ def drawing(dry_run: bool) -> Iterator[Callable[[Release], Release]]:
             from gate.report.formats import warm_up
 
             warm_up()
-            if not waiting.read(1):
-                return ""
+            waiting.read(1)
             record.seek(0)
             return html.render(pickle.load(record))
 

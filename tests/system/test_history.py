@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,36 +13,19 @@ from xml.etree import ElementTree
 import commands
 import numpy as np
 import pytest
+from histories import RENDERERS, history_of, write
 from pages import Elements
 from records import RECORDS, releases
 
 from gate.calibration.calibrator import count_flagged
 from gate.history import History, Reading, collect
 from gate.names import CheckName
-from gate.record import Record
 from gate.report import history as report
 from gate.starter.demo import retrain
 
 pytestmark = pytest.mark.figures
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-RENDERERS: dict[str, Callable[[History], str]] = {
-    "txt": report.render,
-    "md": report.render_markdown,
-    "html": report.render_html,
-}
-
-
-def write(directory: Path, record: Record) -> Path:
-    directory.mkdir(parents=True)
-    (directory / "verdict.json").write_text(record.to_json(), encoding="utf-8")
-    return directory
-
-
-def history_of(directory: Path, records: list[Record]) -> History:
-    for i, record in enumerate(records):
-        write(directory / f"r{i}", record)
-    return collect([str(directory)])
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 from drawing import often
+from histories import RENDERERS, history_of, write
 from markdown_it import MarkdownIt
 from pages import Elements, figures_as_text
 from records import ATTACKS, RECORDS, check, releases, retrained
@@ -36,17 +37,6 @@ from gate.report.timeline import display as draw
 from gate.starter.demo import RETRAINED_ROWS, retrain
 
 pytestmark = [pytest.mark.figures, pytest.mark.usefixtures("in_one_process", "few_points")]
-RENDERERS: dict[str, Callable[[History], str]] = {
-    "txt": report.render,
-    "md": report.render_markdown,
-    "html": report.render_html,
-}
-
-
-def write(directory: Path, record: Record) -> Path:
-    directory.mkdir(parents=True)
-    (directory / "verdict.json").write_text(record.to_json(), encoding="utf-8")
-    return directory
 
 
 def check_of(directory: Path) -> Record:
@@ -58,12 +48,6 @@ def check_of(directory: Path) -> Record:
     reference = comparison.reference.model_copy(update={"verdict_sha256": sha256})
     checks = record.checks.model_copy(update={"baseline": comparison.model_copy(update={"reference": reference})})
     return record.model_copy(update={"checks": checks})
-
-
-def history_of(directory: Path, records: list[Record]) -> History:
-    for i, record in enumerate(records):
-        write(directory / f"r{i}", record)
-    return collect([str(directory)])
 
 
 @pytest.fixture(scope="module")
