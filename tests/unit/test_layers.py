@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def imports(path: Path) -> list[tuple[int, str]]:
     return found
 
 
-ALL_IMPORTS = [(path, line, name) for path in FILES for line, name in imports(path)]
+def all_imports() -> Iterator[tuple[Path, int, str]]:
+    return ((path, line, name) for path in FILES for line, name in imports(path))
 
 
 def test_every_module_has_its_place_in_the_order() -> None:
@@ -81,7 +83,7 @@ def test_every_module_has_its_place_in_the_order() -> None:
 
 
 def test_a_module_imports_only_from_its_left() -> None:
-    for path, line, name in ALL_IMPORTS:
+    for path, line, name in all_imports():
         if name.split(".")[0] == "gate":
             module, imported = module_of(path), name.split(".")[1]
             assert {module, imported} <= {*ORDER}, f"{path}:{line} imports {name}"
@@ -105,7 +107,7 @@ def test_the_files_of_a_package_import_in_one_direction(package: Path) -> None:
 
 
 def test_a_library_is_imported_only_by_its_owners() -> None:
-    for path, line, name in ALL_IMPORTS:
+    for path, line, name in all_imports():
         library = name.split(".")[0]
         if library != "gate" and library not in sys.stdlib_module_names | SHARED:
             assert library in OWNERS, f"{path}:{line} imports {library}, which no module owns"
