@@ -19,9 +19,9 @@ from drawing import often
 from small import CLEAN, POLICY, gate
 
 SEED = int(os.environ.get("GATE_SEED", "15"))
-N = often(150_000, 230_000)
+N = often(60_000, 230_000)
 EPOCH = {"SOURCE_DATE_EPOCH": "1790000000"}
-DISK = ("--memory", "1MB")
+DISK = ("--memory", f"{N // 150}kB")  # some runs for each sample
 
 
 def scores(rng: np.random.Generator, n: int) -> np.ndarray:
