@@ -76,7 +76,7 @@ def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS
     unseen = f"; {NOT_JUDGED}" if outcome == "pass" and evidence.malicious is None else ""
     return Verdict(
         outcome=outcome,
-        reason=_reason(outcome, findings) + unseen,
+        reason=_reason(outcome, findings, checks) + unseen,
         findings=findings,
         waivers=tuple(_waiver_use(waiver, findings, evidence.day) for waiver in policy.waivers),
         not_asked=tuple(NotAsked(check=one.name, needs=one.needs) for one in passed_over),
@@ -145,40 +145,22 @@ def _unread(sample: str, columns: tuple[str, ...]) -> str:
 
 # --- the reason ---------------------------------------------------------------------------------------------
 
-# Of findings without a rate: what a failing one, or one that cannot tell, says of the release.
-_SENTENCES = {
-    "reversed": "malicious rows are flagged less often than benign ones",
-    "shared-rows": "held-out rows are among the fit rows",
-    "shared-scores": "most held-out rows have the scores of fit rows",
-    "shared-groups": "held-out and fit rows share groups",
-    "mostly-recurring": "most held-out rows recur from the fit rows",
-    "repeated-ids": "too many rows repeat the id of another",
-    "differ": "held-out and fit benign rows differ",
-    "granularity": "the scores are too coarse for a target",
-    "stale": "held-out rows are too old",
-    "future": "held-out rows lie in the future",
-    "missing": "expected segments have no held-out row",
-    "exhausted": "rows have judged too often",
-    "repeated-scores": "rows repeat inside one sample, so that some count more than once",
-    "extrapolated": "the fit sample does not reach every target",
-    "served-otherwise": "scores were served otherwise than the release gives them",
-    "did-not-pass": "the baseline did not pass its own gate",
-    "too-few-groups": "there are too few groups to compare the samples",
-}
+# Of several checks that block, these speak first; then the others, in the order of a report.
+_FIRST = ("direction", "overlap", "reuse", "duplicates", "floor")
 
 
-def _reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
+def _reason(outcome: Outcome, findings: tuple[Finding, ...], checks: tuple[Check, ...]) -> str:
     """What the benign rows say and what is said of them, then what the malicious ones and the baseline do."""
     if outcome == "pass":
         return _reason_of_pass(findings)
     blocking = [finding for finding in findings if finding.blocks and finding.outcome == outcome]
     later = [finding for finding in blocking if _is_of_malicious(finding) or finding.check.kind == "baseline"]
     benign = [finding for finding in blocking if finding not in later]
-    parts = [*_reasons("held-out benign", outcome, benign), *_reasons("malicious", outcome, later)]
+    parts = [*_reasons("held-out benign", outcome, benign, checks), *_reasons("malicious", outcome, later, checks)]
     return "; ".join(parts) or "nothing was measured"
 
 
-def _reasons(rows: str, outcome: Outcome, blocking: list[Finding]) -> Iterator[str]:
+def _reasons(rows: str, outcome: Outcome, blocking: list[Finding], checks: tuple[Check, ...]) -> Iterator[str]:
     verb = "disprove" if outcome == "fail" else "neither prove nor disprove"
     for decided, said in (
         ([f for f in blocking if f.grade is not None and f.reason != "min-n"], f"the {rows} rows {verb} {{}}"),
@@ -187,8 +169,25 @@ def _reasons(rows: str, outcome: Outcome, blocking: list[Finding]) -> Iterator[s
     ):
         if decided:
             yield said.format(listed([str(finding.check) for finding in decided]))
-    reasons = {finding.reason for finding in blocking if finding.grade is None}
-    yield from (sentence for reason, sentence in _SENTENCES.items() if reason in reasons)
+    yield from _sentences([f for f in blocking if f.grade is None and f.reason not in ("min-n", NOT_MEASURED)], checks)
+
+
+def _sentences(blocking: list[Finding], checks: tuple[Check, ...]) -> Iterator[str]:
+    """What the checks say of findings without a rate; where none has a sentence, the names and the reason in words."""
+    said: dict[tuple[str, str], str] = {}
+    words: dict[tuple[str, str], str] = {}
+    for check in sorted(checks, key=lambda check: _FIRST.index(check.key) if check.key in _FIRST else len(_FIRST)):
+        for name in check.names:
+            said |= {(name, code): sentence for code, sentence in check.sentences.items()}
+            words |= {(name, code): text for code, text in check.reasons.items()}
+    found = {(finding.check.family, finding.reason) for finding in blocking}
+    yield from dict.fromkeys(sentence for key, sentence in said.items() if key in found)
+    others: dict[str, list[str]] = {}
+    for finding in blocking:
+        key = finding.check.family, finding.reason
+        if key not in said:
+            others.setdefault(words.get(key, finding.reason), []).append(str(finding.check))
+    yield from (f"{listed(names)}: {reason}" for reason, names in others.items())
 
 
 def _is_of_malicious(finding: Finding) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -343,6 +343,7 @@ class Check:
     judge             from policy and evidence to findings
     asked             what the policy asks of it, where the evidence leaves it to ask
     reasons           its reason codes, in words
+    sentences         by reason code, what a finding that blocks and has no rate says of the release
     families          how the names of its findings begin; its key where nothing else is said
     settings          the type of its settings, and their default: None where only a policy that writes them asks
     contradictions    what its evidence says that no samples could show
@@ -360,6 +361,7 @@ class Check:
     judge: Callable[[Policy, Evidence], Iterator[Finding]]
     asked: Callable[[Policy, Evidence], Iterator[Asked]]
     reasons: Mapping[str, str]
+    sentences: Mapping[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = ()
     settings: type[Frozen] | None = None
     default: Frozen | None = None

@@ -379,4 +379,11 @@ CHECK = Check(
         **UNDECIDED,
         "unscored": "rows that a detector has not scored",
     },
+    sentences={
+        "too-many": "together the detectors flag too many benign rows",
+        "min-n": "too few held-out benign rows for what they flag together",
+        "unscored": "too many rows are not scored by every detector",
+        **dict.fromkeys(UNDECIDED, "the held-out benign rows neither prove nor disprove what they flag together"),
+        "not-measured": "what they flag together could not be measured",
+    },
 )

@@ -21,15 +21,6 @@ from gate.stored import Outcome
 from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, judged_by_day
 from gate.words import listed, plural
 
-_SYSTEM = {
-    "too-many": "together the detectors flag too many benign rows",
-    "min-n": "too few held-out benign rows for what they flag together",
-    "unscored": "too many rows are not scored by every detector",
-    "open": "the held-out benign rows neither prove nor disprove what they flag together",
-    "outside": "the held-out benign rows neither prove nor disprove what they flag together",
-    "not-measured": "what they flag together could not be measured",
-}
-
 
 def judge_together(policy: Policy, records: Mapping[str, Record], found: System | None, day: date) -> Verdict:
     """All required findings of all required detectors, and those on the system, must pass: no correction is needed.
@@ -138,7 +129,8 @@ def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joi
     said: dict[str, list[str]] = {}
     for finding in joint:
         if finding.blocks and finding.outcome == outcome:
-            said.setdefault(_SYSTEM.get(finding.reason, finding.reason), []).append(_at(finding.check.rate))
+            sentence = system.CHECK.sentences.get(finding.reason, finding.reason)
+            said.setdefault(sentence, []).append(_at(finding.check.rate))
     parts += [f"{sentence} at a score of {listed(scores)}" for sentence, scores in said.items()]
     return "; ".join(parts) or "no detector is required"
 
