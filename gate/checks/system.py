@@ -21,7 +21,7 @@ from gate.statistics.binomial import Band, CriticalCounts
 from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
-from gate.words import plural
+from gate.words import listed, plural
 
 if TYPE_CHECKING:
     from gate.scores.several import Joined
@@ -301,6 +301,17 @@ def _remedy(together: Together, reason: str, advice: Advice | None) -> str | Non
     return "let the detectors act from a higher score, or raise max_fpr: the rate observed is too near the limit"
 
 
+def describe_pass(required: int, limits: str, waived: int, others: list[str]) -> str:
+    """Why all pass: so many required detectors, the limits that hold, what is waived, which others did not pass."""
+    parts = [
+        f"{plural(required, 'required detector')} {'passes' if required == 1 else 'pass'}",
+        limits,
+        f"{plural(waived, 'finding')} waived" if waived else "",
+        f"{listed(others)}, not required, did not pass" if others else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
 # --- what no rows could show --------------------------------------------------------------------------------
 
 
@@ -312,9 +323,9 @@ def contradictions(policy: Policy, found: System, names: Sequence[str]) -> Itera
     if found.malicious and [one.score for one in found.malicious] != [*scores]:
         yield "system.malicious must be counted at the scores that the policy asks for"
     for kind in ("benign", "malicious"):
-        listed: tuple[Together, ...] = getattr(found, kind)
-        for one in listed:
-            if one.tally.rows != listed[0].tally.rows:
+        counted: tuple[Together, ...] = getattr(found, kind)
+        for one in counted:
+            if one.tally.rows != counted[0].tally.rows:
                 yield f"system.{kind} must be counted on the same rows at every score"
             if (one.tally.effective is not None) != (found.groups is not None):
                 yield f"system.{kind} must say what its rows are worth where they come in groups, only there"

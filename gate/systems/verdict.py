@@ -137,21 +137,20 @@ def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joi
 
 def _reason_of_pass(policy: Policy, records: Mapping[str, Record], joint: list[Finding]) -> str:
     required = [detector.name for detector in policy.detectors if detector.required]
-    aside = [name for name in records if name not in required and records[name].outcome != "pass"]
-    said = f"{plural(len(required), 'required detector')} {'passes' if len(required) == 1 else 'pass'}"
-    if joint:
-        counted = [finding for finding in joint if finding.required and not finding.waived]
-        proven = sum(finding.grade == "proven" for finding in counted)
-        limits = plural(len(counted), "limit")
-        if counted and proven == len(counted):
-            said += f"; {limits} on what they flag together proven"
-        elif counted:
-            said += f"; {limits} on what they flag together passed, {proven} of them proven"
+    others = [name for name in records if name not in required and records[name].outcome != "pass"]
     waived = sum(finding.waived for finding in joint) + sum(
         finding.waived for record in records.values() for finding in record.findings
     )
-    said += f"; {plural(waived, 'finding')} waived" if waived else ""
-    return said + (f"; {listed(aside)}, not required, did not pass" if aside else "")
+    return system.describe_pass(len(required), _limits(joint), waived, others)
+
+
+def _limits(joint: list[Finding]) -> str:
+    counted = [finding for finding in joint if finding.required and not finding.waived]
+    if not counted:
+        return ""
+    proven = sum(finding.grade == "proven" for finding in counted)
+    passed = "proven" if proven == len(counted) else f"passed, {proven} of them proven"
+    return f"{plural(len(counted), 'limit')} on what they flag together {passed}"
 
 
 def _at(score: Decimal | None) -> str:

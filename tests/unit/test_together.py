@@ -12,7 +12,7 @@ import several
 from forging import put
 
 from gate.checks import parse_policy, system
-from gate.checks.system import Flags, System, asked_scores, contradictions, judge, measure
+from gate.checks.system import Flags, System, asked_scores, contradictions, describe_pass, judge, measure
 from gate.planning import Budget
 from gate.policy import Policy
 from gate.scores.several import Joined
@@ -174,6 +174,22 @@ def test_one_detector_by_itself_has_no_part_of_it() -> None:
     asked: Any = (policy_of(), None)
     assert system.CHECK.measure(asked[0]) is None
     assert [*system.CHECK.judge(*asked), *system.CHECK.asked(*asked)] == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ((1, "", 0, []), "1 required detector passes"),
+        ((2, "1 limit holds", 0, []), "2 required detectors pass; 1 limit holds"),
+        ((0, "", 1, ["b"]), "0 required detectors pass; 1 finding waived; b, not required, did not pass"),
+        (
+            (3, "all is well", 2, ["b", "c"]),
+            "3 required detectors pass; all is well; 2 findings waived; b and c, not required, did not pass",
+        ),
+    ],
+)
+def test_why_all_pass_is_said(facts: tuple[int, str, int, list[str]], sentence: str) -> None:
+    assert describe_pass(*facts) == sentence
 
 
 # --- what is measured ---------------------------------------------------------------------------------------
