@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
@@ -78,7 +78,7 @@ def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS
         outcome=outcome,
         reason=_reason(outcome, findings, checks) + unseen,
         findings=findings,
-        waivers=tuple(_waiver_use(waiver, findings, evidence.day) for waiver in policy.waivers),
+        waivers=tuple(waiver_use(waiver, findings, evidence.day) for waiver in policy.waivers),
         not_asked=tuple(NotAsked(check=one.name, needs=one.needs) for one in passed_over),
         warnings=tuple(_warnings(policy, evidence, checks)),
     )
@@ -116,7 +116,8 @@ def _not_measured(asked: Asked) -> Finding:
     )
 
 
-def _waiver_use(waiver: Waiver, findings: tuple[Finding, ...], today: date) -> WaiverUse:
+def waiver_use(waiver: Waiver, findings: Sequence[Finding], today: date) -> WaiverUse:
+    """What became of a waiver among these findings."""
     covers = any(finding.check == waiver.check and finding.waived for finding in findings)
     status: Literal["active", "expired", "unused"] = "active" if covers else "unused"
     said = {"check": waiver.check, "reason": waiver.reason, "owner": waiver.owner, "expires": waiver.expires}

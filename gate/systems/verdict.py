@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 from gate.checks import system
 from gate.checks.check import Finding
@@ -18,7 +18,7 @@ from gate.policy import Policy
 from gate.record import Record
 from gate.record.system import SystemRecord, facts_of
 from gate.stored import Outcome
-from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, judged_by_day
+from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, judged_by_day, waiver_use
 from gate.words import listed, plural
 
 
@@ -105,11 +105,8 @@ def _waiver_uses(policy: Policy, records: Mapping[str, Record], joint: list[Find
             use = next(own[waiver.check.detector], None)
             if use is not None:
                 yield use.model_copy(update={"check": waiver.check})
-            continue
-        covers = any(finding.check == waiver.check and finding.waived for finding in joint)
-        status: Literal["active", "expired", "unused"] = "active" if covers else "unused"
-        said = {key: getattr(waiver, key) for key in ("check", "reason", "owner", "expires")}
-        yield WaiverUse(**said, status="expired" if waiver.expires < day else status)
+        else:
+            yield waiver_use(waiver, joint, day)
 
 
 # --- the reason ---------------------------------------------------------------------------------------------
