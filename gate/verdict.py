@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
-from gate.checks import CHECKS, NOT_MEASURED, Check
-from gate.checks.check import Asked, Evidence, Finding
+from gate.checks import CHECKS
+from gate.checks.check import NOT_MEASURED, Asked, Check, CheckOf, Evidence, Finding, Known, not_measured
 from gate.names import Name
 from gate.policy import Policy, Waiver
 from gate.stored import Outcome, Section
@@ -63,14 +63,8 @@ class Verdict:
 
 def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS) -> Verdict:
     """Fail if any required, unwaived finding fails; else inconclusive if any is; else pass."""
-    found, passed_over = _found(policy, evidence, checks)
-    covered = {waiver.check for waiver in policy.waivers if evidence.day <= waiver.expires}
-    findings = tuple(
-        finding.model_copy(update={"waived": True})
-        if finding.check in covered and finding.outcome != "pass"
-        else finding
-        for finding in found
-    )
+    found, passed_over = find(policy, evidence, checks, again=evidence.kind == "check")
+    findings = waive(policy, found, evidence.day)
     blocking = {finding.outcome for finding in findings if finding.blocks}
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
     unseen = f"; {NOT_JUDGED}" if outcome == "pass" and evidence.malicious is None else ""
@@ -84,35 +78,37 @@ def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS
     )
 
 
-def _found(policy: Policy, evidence: Evidence, checks: tuple[Check, ...]) -> tuple[list[Finding], list[Asked]]:
-    """Every check's findings, with what nobody measured; and what is passed over where a release is checked again."""
+def find(
+    policy: Policy, evidence: Known, checks: Sequence[CheckOf[Any, Known]], again: bool = False
+) -> tuple[list[Finding], list[Asked]]:
+    """Every check's findings, with what nobody measured; and what is passed over where a release is checked `again`."""
     measured = [[*check.judge(policy, evidence)] for check in checks]
     known = {finding.check for part in measured for finding in part}
     found: list[Finding] = []
     passed_over: list[Asked] = []
     for check, part in zip(checks, measured, strict=True):
         lacking = [one for one in check.asked(policy, evidence) if one.name not in known]
-        left_out = [one for one in lacking if evidence.kind == "check" and not one.by_check]
-        found += [*part, *(_not_measured(one) for one in lacking if one not in left_out)]
+        left_out = [one for one in lacking if again and not one.by_check]
+        found += [*part, *(not_measured(one) for one in lacking if one not in left_out)]
         passed_over += left_out
     return found, passed_over
+
+
+def waive(policy: Policy, found: Sequence[Finding], today: date) -> tuple[Finding, ...]:
+    """The findings, with those that do not pass marked where a waiver covers them."""
+    covered = {waiver.check for waiver in policy.waivers if today <= waiver.expires}
+    return tuple(
+        finding.model_copy(update={"waived": True})
+        if finding.check in covered and finding.outcome != "pass"
+        else finding
+        for finding in found
+    )
 
 
 def judged_by_day(policy: Policy) -> bool:
     """Whether the verdict depends on the day."""
     return bool(policy.waivers) or any(
         getattr(settings, "column", None) == "timestamp" for settings in vars(policy.checks).values()
-    )
-
-
-def _not_measured(asked: Asked) -> Finding:
-    return Finding(
-        check=asked.name,
-        outcome="inconclusive",
-        required=asked.required,
-        reason=NOT_MEASURED,
-        message=f"the policy asks for this, and nothing that was given shows it: it takes {asked.needs}",
-        remedy=asked.remedy or f"give {asked.needs}",
     )
 
 

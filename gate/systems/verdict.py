@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -11,14 +11,14 @@ from typing import Any
 
 from gate.checks import system
 from gate.checks.check import Finding
-from gate.checks.system import System
+from gate.checks.system import System, SystemEvidence
 from gate.inspection.answers import refuse_differences, require
 from gate.inspection.judgement import plain
 from gate.policy import Policy
 from gate.record import Record
 from gate.record.system import SystemRecord, facts_of
 from gate.stored import Outcome
-from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, judged_by_day, waiver_use
+from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, find, judged_by_day, waive, waiver_use
 from gate.words import listed, plural
 
 
@@ -29,11 +29,8 @@ def judge_together(policy: Policy, records: Mapping[str, Record], found: System 
     """
     required = {detector.name: detector.required for detector in policy.detectors}
     own = [_named(name, finding, required[name]) for name, record in records.items() for finding in record.findings]
-    covered = {waiver.check for waiver in policy.waivers if day <= waiver.expires}
-    joint = [
-        finding.model_copy(update={"waived": finding.check in covered and finding.outcome != "pass"})
-        for finding in system.judge(policy, found)
-    ]
+    evidence = SystemEvidence(tuple(records), found)
+    joint = waive(policy, find(policy, evidence, (system.CHECK,))[0], day)
     findings = (*own, *joint)
     blocking = {finding.outcome for finding in findings if finding.blocks}
     blocking |= {*blocking_detectors(policy, records).values()}
@@ -97,7 +94,9 @@ def _named(name: str, finding: Finding, required: bool) -> Finding:
     return finding.model_copy(update={"check": check, "required": finding.required and required})
 
 
-def _waiver_uses(policy: Policy, records: Mapping[str, Record], joint: list[Finding], day: date) -> Iterator[WaiverUse]:
+def _waiver_uses(
+    policy: Policy, records: Mapping[str, Record], joint: Sequence[Finding], day: date
+) -> Iterator[WaiverUse]:
     """In the policy's order: those of a detector as its own record has them."""
     own = {name: iter(record.waivers) for name, record in records.items()}
     for waiver in policy.waivers:
@@ -112,7 +111,7 @@ def _waiver_uses(policy: Policy, records: Mapping[str, Record], joint: list[Find
 # --- the reason ---------------------------------------------------------------------------------------------
 
 
-def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joint: list[Finding]) -> str:
+def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joint: Sequence[Finding]) -> str:
     """Which detectors block the release, then what is said of all together."""
     if outcome == "pass":
         return _reason_of_pass(policy, records, joint)
@@ -132,7 +131,7 @@ def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joi
     return "; ".join(parts) or "no detector is required"
 
 
-def _reason_of_pass(policy: Policy, records: Mapping[str, Record], joint: list[Finding]) -> str:
+def _reason_of_pass(policy: Policy, records: Mapping[str, Record], joint: Sequence[Finding]) -> str:
     required = [detector.name for detector in policy.detectors if detector.required]
     others = [name for name in records if name not in required and records[name].outcome != "pass"]
     waived = sum(finding.waived for finding in joint) + sum(
@@ -141,7 +140,7 @@ def _reason_of_pass(policy: Policy, records: Mapping[str, Record], joint: list[F
     return system.describe_pass(len(required), _limits(joint), waived, others)
 
 
-def _limits(joint: list[Finding]) -> str:
+def _limits(joint: Sequence[Finding]) -> str:
     counted = [finding for finding in joint if finding.required and not finding.waived]
     if not counted:
         return ""
