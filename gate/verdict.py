@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
-from gate.checks import CHECKS, NOT_MEASURED, Check
-from gate.checks.check import Asked, Evidence, Finding
+from gate.checks import CHECKS
+from gate.checks.check import NOT_MEASURED, Asked, Check, CheckOf, Evidence, Finding, Known, not_measured
 from gate.names import Name
 from gate.policy import Policy, Waiver
 from gate.stored import Outcome, Section
@@ -63,39 +63,46 @@ class Verdict:
 
 def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS) -> Verdict:
     """Fail if any required, unwaived finding fails; else inconclusive if any is; else pass."""
-    found, passed_over = _found(policy, evidence, checks)
-    covered = {waiver.check for waiver in policy.waivers if evidence.day <= waiver.expires}
-    findings = tuple(
-        finding.model_copy(update={"waived": True})
-        if finding.check in covered and finding.outcome != "pass"
-        else finding
-        for finding in found
-    )
+    found, passed_over = find(policy, evidence, checks, again=evidence.kind == "check")
+    findings = waive(policy, found, evidence.day)
     blocking = {finding.outcome for finding in findings if finding.blocks}
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not findings else "pass"
     unseen = f"; {NOT_JUDGED}" if outcome == "pass" and evidence.malicious is None else ""
     return Verdict(
         outcome=outcome,
-        reason=_reason(outcome, findings) + unseen,
+        reason=_reason(outcome, findings, checks) + unseen,
         findings=findings,
-        waivers=tuple(_waiver_use(waiver, findings, evidence.day) for waiver in policy.waivers),
+        waivers=tuple(waiver_use(waiver, findings, evidence.day) for waiver in policy.waivers),
         not_asked=tuple(NotAsked(check=one.name, needs=one.needs) for one in passed_over),
         warnings=tuple(_warnings(policy, evidence, checks)),
     )
 
 
-def _found(policy: Policy, evidence: Evidence, checks: tuple[Check, ...]) -> tuple[list[Finding], list[Asked]]:
-    """Every check's findings, with what nobody measured; and what is passed over where a release is checked again."""
+def find(
+    policy: Policy, evidence: Known, checks: Sequence[CheckOf[Any, Known]], again: bool = False
+) -> tuple[list[Finding], list[Asked]]:
+    """Every check's findings, with what nobody measured; and what is passed over where a release is checked `again`."""
     measured = [[*check.judge(policy, evidence)] for check in checks]
     known = {finding.check for part in measured for finding in part}
     found: list[Finding] = []
     passed_over: list[Asked] = []
     for check, part in zip(checks, measured, strict=True):
         lacking = [one for one in check.asked(policy, evidence) if one.name not in known]
-        left_out = [one for one in lacking if evidence.kind == "check" and not one.by_check]
-        found += [*part, *(_not_measured(one) for one in lacking if one not in left_out)]
+        left_out = [one for one in lacking if again and not one.by_check]
+        found += [*part, *(not_measured(one) for one in lacking if one not in left_out)]
         passed_over += left_out
     return found, passed_over
+
+
+def waive(policy: Policy, found: Sequence[Finding], today: date) -> tuple[Finding, ...]:
+    """The findings, with those that do not pass marked where a waiver covers them."""
+    covered = {waiver.check for waiver in policy.waivers if today <= waiver.expires}
+    return tuple(
+        finding.model_copy(update={"waived": True})
+        if finding.check in covered and finding.outcome != "pass"
+        else finding
+        for finding in found
+    )
 
 
 def judged_by_day(policy: Policy) -> bool:
@@ -105,18 +112,8 @@ def judged_by_day(policy: Policy) -> bool:
     )
 
 
-def _not_measured(asked: Asked) -> Finding:
-    return Finding(
-        check=asked.name,
-        outcome="inconclusive",
-        required=asked.required,
-        reason=NOT_MEASURED,
-        message=f"the policy asks for this, and nothing that was given shows it: it takes {asked.needs}",
-        remedy=asked.remedy or f"give {asked.needs}",
-    )
-
-
-def _waiver_use(waiver: Waiver, findings: tuple[Finding, ...], today: date) -> WaiverUse:
+def waiver_use(waiver: Waiver, findings: Sequence[Finding], today: date) -> WaiverUse:
+    """What became of a waiver among these findings."""
     covers = any(finding.check == waiver.check and finding.waived for finding in findings)
     status: Literal["active", "expired", "unused"] = "active" if covers else "unused"
     said = {"check": waiver.check, "reason": waiver.reason, "owner": waiver.owner, "expires": waiver.expires}
@@ -145,40 +142,22 @@ def _unread(sample: str, columns: tuple[str, ...]) -> str:
 
 # --- the reason ---------------------------------------------------------------------------------------------
 
-# Of findings without a rate: what a failing one, or one that cannot tell, says of the release.
-_SENTENCES = {
-    "reversed": "malicious rows are flagged less often than benign ones",
-    "shared-rows": "held-out rows are among the fit rows",
-    "shared-scores": "most held-out rows have the scores of fit rows",
-    "shared-groups": "held-out and fit rows share groups",
-    "mostly-recurring": "most held-out rows recur from the fit rows",
-    "repeated-ids": "too many rows repeat the id of another",
-    "differ": "held-out and fit benign rows differ",
-    "granularity": "the scores are too coarse for a target",
-    "stale": "held-out rows are too old",
-    "future": "held-out rows lie in the future",
-    "missing": "expected segments have no held-out row",
-    "exhausted": "rows have judged too often",
-    "repeated-scores": "rows repeat inside one sample, so that some count more than once",
-    "extrapolated": "the fit sample does not reach every target",
-    "served-otherwise": "scores were served otherwise than the release gives them",
-    "did-not-pass": "the baseline did not pass its own gate",
-    "too-few-groups": "there are too few groups to compare the samples",
-}
+# Of several checks that block, these speak first; then the others, in the order of a report.
+_FIRST = ("direction", "overlap", "reuse", "duplicates", "floor")
 
 
-def _reason(outcome: Outcome, findings: tuple[Finding, ...]) -> str:
+def _reason(outcome: Outcome, findings: tuple[Finding, ...], checks: tuple[Check, ...]) -> str:
     """What the benign rows say and what is said of them, then what the malicious ones and the baseline do."""
     if outcome == "pass":
         return _reason_of_pass(findings)
     blocking = [finding for finding in findings if finding.blocks and finding.outcome == outcome]
     later = [finding for finding in blocking if _is_of_malicious(finding) or finding.check.kind == "baseline"]
     benign = [finding for finding in blocking if finding not in later]
-    parts = [*_reasons("held-out benign", outcome, benign), *_reasons("malicious", outcome, later)]
+    parts = [*_reasons("held-out benign", outcome, benign, checks), *_reasons("malicious", outcome, later, checks)]
     return "; ".join(parts) or "nothing was measured"
 
 
-def _reasons(rows: str, outcome: Outcome, blocking: list[Finding]) -> Iterator[str]:
+def _reasons(rows: str, outcome: Outcome, blocking: list[Finding], checks: tuple[Check, ...]) -> Iterator[str]:
     verb = "disprove" if outcome == "fail" else "neither prove nor disprove"
     for decided, said in (
         ([f for f in blocking if f.grade is not None and f.reason != "min-n"], f"the {rows} rows {verb} {{}}"),
@@ -187,8 +166,25 @@ def _reasons(rows: str, outcome: Outcome, blocking: list[Finding]) -> Iterator[s
     ):
         if decided:
             yield said.format(listed([str(finding.check) for finding in decided]))
-    reasons = {finding.reason for finding in blocking if finding.grade is None}
-    yield from (sentence for reason, sentence in _SENTENCES.items() if reason in reasons)
+    yield from _sentences([f for f in blocking if f.grade is None and f.reason not in ("min-n", NOT_MEASURED)], checks)
+
+
+def _sentences(blocking: list[Finding], checks: tuple[Check, ...]) -> Iterator[str]:
+    """What the checks say of findings without a rate; where none has a sentence, the names and the reason in words."""
+    said: dict[tuple[str, str], str] = {}
+    words: dict[tuple[str, str], str] = {}
+    for check in sorted(checks, key=lambda check: _FIRST.index(check.key) if check.key in _FIRST else len(_FIRST)):
+        for name in check.names:
+            said |= {(name, code): sentence for code, sentence in check.sentences.items()}
+            words |= {(name, code): text for code, text in check.reasons.items()}
+    found = {(finding.check.family, finding.reason) for finding in blocking}
+    yield from dict.fromkeys(sentence for key, sentence in said.items() if key in found)
+    others: dict[str, list[str]] = {}
+    for finding in blocking:
+        key = finding.check.family, finding.reason
+        if key not in said:
+            others.setdefault(words.get(key, finding.reason), []).append(str(finding.check))
+    yield from (f"{listed(names)}: {reason}" for reason, names in others.items())
 
 
 def _is_of_malicious(finding: Finding) -> bool:

@@ -28,7 +28,7 @@ from gate.checks import (
     served,
     system,
 )
-from gate.checks.check import Case, Check, Evidence, Finding
+from gate.checks.check import NOT_MEASURED, Case, Check, CheckOf, Evidence, Finding
 from gate.names import CheckName
 from gate.policy import Document, Policy
 from gate.stored import Section
@@ -51,8 +51,8 @@ CHECKS: tuple[Check, ...] = (
     served.CHECK,
 )
 
-EVERY = (*CHECKS, system.CHECK)  # that of a system is about all detectors, and in the record of none
-NOT_MEASURED = "not-measured"
+# That of a system is about all detectors, and in the record of none.
+EVERY: tuple[CheckOf[Any, Any], ...] = (*CHECKS, system.CHECK)
 
 
 @cache
@@ -72,7 +72,8 @@ def policy_model(checks: tuple[Check, ...]) -> type[Policy]:
             fields[check.key] = (check.settings, check.default)
         elif check.settings is not None:
             fields[check.key] = (check.settings | None, Field(default=None, description=check.unasked))
-    return policies.with_checks(fields, frozenset(name for check in (*checks, system.CHECK) for name in check.names))
+    names = {name for check in checks for name in check.names}
+    return policies.with_checks(fields, frozenset(names | {*system.CHECK.names}))
 
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def reasons() -> dict[str, str]:
     return known | {NOT_MEASURED: "not measured"}
 
 
-def owner(name: CheckName) -> Check | None:
+def owner(name: CheckName) -> CheckOf[Any, Any] | None:
     """The check that gives findings of this name."""
     return next((check for check in EVERY if name.family in check.names), None)
 

@@ -195,4 +195,5 @@ CHECK = Check(
         "did-not-pass": "did not pass its own gate",
         "first-release": "first release",
     },
+    sentences={"did-not-pass": "the baseline did not pass its own gate"},
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from pydantic import Field, computed_field
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gate.scores import Scores
 
 Part = TypeVar("Part", bound=Section)
+Given = TypeVar("Given")
+Known = TypeVar("Known")
 RecordKind = Literal["run", "check"]
 
 
@@ -316,7 +318,8 @@ class Judgement(NamedTuple):
 class Asked:
     """One question that a policy puts: by what name, whether it must pass, what it takes, where the policy asks it.
 
-    `by_check` is false where a release that is checked again is not asked it unless what it takes is at hand.
+    `by_check` is false where a release that is checked again is not asked it unless what it takes is at hand; `lacks`
+    says what is missing where that is known better than by what it takes.
     """
 
     name: CheckName
@@ -324,25 +327,42 @@ class Asked:
     needs: str
     place: Location
     by_check: bool = True
+    lacks: str | None = None
     remedy: str | None = None
 
 
-def nothing(policy: Policy, evidence: Evidence) -> Iterator[str]:
+NOT_MEASURED = "not-measured"
+
+
+def not_measured(asked: Asked) -> Finding:
+    """What is found where a policy asks and nothing that was given shows it."""
+    return Finding(
+        check=asked.name,
+        outcome="inconclusive",
+        required=asked.required,
+        reason=NOT_MEASURED,
+        message=asked.lacks or f"the policy asks for this, and nothing that was given shows it: it takes {asked.needs}",
+        remedy=asked.remedy or f"give {asked.needs}",
+    )
+
+
+def nothing(policy: Policy, evidence: Any) -> Iterator[str]:
     """What a check says that has nothing to say."""
     return iter(())
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
+class CheckOf(Generic[Given, Known]):
     """One question put to a release, with all that belongs to it.
 
     key               its place in the record, and in the policy's `checks:` where it has settings
     asks, decides     for people: what it asks, how it decides
     causes, helps     what usually makes it red, and what to do then
-    measure           from the case to the evidence; None where there is nothing to measure
-    judge             from policy and evidence to findings
+    measure           from what is given to the evidence; None where there is nothing to measure
+    judge             from policy and what is known to findings
     asked             what the policy asks of it, where the evidence leaves it to ask
     reasons           its reason codes, in words
+    sentences         by reason code, what a finding that blocks and has no rate says of the release
     families          how the names of its findings begin; its key where nothing else is said
     settings          the type of its settings, and their default: None where only a policy that writes them asks
     contradictions    what its evidence says that no samples could show
@@ -356,16 +376,17 @@ class Check:
     causes: str
     helps: str
     evidence: type[Section]
-    measure: Callable[[Case], Section | None]
-    judge: Callable[[Policy, Evidence], Iterator[Finding]]
-    asked: Callable[[Policy, Evidence], Iterator[Asked]]
+    measure: Callable[[Given], Section | None]
+    judge: Callable[[Policy, Known], Iterator[Finding]]
+    asked: Callable[[Policy, Known], Iterator[Asked]]
     reasons: Mapping[str, str]
+    sentences: Mapping[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = ()
     settings: type[Frozen] | None = None
     default: Frozen | None = None
     unasked: str = ""
-    contradictions: Callable[[Policy, Evidence], Iterator[str]] = nothing
-    warnings: Callable[[Policy, Evidence], Iterator[str]] = nothing
+    contradictions: Callable[[Policy, Known], Iterator[str]] = nothing
+    warnings: Callable[[Policy, Known], Iterator[str]] = nothing
     home: tuple[Location, ...] = ()
 
     @property
@@ -375,6 +396,10 @@ class Check:
     @property
     def places(self) -> tuple[Location, ...]:
         return self.home or (("checks", self.key),)
+
+
+class Check(CheckOf[Case, Evidence]):
+    """One that each detector is asked by itself."""
 
 
 # --- one rule for every rate --------------------------------------------------------------------------------

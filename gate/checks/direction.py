@@ -102,6 +102,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     reasons={"rising": "not reversed", "reversed": "malicious rows flagged less often"},
+    sentences={"reversed": "malicious rows are flagged less often than benign ones"},
     settings=DirectionSettings,
     default=DirectionSettings(),
 )

@@ -9,7 +9,7 @@ from fractions import Fraction
 from gate.checks.baseline import Comparison, Reference
 from gate.checks.change import Change, compare
 from gate.checks.change import contradictions as change_contradictions
-from gate.checks.check import PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding
+from gate.checks.check import NOT_MEASURED, PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding
 from gate.checks.detection import Detection, DetectionSettings, DetectionTarget, decide
 from gate.checks.reuse import malicious_alpha_of
 from gate.policy import Policy
@@ -44,16 +44,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         return
     changes = {change.fpr: change for change in found.anchors} if found is not None else {}
     for target in settings.targets:
-        if (change := changes.get(target.fpr)) is None:
-            yield Finding(
-                check=target.drop_check,
-                outcome="inconclusive",
-                required=settings.required,
-                reason="not-measured",
-                message=f"{old.release} recorded no malicious rows",
-                remedy="give its scores of the malicious rows with --baseline-malicious",
-            )
-        else:
+        if (change := changes.get(target.fpr)) is not None:
             alpha = float(malicious_alpha_of(policy, evidence))
             yield _judge_one(policy.rule, settings, target, change, old.release, alpha)
 
@@ -113,17 +104,18 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
     settings, comparison = policy.settings(DetectionSettings), evidence.of(Comparison)
     if settings is None or settings.max_drop is None:
         return
-    if evidence.kind == "run" and comparison is not None:
-        return
+    is_check = evidence.kind == "check"
+    needs, lacks = "another release" if is_check else "a baseline", None
+    remedy = "name the release that went before with --baseline DIR, or say --baseline none where there is none"
+    if not is_check and comparison is not None:
+        old = comparison.reference
+        if old is None or old.outcome != "pass" or evidence.malicious is None:
+            return
+        needs, lacks = "the baseline's malicious rows", f"{old.release} recorded no malicious rows"
+        remedy = "give its scores of the malicious rows with --baseline-malicious"
+    place = ("checks", "detection", "max_drop")
     for target in settings.targets:
-        yield Asked(
-            target.drop_check,
-            settings.required,
-            "another release" if evidence.kind == "check" else "a baseline",
-            ("checks", "detection", "max_drop"),
-            by_check=False,
-            remedy="name the release that went before with --baseline DIR, or say --baseline none where there is none",
-        )
+        yield Asked(target.drop_check, settings.required, needs, place, by_check=False, lacks=lacks, remedy=remedy)
 
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
@@ -150,5 +142,5 @@ CHECK = Check(
     contradictions=contradictions,
     families=(FAMILY,),
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),
-    reasons=PASSED | UNDECIDED | {"dropped": "detection fell", "not-measured": "not measured"},
+    reasons=PASSED | UNDECIDED | {"dropped": "detection fell", NOT_MEASURED: "not measured"},
 )

@@ -153,6 +153,10 @@ CHECK = Check(
         "repeated-ids": "ids that repeat",
         "repeated-scores": "rows that seem to repeat",
     },
+    sentences={
+        "repeated-ids": "too many rows repeat the id of another",
+        "repeated-scores": "rows repeat inside one sample, so that some count more than once",
+    },
     settings=DuplicatesSettings,
     default=DuplicatesSettings(),
 )

@@ -265,6 +265,10 @@ CHECK = Check(
         "differ": "the samples differ",
         "too-few-groups": "too few groups to tell",
     },
+    sentences={
+        "differ": "held-out and fit benign rows differ",
+        "too-few-groups": "there are too few groups to compare the samples",
+    },
     settings=ExchangeabilitySettings,
     default=ExchangeabilitySettings(),
 )

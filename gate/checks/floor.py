@@ -97,6 +97,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     reasons={"seen": "all within the fit sample", "extrapolated": "beyond the fit sample, not proven"},
+    sentences={"extrapolated": "the fit sample does not reach every target"},
     settings=FloorSettings,
     default=FloorSettings(),
 )

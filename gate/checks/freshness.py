@@ -128,6 +128,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     reasons={"recent": "recent enough", "stale": "too old", "future": "not yet seen"},
+    sentences={"stale": "held-out rows are too old", "future": "held-out rows lie in the future"},
     settings=FreshnessSettings,
     unasked="null: the age of rows does not matter",
 )

@@ -196,6 +196,7 @@ CHECK = Check(
         "resolution": "floats merge the scores",
         "borderline": "tied scores may allow no such rate",
     },
+    sentences={"granularity": "the scores are too coarse for a target"},
     settings=GranularitySettings,
     default=GranularitySettings(),
 )

@@ -311,6 +311,12 @@ CHECK = Check(
         "shared-scores": "scores in both samples",
         "shared-groups": "groups in both samples",
     },
+    sentences={
+        "shared-rows": "held-out rows are among the fit rows",
+        "shared-scores": "most held-out rows have the scores of fit rows",
+        "shared-groups": "held-out and fit rows share groups",
+        "mostly-recurring": "most held-out rows recur from the fit rows",
+    },
     settings=OverlapSettings,
     default=OverlapSettings(),
 )

@@ -184,4 +184,5 @@ CHECK = Check(
     warnings=warnings,
     home=(("reuse",),),
     reasons={"fresh": "first use", "reused": "used before", "exhausted": "used too often"},
+    sentences={"exhausted": "rows have judged too often"},
 )

@@ -410,6 +410,7 @@ CHECK = Check(
     families=("segments", "segment"),
     home=(("checks", "segments"), ("data", "segment")),
     reasons={"counted": "counted", "missing": "absent"} | PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED,
+    sentences={"missing": "expected segments have no held-out row"},
     settings=SegmentsSettings,
     unasked="null: segments are not judged by themselves",
 )

@@ -136,6 +136,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     reasons={"served-alike": "served as released", "served-otherwise": "served otherwise"},
+    sentences={"served-otherwise": "scores were served otherwise than the release gives them"},
     settings=ServedSettings,
     default=ServedSettings(),
 )

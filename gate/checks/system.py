@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import computed_field
 
-from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, Check, Finding, inside
+from gate.checks.check import MISCOUNTED, NOT_MEASURED, PASSED, UNDECIDED, Asked, CheckOf, Finding, inside
 from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
 from gate.contract import Ints
 from gate.planning import Advice, Budget, advise_at_rate
@@ -21,7 +21,7 @@ from gate.statistics.binomial import Band, CriticalCounts
 from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
-from gate.words import plural
+from gate.words import listed, plural
 
 if TYPE_CHECKING:
     from gate.scores.several import Joined
@@ -111,24 +111,39 @@ def asked_scores(policy: Policy) -> tuple[Decimal, ...]:
     return tuple(target.score for target in policy.system) or tuple(scores[target.fpr] for target in policy.targets)
 
 
-def measure(
-    policy: Policy,
-    benign: Flags,
-    malicious: Flags | None = None,
-    use: int | None = None,
-    malicious_use: int | None = None,
-) -> System:
+@dataclass(frozen=True)
+class SystemCase:
+    """What all detectors flag of the rows that each has scored, and which use of these rows it is."""
+
+    policy: Policy
+    benign: Flags
+    malicious: Flags | None = None
+    use: int | None = None
+    malicious_use: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SystemEvidence:
+    """What was counted of these detectors together; None where their rows cannot be joined."""
+
+    detectors: tuple[str, ...]
+    counted: System | None
+
+
+def measure(case: SystemCase) -> System:
     """Count the rows that any detector flags, at each score."""
+    policy, benign, malicious = case.policy, case.benign, case.malicious
     scores, groups = asked_scores(policy), benign.joined.groups
+    alpha, malicious_alpha = policy.alpha(case.use or 1), policy.alpha(case.malicious_use or 1)
     return System(
         groups=None if groups is None else len(np.unique(groups[benign.joined.counted])),
         apart=benign.joined.apart,
-        benign=tuple(count(benign, score, i, policy.alpha(use or 1)) for i, score in enumerate(scores)),
+        benign=tuple(count(benign, score, i, alpha) for i, score in enumerate(scores)),
         malicious=()
         if malicious is None
-        else tuple(count(malicious, score, i, policy.alpha(malicious_use or 1)) for i, score in enumerate(scores)),
-        use=use,
-        malicious_use=malicious_use,
+        else tuple(count(malicious, score, i, malicious_alpha) for i, score in enumerate(scores)),
+        use=case.use,
+        malicious_use=case.malicious_use,
     )
 
 
@@ -188,13 +203,12 @@ def _pairs(own: list[Ints], hits: Ints, n: int) -> tuple[tuple[int, ...], ...]:
 # --- the judgement ------------------------------------------------------------------------------------------
 
 
-def judge(policy: Policy, found: System | None) -> Iterator[Finding]:
+def judge(policy: Policy, evidence: SystemEvidence) -> Iterator[Finding]:
     """The three grades of a target, where only excess counts."""
-    budget = Budget()
+    found, budget = evidence.counted, Budget()
     for target in policy.system:
         together = None if found is None else found.at(target.score)
         if found is None or together is None:
-            yield _not_counted(target)
             continue
         band = _band(policy, target, policy.alpha(found.use or 1))
         counted, critical = together.tally, together.tally.critical(band)
@@ -248,16 +262,10 @@ def _decide(
     return "inconclusive", "open" if rule == "proven" else "outside", grade
 
 
-def _not_counted(target: SystemTarget) -> Finding:
+def asked(policy: Policy, evidence: SystemEvidence) -> Iterator[Asked]:
     needs = "the same rows scored by every detector: one file with a column for each, or files joined by data.id"
-    return Finding(
-        check=target.check,
-        outcome="inconclusive",
-        required=target.required,
-        reason="not-measured",
-        message=f"the policy asks for this, and nothing that was given shows it: it takes {needs}",
-        remedy=f"give {needs}",
-    )
+    for i, target in enumerate(policy.system):
+        yield Asked(target.check, target.required, needs, ("system", i))
 
 
 # --- sentences ----------------------------------------------------------------------------------------------
@@ -301,24 +309,37 @@ def _remedy(together: Together, reason: str, advice: Advice | None) -> str | Non
     return "let the detectors act from a higher score, or raise max_fpr: the rate observed is too near the limit"
 
 
+def describe_pass(required: int, limits: str, waived: int, others: list[str]) -> str:
+    """Why all pass: so many required detectors, the limits that hold, what is waived, which others did not pass."""
+    parts = [
+        f"{plural(required, 'required detector')} {'passes' if required == 1 else 'pass'}",
+        limits,
+        f"{plural(waived, 'finding')} waived" if waived else "",
+        f"{listed(others)}, not required, did not pass" if others else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
 # --- what no rows could show --------------------------------------------------------------------------------
 
 
-def contradictions(policy: Policy, found: System, names: Sequence[str]) -> Iterator[str]:
+def contradictions(policy: Policy, evidence: SystemEvidence) -> Iterator[str]:
     """Counts of the system that no rows have."""
-    scores = asked_scores(policy)
+    found, scores = evidence.counted, asked_scores(policy)
+    if found is None:
+        return
     if [one.score for one in found.benign] != [*scores]:
         yield "system.benign must be counted at the scores that the policy asks for"
     if found.malicious and [one.score for one in found.malicious] != [*scores]:
         yield "system.malicious must be counted at the scores that the policy asks for"
     for kind in ("benign", "malicious"):
-        listed: tuple[Together, ...] = getattr(found, kind)
-        for one in listed:
-            if one.tally.rows != listed[0].tally.rows:
+        counted: tuple[Together, ...] = getattr(found, kind)
+        for one in counted:
+            if one.tally.rows != counted[0].tally.rows:
                 yield f"system.{kind} must be counted on the same rows at every score"
             if (one.tally.effective is not None) != (found.groups is not None):
                 yield f"system.{kind} must say what its rows are worth where they come in groups, only there"
-            yield from (f"system.{kind} at {one.score} {what}" for what in _impossible(one, names))
+            yield from (f"system.{kind} at {one.score} {what}" for what in _impossible(one, evidence.detectors))
 
 
 def _impossible(one: Together, names: Sequence[str]) -> Iterator[str]:
@@ -345,15 +366,7 @@ def _impossible(one: Together, names: Sequence[str]) -> Iterator[str]:
         yield "must flag no more rows by two detectors than by one"
 
 
-def _of_no_detector(*_: object) -> None:
-    """One detector by itself has no part of it."""
-
-
-def _nothing_by_itself(*_: object) -> Iterator[Any]:
-    return iter(())
-
-
-CHECK = Check(
+CHECK = CheckOf(
     key="system",
     asks="whether all detectors together flag few enough benign rows",
     decides=(
@@ -368,9 +381,10 @@ CHECK = Check(
         "them. Hold out more benign rows where it is open, and score every row with every detector."
     ),
     evidence=System,
-    measure=_of_no_detector,
-    judge=_nothing_by_itself,
-    asked=_nothing_by_itself,
+    measure=measure,
+    judge=judge,
+    asked=asked,
+    contradictions=contradictions,
     home=(("system",),),
     reasons={
         **PASSED,
@@ -378,5 +392,12 @@ CHECK = Check(
         "min-n": MISCOUNTED["min-n"],
         **UNDECIDED,
         "unscored": "rows that a detector has not scored",
+    },
+    sentences={
+        "too-many": "together the detectors flag too many benign rows",
+        "min-n": "too few held-out benign rows for what they flag together",
+        "unscored": "too many rows are not scored by every detector",
+        **dict.fromkeys(UNDECIDED, "the held-out benign rows neither prove nor disprove what they flag together"),
+        NOT_MEASURED: "what they flag together could not be measured",
     },
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from gate.checks import CHECKS, Check, owner
-from gate.checks.check import Finding
+from gate.checks import CHECKS, owner
+from gate.checks.check import CheckOf, Finding
 from gate.errors import GateError
 from gate.names import CheckName, parse_name
 from gate.record import Record
@@ -17,7 +18,7 @@ from gate.report.rows import in_order, weight
 from gate.report.terminal import Paper
 
 
-def find(name: str) -> tuple[Check, CheckName | None]:
+def find(name: str) -> tuple[CheckOf[Any, Any], CheckName | None]:
     """The check that a name or a key means, and the name where it is that of one finding."""
     for check in CHECKS:
         if name in (check.key, *check.names):
@@ -50,7 +51,9 @@ def render(name: str, record: Record | SystemRecord | None = None, width: int = 
     return "\n".join(lines) + "\n"
 
 
-def _of_release(check: Check, wanted: CheckName | None, record: Record | SystemRecord, width: int) -> Iterator[str]:
+def _of_release(
+    check: CheckOf[Any, Any], wanted: CheckName | None, record: Record | SystemRecord, width: int
+) -> Iterator[str]:
     found = [f for f in in_order(record.findings) if _is_wanted(f, check, wanted)]
     if not found:
         yield from _wrapped("nothing was found: the policy does not ask for it, or there was nothing to measure", width)
@@ -61,7 +64,7 @@ def _of_release(check: Check, wanted: CheckName | None, record: Record | SystemR
             yield from _wrapped(f"What would help: {clean(finding.remedy)}.", width)
 
 
-def _is_wanted(finding: Finding, check: Check, wanted: CheckName | None) -> bool:
+def _is_wanted(finding: Finding, check: CheckOf[Any, Any], wanted: CheckName | None) -> bool:
     """Of several detectors, a name without one is that of each."""
     if wanted is None:
         return finding.check.family in check.names

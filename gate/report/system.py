@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from html import escape
 from typing import Any
@@ -13,7 +12,7 @@ from xml.etree import ElementTree
 
 from gate.checks import reasons
 from gate.checks.check import Finding
-from gate.checks.system import System, Together
+from gate.checks.system import System, Together, describe_pass
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
 from gate.report import formats
 from gate.report.junit import fill, written
@@ -25,7 +24,6 @@ from gate.report.short import MAX_CHARACTERS
 from gate.report.templates import shortened
 from gate.report.together import picture
 from gate.stored import Outcome
-from gate.verdict import NOT_JUDGED
 from gate.words import listed, plural
 
 MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
@@ -121,10 +119,12 @@ def sentence(record: SystemRecord) -> str:
 def _sentence_of_pass(record: SystemRecord) -> str:
     """The recorded reason, with numbers for the count of limits; the headline says what was not judged."""
     kept = [_flagged(one) for one in joint(record) if one.outcome == "pass" and one.limit != "none"]
-    said = f"together they flag {listed(kept[:2])}{f'; {len(kept) - 2} more limits hold' if kept[2:] else ''}"
-    reason = record.reason.removesuffix(f"; {NOT_JUDGED}")
-    reason = re.sub(r"\d+ limits? on what they flag together [^;]*", said, reason) if kept else reason
-    return f"{reason[:1].upper()}{reason[1:]}"
+    limits = f"together they flag {listed(kept[:2])}{f'; {len(kept) - 2} more limits hold' if kept[2:] else ''}"
+    judged = any(finding.required and not finding.waived for finding in record.joint)
+    required = sum(facts.required for facts in record.detectors)
+    others = [facts.name for facts in record.detectors if not facts.required and facts.outcome != "pass"]
+    waived = sum(finding.waived for finding in record.findings)
+    return describe_pass(required, limits if judged and kept else "", waived, others)
 
 
 def _flagged(one: Joint) -> str:
@@ -204,7 +204,7 @@ def _line(record: SystemRecord, facts: DetectorFacts, headed: list[tuple[str, st
         if finding.check.family in TABLED
     }
     others = [f for f in findings if f.check.family not in TABLED and f.outcome != "pass"]
-    named = [f"{str(f.check).partition(':')[2]} ({f.outcome})" for f in in_order(others)]
+    named = [f"{replace(f.check, detector=None)} ({f.outcome})" for f in in_order(others)]
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
     return Line(
         name=clean(facts.name),

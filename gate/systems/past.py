@@ -78,9 +78,8 @@ def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, S
         stored[facts.name] = found
     try:
         policy = document_of(record).policy
-        if record.system is not None:
-            for objection in system.contradictions(policy, record.system, [*stored]):
-                raise RefusedError(objection)
+        for objection in system.contradictions(policy, system.SystemEvidence(tuple(stored), record.system)):
+            raise RefusedError(objection)
         records = {name: found.record for name, found in stored.items()}
         judge_again(record, policy, records, {name: found.verdict_sha256 for name, found in stored.items()})
     except RefusedError as objection:

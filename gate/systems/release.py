@@ -15,7 +15,7 @@ import numpy as np
 
 from gate.checks import load_policy
 from gate.checks.reuse import Uses
-from gate.checks.system import Flags, System, measure
+from gate.checks.system import Flags, System, SystemCase, measure
 from gate.contract import Ints
 from gate.errors import GateError
 from gate.gating import (
@@ -207,7 +207,7 @@ def _measure(
     benign = _flags(joined, found, {name: one.benign for name, one in found.items()})
     use = max((one.holdout.number for one in uses.values()), default=None)
     spent = max((one.malicious.number for one in uses.values() if one.malicious is not None), default=None)
-    return measure(policy, benign, malicious, use, spent)
+    return measure(SystemCase(policy, benign, malicious, use, spent))
 
 
 def _flags(joined: Joined, found: Mapping[str, JudgedDetector], units: Mapping[str, Sequence[Ints]]) -> Flags:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 from gate.checks import system
 from gate.checks.check import Finding
-from gate.checks.system import System
+from gate.checks.system import System, SystemEvidence
 from gate.inspection.answers import refuse_differences, require
 from gate.inspection.judgement import plain
 from gate.policy import Policy
 from gate.record import Record
 from gate.record.system import SystemRecord, facts_of
 from gate.stored import Outcome
-from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, judged_by_day
+from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, find, judged_by_day, waive, waiver_use
 from gate.words import listed, plural
-
-_SYSTEM = {
-    "too-many": "together the detectors flag too many benign rows",
-    "min-n": "too few held-out benign rows for what they flag together",
-    "unscored": "too many rows are not scored by every detector",
-    "open": "the held-out benign rows neither prove nor disprove what they flag together",
-    "outside": "the held-out benign rows neither prove nor disprove what they flag together",
-    "not-measured": "what they flag together could not be measured",
-}
 
 
 def judge_together(policy: Policy, records: Mapping[str, Record], found: System | None, day: date) -> Verdict:
@@ -38,11 +29,8 @@ def judge_together(policy: Policy, records: Mapping[str, Record], found: System 
     """
     required = {detector.name: detector.required for detector in policy.detectors}
     own = [_named(name, finding, required[name]) for name, record in records.items() for finding in record.findings]
-    covered = {waiver.check for waiver in policy.waivers if day <= waiver.expires}
-    joint = [
-        finding.model_copy(update={"waived": finding.check in covered and finding.outcome != "pass"})
-        for finding in system.judge(policy, found)
-    ]
+    evidence = SystemEvidence(tuple(records), found)
+    joint = waive(policy, find(policy, evidence, (system.CHECK,))[0], day)
     findings = (*own, *joint)
     blocking = {finding.outcome for finding in findings if finding.blocks}
     blocking |= {*blocking_detectors(policy, records).values()}
@@ -106,7 +94,9 @@ def _named(name: str, finding: Finding, required: bool) -> Finding:
     return finding.model_copy(update={"check": check, "required": finding.required and required})
 
 
-def _waiver_uses(policy: Policy, records: Mapping[str, Record], joint: list[Finding], day: date) -> Iterator[WaiverUse]:
+def _waiver_uses(
+    policy: Policy, records: Mapping[str, Record], joint: Sequence[Finding], day: date
+) -> Iterator[WaiverUse]:
     """In the policy's order: those of a detector as its own record has them."""
     own = {name: iter(record.waivers) for name, record in records.items()}
     for waiver in policy.waivers:
@@ -114,17 +104,14 @@ def _waiver_uses(policy: Policy, records: Mapping[str, Record], joint: list[Find
             use = next(own[waiver.check.detector], None)
             if use is not None:
                 yield use.model_copy(update={"check": waiver.check})
-            continue
-        covers = any(finding.check == waiver.check and finding.waived for finding in joint)
-        status: Literal["active", "expired", "unused"] = "active" if covers else "unused"
-        said = {key: getattr(waiver, key) for key in ("check", "reason", "owner", "expires")}
-        yield WaiverUse(**said, status="expired" if waiver.expires < day else status)
+        else:
+            yield waiver_use(waiver, joint, day)
 
 
 # --- the reason ---------------------------------------------------------------------------------------------
 
 
-def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joint: list[Finding]) -> str:
+def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joint: Sequence[Finding]) -> str:
     """Which detectors block the release, then what is said of all together."""
     if outcome == "pass":
         return _reason_of_pass(policy, records, joint)
@@ -138,28 +125,28 @@ def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joi
     said: dict[str, list[str]] = {}
     for finding in joint:
         if finding.blocks and finding.outcome == outcome:
-            said.setdefault(_SYSTEM.get(finding.reason, finding.reason), []).append(_at(finding.check.rate))
+            sentence = system.CHECK.sentences.get(finding.reason, finding.reason)
+            said.setdefault(sentence, []).append(_at(finding.check.rate))
     parts += [f"{sentence} at a score of {listed(scores)}" for sentence, scores in said.items()]
     return "; ".join(parts) or "no detector is required"
 
 
-def _reason_of_pass(policy: Policy, records: Mapping[str, Record], joint: list[Finding]) -> str:
+def _reason_of_pass(policy: Policy, records: Mapping[str, Record], joint: Sequence[Finding]) -> str:
     required = [detector.name for detector in policy.detectors if detector.required]
-    aside = [name for name in records if name not in required and records[name].outcome != "pass"]
-    said = f"{plural(len(required), 'required detector')} {'passes' if len(required) == 1 else 'pass'}"
-    if joint:
-        counted = [finding for finding in joint if finding.required and not finding.waived]
-        proven = sum(finding.grade == "proven" for finding in counted)
-        limits = plural(len(counted), "limit")
-        if counted and proven == len(counted):
-            said += f"; {limits} on what they flag together proven"
-        elif counted:
-            said += f"; {limits} on what they flag together passed, {proven} of them proven"
+    others = [name for name in records if name not in required and records[name].outcome != "pass"]
     waived = sum(finding.waived for finding in joint) + sum(
         finding.waived for record in records.values() for finding in record.findings
     )
-    said += f"; {plural(waived, 'finding')} waived" if waived else ""
-    return said + (f"; {listed(aside)}, not required, did not pass" if aside else "")
+    return system.describe_pass(len(required), _limits(joint), waived, others)
+
+
+def _limits(joint: Sequence[Finding]) -> str:
+    counted = [finding for finding in joint if finding.required and not finding.waived]
+    if not counted:
+        return ""
+    proven = sum(finding.grade == "proven" for finding in counted)
+    passed = "proven" if proven == len(counted) else f"passed, {proven} of them proven"
+    return f"{plural(len(counted), 'limit')} on what they flag together {passed}"
 
 
 def _at(score: Decimal | None) -> str:

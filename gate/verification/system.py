@@ -206,7 +206,8 @@ def _check_system(
     found = record.system
     if found is None:
         return "nothing was counted of all detectors together"
-    for objection in systems_check.contradictions(document.policy, found, [*records]):
+    evidence = systems_check.SystemEvidence(tuple(records), found)
+    for objection in systems_check.contradictions(document.policy, evidence):
         raise RefusedError(objection)
     scores = systems_check.asked_scores(document.policy)
     for name, own in records.items():

@@ -4,14 +4,17 @@ one line are all that a check needs."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import random
 import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import cases
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,9 +24,10 @@ from records import JUDGED, RECORDS
 
 from gate import policy as policies
 from gate.calibration.fit import fit_sorted
-from gate.checks import CHECKS, NOT_MEASURED, curve, measure, parse_policy, policy_model, reasons
+from gate.checks import CHECKS, EVERY, NOT_MEASURED, curve, granularity, measure, parse_policy, policy_model, reasons
 from gate.checks import fpr as targets
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
+from gate.checks.granularity import Atom, Resolution
 from gate.checks.served import ServedRows
 from gate.errors import GateError
 from gate.gating import Job, Release, check_release, facts_of, gate_release, gather
@@ -34,10 +38,15 @@ from gate.policy import Flag, Frozen, Policy, PolicyCount
 from gate.record import Record, StoredRelease, as_reference, parse_record
 from gate.report import explain
 from gate.scores import Scores, columns_for, describe, from_object, kind_of
-from gate.stored import Count, Section
-from gate.verdict import _SENTENCES, Verdict, judge
+from gate.stored import Count, Grade, Outcome, Section
+from gate.verdict import Verdict, judge
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+def says_why(verdict: Verdict | Record) -> bool:
+    """Whether the reason is there, and names something that was found."""
+    return bool(verdict.reason) and (verdict.reason != "nothing was measured" or not verdict.findings)
 
 
 def same(verdict: Verdict, record: Record) -> bool:
@@ -145,6 +154,7 @@ def test_the_evidence_of_drawn_releases_gives_their_findings(block: int, monkeyp
             assert again == release.record
             policy = parse_policy(again.policy.content, again.policy.path).policy
             assert same(judge(policy, again.evidence), release.record), seed
+            assert says_why(release.record), seed
             assert [*_contradictions(again, policy)] == [], seed
             judged, outcomes = judged + 1, outcomes | {again.outcome}
     assert judged == 3 * draws
@@ -331,6 +341,7 @@ TOY = Check(
     asked=ask_haystack,
     contradictions=contradict_haystack,
     reasons={"small": "too small", "large": "large enough"},
+    sentences={"small": "there are too few rows to look through"},
     settings=HaystackSettings,
     unasked="null: any size will do",
 )
@@ -376,8 +387,16 @@ def test_a_toy_check_is_measured_recorded_and_judged() -> None:
     verdict = judge(policy, dataclasses.replace(evidence, parts=again), WITH_TOY)
     [finding] = [finding for finding in verdict.findings if finding.check == CheckName("haystack")]
     assert (finding.outcome, finding.blocks, finding.reason) == ("fail", True, "small")
-    assert verdict.outcome == "fail"
+    assert (verdict.outcome, verdict.reason) == ("fail", "there are too few rows to look through")
     assert judge(parse_toy(TOY_POLICY.replace("1e6", "500")), evidence, WITH_TOY).outcome == "pass"
+
+
+@pytest.mark.parametrize(("words", "said"), [({"small": "too small"}, "too small"), ({}, "small")])
+def test_a_toy_check_without_a_sentence_blocks_with_its_name_and_its_reason(words: dict[str, str], said: str) -> None:
+    policy = parse_toy(TOY_POLICY)
+    terse = dataclasses.replace(TOY, sentences={}, reasons=words)
+    verdict = judge(policy, toy_evidence(policy), (*CHECKS, terse))
+    assert (verdict.outcome, verdict.reason) == ("fail", f"haystack: {said}")
 
 
 def test_a_toy_check_that_nobody_measured_is_inconclusive() -> None:
@@ -422,8 +441,70 @@ def test_an_explanation_says_what_to_do_and_no_word_twice(check: Check, width: i
     assert not re.search(r"^ *%", text, re.MULTILINE)
 
 
-def test_every_reason_that_a_verdict_gives_is_one_of_a_check() -> None:
-    """A code that no check has would never be said."""
+@pytest.mark.parametrize("check", EVERY, ids=lambda check: check.key)
+def test_every_sentence_is_of_a_reason_that_the_check_has(check: Check) -> None:
+    """One of another code would never be said."""
+    assert check.sentences.keys() <= {*check.reasons, NOT_MEASURED}
     reasons.cache_clear()
-    assert {*_SENTENCES} <= reasons().keys()
     assert reasons()[NOT_MEASURED] == "not measured"
+
+
+def that_finds(check: Check, finding: Finding) -> Check:
+    """The check with this one finding, whatever was measured."""
+    return dataclasses.replace(check, judge=lambda *_: iter([finding]), asked=lambda *_: iter(()))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.key)
+@pytest.mark.parametrize("outcome", ["fail", "inconclusive"])
+@pytest.mark.parametrize("grade", [None, "open"])
+def test_whatever_blocks_a_release_is_said(check: Check, outcome: Outcome, grade: Grade | None) -> None:
+    """By its check's sentence where it has no rate, else by its name."""
+    policy = parse_toy(TOY_POLICY)
+    evidence = toy_evidence(policy)
+    for reason, family in itertools.product(check.reasons, check.names):
+        name = CheckName(family)
+        found = Finding(check=name, outcome=outcome, grade=grade, required=True, reason=reason, message="")
+        verdict = judge(policy, evidence, (that_finds(check, found),))
+        assert verdict.outcome == outcome
+        assert says_why(verdict)
+        said = str(name) if grade is not None else check.sentences.get(reason, str(name))
+        assert said in verdict.reason
+
+
+def test_what_makes_the_samples_worthless_is_said_first() -> None:
+    """Whatever else blocks, and in the order of a report."""
+    policy = parse_toy(TOY_POLICY)
+    blocked = []
+    for check, reason in ((one, reason) for one in CHECKS for reason in one.sentences):
+        found = Finding(check=CheckName(check.names[0]), outcome="fail", required=True, reason=reason, message="")
+        blocked.append(that_finds(check, found))
+    sentences = {check.key: "; ".join(check.sentences.values()) for check in CHECKS if check.sentences}
+    first = ("direction", "overlap", "reuse", "duplicates", "floor", "exchangeability", "granularity", "freshness")
+    assert {*sentences} - {*first} == {"segments", "served", "baseline"}
+    order = [*first, "segments", "served", "baseline"]
+    assert judge(policy, toy_evidence(policy), tuple(blocked)).reason == "; ".join(sentences[key] for key in order)
+
+
+COARSE = """\
+version: 1
+name: coarse
+targets: [{fpr: 1%, min_n: 10, max_relative_error: 0.5, required: false}]
+checks: {granularity: {required: true}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("through", "apart", "outcome", "reason"),
+    [
+        (2500, 0, "fail", "the scores are too coarse for a target"),
+        (2500, 500, "fail", "granularity@1%: floats merge the scores"),
+        (510, 0, "inconclusive", "granularity@1%: tied scores may allow no such rate"),
+    ],
+)
+def test_scores_too_coarse_for_a_target_are_what_blocks(through: int, apart: int, outcome: str, reason: str) -> None:
+    """Also where these rows cannot tell whether they are."""
+    policy = parse_policy(COARSE, "coarse.yaml").policy
+    atom = Atom(fpr=Decimal("0.01"), below=0, through=through, apart=apart)
+    found = Resolution(distinct=20, largest_tie=through, top_tie=through, targets=(atom,))
+    verdict = judge(policy, cases.evidence(policy, granularity=found), (granularity.CHECK,))
+    assert (verdict.outcome, verdict.reason) == (outcome, reason)

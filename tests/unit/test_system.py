@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.checks import parse_policy
-from gate.checks.system import MOST_UNSCORED, Flags, Member, System, Together, count, judge
+from gate.checks.system import CHECK, MOST_UNSCORED, Flags, Member, System, SystemEvidence, Together, count, judge
 from gate.errors import GateError
 from gate.policy import Document
 from gate.scores.several import Joined, join_panels, panel_of
 from gate.scores.several import View as Viewed
 from gate.statistics.binomial import Band
 from gate.statistics.tally import Tally
+from gate.verdict import find
 
 NAMES = ("injection", "jailbreak", "data.leak-age_1")
 
@@ -235,13 +236,17 @@ def together(k: int, n: int, unscored: int = 0) -> Together:
     )
 
 
+def known(counted: Together) -> SystemEvidence:
+    return SystemEvidence(("a",), System(benign=(counted,)))
+
+
 @given(st.integers(5000, 200_000), st.floats(0, 0.3), st.integers(0, 400), st.sampled_from(["proven", "observed"]))
 def test_only_excess_counts_and_gaps_are_never_silently_smaller(n: int, rate: float, gaps: int, rule: str) -> None:
     """Fail is proven excess; a pass holds even if every row were flagged that a detector has not scored."""
     policy = document(["a"]).policy.model_copy(update={"rule": rule})
     k = int(n * rate)
     gaps = min(gaps, n - k)
-    (finding,) = judge(policy, System(benign=(together(k, n, gaps),)))
+    (finding,) = judge(policy, known(together(k, n, gaps)))
     band = Band(Fraction(0), Fraction(1, 10), policy.alpha())
     if band.refutes_high(k, n):
         assert (finding.outcome, finding.reason) == ("fail", "too-many")
@@ -260,7 +265,7 @@ def test_a_bad_system_is_rarely_passed() -> None:
     passed = sum(
         int(times)
         for k, times in zip(*np.unique(rng.binomial(n, 0.01, runs), return_counts=True), strict=True)
-        if next(judge(policy, System(benign=(together(int(k), n),)))).outcome == "pass"
+        if next(judge(policy, known(together(int(k), n)))).outcome == "pass"
     )
     most = 0.025
     assert passed / runs <= most + 3 * np.sqrt(most * (1 - most) / runs)
@@ -269,5 +274,6 @@ def test_a_bad_system_is_rarely_passed() -> None:
 def test_too_few_rows_and_nothing_counted_are_no_pass() -> None:
     """Fewer rows than min_n, or rows that could not be joined, leave the system inconclusive."""
     policy = document(["a"]).policy
-    assert [f.reason for f in judge(policy, System(benign=(together(1, 4000),)))] == ["min-n"]
-    assert [(f.outcome, f.reason) for f in judge(policy, None)] == [("inconclusive", "not-measured")]
+    assert [f.reason for f in judge(policy, known(together(1, 4000)))] == ["min-n"]
+    found, _ = find(policy, SystemEvidence(("a",), None), (CHECK,))
+    assert [(f.outcome, f.reason) for f in found] == [("inconclusive", "not-measured")]

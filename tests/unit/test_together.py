@@ -12,10 +12,21 @@ import several
 from forging import put
 
 from gate.checks import parse_policy, system
-from gate.checks.system import Flags, System, asked_scores, contradictions, judge, measure
+from gate.checks.system import (
+    Flags,
+    System,
+    SystemCase,
+    SystemEvidence,
+    asked_scores,
+    contradictions,
+    describe_pass,
+    judge,
+    measure,
+)
 from gate.planning import Budget
 from gate.policy import Policy
 from gate.scores.several import Joined
+from gate.verdict import find
 
 NAMES = ("a", "b")
 ROWS = 20_000
@@ -43,7 +54,11 @@ def flags(both: int, alone: tuple[int, int], unscored: int = 0, grouped: bool = 
 
 def found(both: int = 500, alone: tuple[int, int] = (300, 200), unscored: int = 0, grouped: bool = False) -> System:
     rows = flags(both, alone, unscored, grouped)
-    return measure(policy_of(), rows, rows, use=1, malicious_use=1)
+    return measure(SystemCase(policy_of(), rows, rows, use=1, malicious_use=1))
+
+
+def known(counted: System | None) -> SystemEvidence:
+    return SystemEvidence(NAMES, counted)
 
 
 # --- the judgement ------------------------------------------------------------------------------------------
@@ -140,8 +155,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_limit_is_decided_and_said(case: Case) -> None:
-    (finding,) = judge(policy_of(case.limit, case.end), found(**case.counts))
+    (finding,) = judge(policy_of(case.limit, case.end), known(found(**case.counts)))
     assert (finding.outcome, finding.reason) == case.decided
+    assert finding.outcome == "pass" or finding.reason in system.CHECK.sentences
     assert case.message in finding.message
     assert (finding.remedy is None) if case.remedy is None else (case.remedy in str(finding.remedy))
 
@@ -149,7 +165,7 @@ def test_each_limit_is_decided_and_said(case: Case) -> None:
 @pytest.mark.parametrize(("grouped", "wanted"), [(False, "rows"), (True, "independent rows")])
 def test_fewer_rows_than_wanted_pass_nothing(grouped: bool, wanted: str) -> None:
     policy = policy_of(system="system: [{score: 0.3, max_fpr: 10%, min_n: 30000}]\n")
-    (finding,) = judge(policy, found(grouped=grouped))
+    (finding,) = judge(policy, known(found(grouped=grouped)))
     assert (finding.outcome, finding.reason) == ("inconclusive", "min-n")
     assert f"no count passes on fewer than 30,000 {wanted}, " in finding.message
     assert "hold out " in str(finding.remedy)
@@ -157,7 +173,7 @@ def test_fewer_rows_than_wanted_pass_nothing(grouped: bool, wanted: str) -> None
 
 def test_what_there_was_no_time_to_compute_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "Budget", lambda: Budget(0))
-    (finding,) = judge(policy_of("5.3%"), found())
+    (finding,) = judge(policy_of("5.3%"), known(found()))
     assert finding.remedy == "hold out more benign rows: how many would do was not computed"
 
 
@@ -165,14 +181,27 @@ def test_what_was_not_counted_is_inconclusive() -> None:
     """Nothing counted at all, or at another score only."""
     other = found().model_copy(update={"benign": ()})
     for counted in (None, other):
-        (finding,) = judge(policy_of(), counted)
+        assert [*judge(policy_of(), known(counted))] == []
+        (finding,), passed_over = find(policy_of(), known(counted), (system.CHECK,), again=True)
         assert (finding.outcome, finding.reason) == ("inconclusive", "not-measured")
+        assert str(finding.remedy).startswith("give the same rows scored by every detector: ")
+        assert passed_over == []
 
 
-def test_one_detector_by_itself_has_no_part_of_it() -> None:
-    asked: Any = (policy_of(), None)
-    assert system.CHECK.measure(asked[0]) is None
-    assert [*system.CHECK.judge(*asked), *system.CHECK.asked(*asked)] == []
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ((1, "", 0, []), "1 required detector passes"),
+        ((2, "1 limit holds", 0, []), "2 required detectors pass; 1 limit holds"),
+        ((0, "", 1, ["b"]), "0 required detectors pass; 1 finding waived; b, not required, did not pass"),
+        (
+            (3, "all is well", 2, ["b", "c"]),
+            "3 required detectors pass; all is well; 2 findings waived; b and c, not required, did not pass",
+        ),
+    ],
+)
+def test_why_all_pass_is_said(facts: tuple[int, str, int, list[str]], sentence: str) -> None:
+    assert describe_pass(*facts) == sentence
 
 
 # --- what is measured ---------------------------------------------------------------------------------------
@@ -191,7 +220,7 @@ def test_both_kinds_of_rows_are_measured(grouped: bool) -> None:
     assert counted.malicious == counted.benign
     assert (one.tally.flagged, one.both, one.largest, one.sum) == (1000, ((500,),), 0.04, 0.075)
     assert one.independent == pytest.approx(1 - 0.96 * 0.965)
-    assert measure(policy_of(), flags(5, (3, 2))).malicious == ()
+    assert measure(SystemCase(policy_of(), flags(5, (3, 2)))).malicious == ()
 
 
 # --- what no rows could show --------------------------------------------------------------------------------
@@ -231,5 +260,5 @@ FORGERIES = [
 @pytest.mark.parametrize(("place", "value", "sentence"), FORGERIES)
 def test_a_forged_count_is_contradicted(place: str, value: Any, sentence: str) -> None:
     policy, sound = policy_of(), found(unscored=5)
-    assert [*contradictions(policy, sound, NAMES)] == []
-    assert sentence in [*contradictions(policy, put(sound, place, value), NAMES)]
+    assert [*contradictions(policy, known(sound))] == [*contradictions(policy, known(None))] == []
+    assert sentence in [*contradictions(policy, known(put(sound, place, value)))]
