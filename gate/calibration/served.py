@@ -16,7 +16,7 @@ from pydantic import Field
 
 from gate.contract import Floats, Mask
 from gate.stored import Count, ExactRate, Rate, Section
-from gate.words import plural, visible
+from gate.words import in_digits, percent, plural, visible
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -359,8 +359,8 @@ def _flags(served: Served) -> str:
     for crossing in [crossing for crossing in served.crossings if crossing in most]:
         counts = [f"{crossing.more:,} more"] if crossing.more else []
         counts += [f"{crossing.fewer:,} fewer"] if crossing.fewer else []
-        promise = f"FPR {(100 * crossing.fpr).normalize():f} %"
-        at.append(f"{' and '.join(counts)} at {crossing.score.normalize():f} ({promise})")
+        promise = f"FPR {percent(crossing.fpr)}"
+        at.append(f"{' and '.join(counts)} at {in_digits(crossing.score)} ({promise})")
     others = len(served.crossings) - len(at)
     return f"rows flagged because of it: {', '.join(at)}" + (
         f", and at {plural(others, 'more anchor')}" if others else ""

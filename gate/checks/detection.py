@@ -20,7 +20,7 @@ from gate.statistics.binomial import Band, CriticalCounts
 from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally
 from gate.stored import Grade, Outcome, Section
-from gate.words import plural
+from gate.words import percent, plural
 
 
 class DetectionTarget(Frozen):
@@ -136,7 +136,7 @@ def _message(found: Tally, critical: CriticalCounts, target: DetectionTarget) ->
         counted += f", in groups worth {int(found.independent_rows):,} independent ones"
     if found.threshold is None:
         counted += "; no raw score reaches this anchor, so nothing is ever detected there"
-    minimum = f"the minimum of {float(target.min_tpr) * 100:.10g} %"
+    minimum = f"the minimum of {percent(target.min_tpr)}"
     proven = f"{critical.proven[0]:,} or more prove {minimum}" if critical.proven else f"no count proves {minimum}"
     few = critical.refuted_at_or_below
     refuted = (

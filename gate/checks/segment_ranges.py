@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from pydantic import Field
 from gate.checks import range_words as words
 from gate.checks.check import Case, Evidence, Finding, JudgedRange
 from gate.checks.fpr import Targets
-from gate.checks.range_words import rate_text
 from gate.checks.ranges import as_scores, asked_of_groups, thresholds_at
 from gate.contract import Floats
 from gate.names import CheckName
@@ -27,7 +25,7 @@ from gate.statistics.clusters import Effective, Groups, korn_graubard
 from gate.statistics.ranges import MOST_SEGMENTS, Corridor, Grid, Sides, worth_of
 from gate.statistics.sequential import SequentialBand
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
-from gate.words import plural
+from gate.words import percent, plural
 
 if TYPE_CHECKING:
     from gate.scores import Scores
@@ -228,7 +226,7 @@ def finding(one: JudgedSegment, tests: int) -> Finding:
         parts.append(words.describe_proven(numbers.proven))
     if one.grade != "proven" and one.reason != "min-n":
         bound = "upper" if near.side == "above" else "lower"
-        parts.append(f"its {bound} bound is worst at {rate_text(points[near.point].fpr)}: {rate_text(near.bound)}")
+        parts.append(f"its {bound} bound is worst at {percent(points[near.point].fpr, 3)}: {percent(near.bound, 3)}")
     return Finding(
         check=one.name,
         outcome=one.outcome,
@@ -260,7 +258,7 @@ def _remedy(one: JudgedSegment, at: int) -> str | None:
         return "find out how benign rows of this segment differ, or hold out many more of them"
     return (
         f"hold out at least {max(advice.more - one.n, 1):,} more benign rows of this segment ({advice.more:,} in all): "
-        f"at the rate observed, {rate_text(Decimal(str(float(points[at]))))} then passes 95 % of the time"
+        f"at the rate observed, {percent(float(points[at]), 3)} then passes 95 % of the time"
     )
 
 

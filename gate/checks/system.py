@@ -21,7 +21,7 @@ from gate.statistics.binomial import Band, CriticalCounts
 from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
-from gate.words import plural
+from gate.words import percent, plural
 
 if TYPE_CHECKING:
     from gate.scores.several import Joined
@@ -267,11 +267,11 @@ def _message(together: Together, target: SystemTarget, critical: CriticalCounts,
     found = together.tally
     said = [f"{describe_count(found)}, flagged by any of {plural(len(together.detectors), 'detector')}"]
     if together.unscored:
-        share = 100 * together.unscored / found.rows
+        share = percent(together.unscored / found.rows, 2)
         lacking = sorted(together.detectors, key=lambda member: -member.unscored)[:3]
         named = ", ".join(f"{member.name} {member.unscored:,}" for member in lacking if member.unscored)
-        said.append(f"{plural(together.unscored, 'row')} ({share:.2g} %) not scored by every detector ({named})")
-    most = f"the limit of {float(target.max_fpr) * 100:.10g} %"
+        said.append(f"{plural(together.unscored, 'row')} ({share}) not scored by every detector ({named})")
+    most = f"the limit of {percent(target.max_fpr)}"
     proven = f"{critical.proven[1]:,} or fewer prove {most}" if critical.proven else f"no count proves {most}"
     if too_few:
         independent = "independent " if found.is_clustered else ""

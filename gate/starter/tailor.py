@@ -17,7 +17,7 @@ from gate.scores.wording import shorten, show
 from gate.starter.columns import describe_rows
 from gate.starter.init import POLICY, Wanted, as_own, commented, entry, judged_block, range_block, want
 from gate.starter.survey import Facts, Survey
-from gate.words import plural
+from gate.words import percent, plural
 
 COARSE = 0.5  # a threshold that flags less than the target by this share of its tolerance is too far off
 REVERSED, USELESS = 0.4, 0.6  # concordances below which scores fall with maliciousness, or hardly rise
@@ -163,7 +163,7 @@ def _is_coarse(survey: Survey, policy: Policy, fpr: Decimal) -> str | None:
     tail = survey.tail(float(fpr))
     if below >= 1 or tail >= float(fpr) * (1 - COARSE * below):
         return None
-    nearest = "none of the rows" if tail == 0 else f"{100 * tail:.2g} %"
+    nearest = "none of the rows" if tail == 0 else percent(tail, 2)
     return (
         f"Ties: no threshold flags close to {in_percent(fpr)} of the benign rows; the nearest below flags {nearest}. "
         "So only too many false positives count there."
@@ -289,7 +289,7 @@ def _direction(survey: Survey, scale: Scale) -> list[str]:
     share = survey.facts.concordance
     if share is None:
         return ["Direction: unknown without malicious rows; gate takes higher scores for more malicious."]
-    pairs = f"a malicious row scores higher than a benign one in {100 * share:.3g} % of pairs"
+    pairs = f"a malicious row scores higher than a benign one in {percent(share, 3)} of pairs"
     if share < REVERSED:
         turned = "the negated score" if scale.low < 0 else f"{shorten(scale.high)} - score"
         cure = f"gate needs scores that rise with maliciousness: write {turned} instead"
