@@ -37,7 +37,7 @@ def range_findings(record: Record) -> list[Finding]:
 
 
 @dataclass(frozen=True)
-class _Numbers:
+class _AtPoints:
     """A range at the points to draw: its scores, rates, counts as rates, and the band around them."""
 
     points: Sequence[Anchor]
@@ -47,7 +47,7 @@ class _Numbers:
     edges: Sides
 
 
-def _numbers(record: Record, finding: Finding) -> _Numbers | None:
+def _numbers(record: Record, finding: Finding) -> _AtPoints | None:
     """From the counts of the record; None where they are not those of the range's grid."""
     judged, measured = finding.range, record.of(Ranges)
     ends = None if judged is None else (judged.start, judged.stop)
@@ -71,7 +71,7 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
     low, high = (np.full(len(at), float(n)),) * 2 if worth is None else (worth.low[at], worth.high[at])
     p, tail, k = own.fprs[at], own.band_level / 2, counts[at] / n
     band = Sides(along.tails.lower(k * low, low, p, tail), along.tails.upper(k * high, high, p, tail))
-    return _Numbers(
+    return _AtPoints(
         [own.points[i] for i in at],
         p,
         k,

@@ -240,10 +240,10 @@ class RatedFinding:
         return float(self.target)
 
 
-_Found = TypeVar("_Found", Finding, Row)
+_FindingOrRow = TypeVar("_FindingOrRow", Finding, Row)
 
 
-def in_order(findings: Iterable[_Found]) -> list[_Found]:
+def in_order(findings: Iterable[_FindingOrRow]) -> list[_FindingOrRow]:
     """What blocks the release first, a proven violation before what is open; the rest as the record has it."""
     return sorted(findings, key=lambda f: (not f.blocks, f.blocks and f.outcome != "fail"))
 

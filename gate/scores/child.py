@@ -29,7 +29,7 @@ from gate.errors import GateError
 from gate.progress import advance
 from gate.scores.budget import limit_memory
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 _STARTING = threading.Lock()  # a child started meanwhile would hold the other one's pipe open
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -86,14 +86,14 @@ def _having_room(size: int) -> Iterator[None]:
 _here: _Child | None = None  # set in a child
 
 
-def isolate(function: Callable[[], Result], most: int) -> Result:
+def isolate(function: Callable[[], Returned], most: int) -> Returned:
     """What the function returns or raises in a child that may use so many bytes; its death names the file it read."""
     with isolated(function, most) as answer:
         return answer()
 
 
 @contextlib.contextmanager
-def isolated(function: Callable[[], Result], most: int) -> Iterator[Callable[[], Result]]:
+def isolated(function: Callable[[], Returned], most: int) -> Iterator[Callable[[], Returned]]:
     """The same while this process does something else, until it asks for the answer; no child outlives the context."""
     if _here is not None or not hasattr(os, "memfd_create"):
         yield function
