@@ -17,7 +17,7 @@ from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.names import CheckName
 from gate.record import Record, read_with_digest
-from gate.record.system import DETECTORS, SystemRecord, read_any, require_name
+from gate.record.system import DETECTORS, SystemRecord, read_any, require_detector
 from gate.statistics.tally import Tally
 from gate.storage import CHECKS_DIRECTORY
 from gate.stored import Outcome
@@ -255,7 +255,7 @@ def _system(directory: str, record: SystemRecord) -> tuple[PastRelease, _ForComp
     """A release of several detectors: every anchor of each, with the detector's name."""
     parts = {}
     for facts in record.detectors:
-        require_name(facts.name, directory)
+        require_detector(facts.name, directory)
         place = os.path.join(directory, DETECTORS, facts.name)
         parts[facts.name] = _release(place, *read_with_digest(place))
     readings = {}

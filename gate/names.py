@@ -57,6 +57,11 @@ class CheckName:
         return "ranges" if self.to is not None and self.kind == "fpr" else self.kind
 
 
+def is_detector(text: str) -> bool:
+    """Whether a detector may be called so: its name becomes a directory."""
+    return re.fullmatch(DETECTOR, text) is not None and text not in (".", "..")
+
+
 def in_percent(rate: Decimal) -> str:
     """`10%`, `0.01%`: as people write a rate in a name; in a sentence the sign stands apart."""
     return f"{in_digits(rate * 100)}%"

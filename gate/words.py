@@ -46,6 +46,11 @@ def percent(rate: Decimal | float, digits: int | None = None, rounding: str = RO
     return f"{in_digits(share if digits is None else Context(prec=digits, rounding=rounding).create_decimal(share))} %"
 
 
+def signed(number: Decimal) -> str:
+    """`+0.50`, and a true minus sign: all digits that the number has."""
+    return f"{number:+,f}".replace("-", "−")
+
+
 def rounded_percent(share: float, places: int = 0) -> str:
     """A share as `60.0 %`: with so many places, whatever they are."""
     return f"{100 * share:.{places}f} %"

@@ -7,16 +7,13 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from gate.checks.check import JudgedRange
-from gate.checks.rates import NOT_COMPUTED, describe_deciding
+from gate.checks.rates import NOT_COMPUTED, TIED_SCORES, describe_deciding
 from gate.planning.range_advice import RangeAdvice
 from gate.words import listed, percent, plural
 
 MOST_SAID = 3
 BEYOND_ROWS = ("granularity", "unreachable")  # reasons that no number of rows helps
-UNREACHABLE = (
-    "more held-out rows cannot help: too many benign rows share the highest scores; "
-    "give the detector finer scores or end the range at a higher rate"
-)
+UNREACHABLE_RANGE = f"{TIED_SCORES} or end the range at a higher rate"
 TIED_TOP = (
     "give the detector finer scores, or end the range at a higher rate: more rows do not part those that share the "
     "highest score"

@@ -15,10 +15,10 @@ from gate.words import plural, rounded_percent
 
 PROMISE = "then passes 95 % of the time"
 NOT_COMPUTED = "how many would do was not computed"
-UNREACHABLE = (
-    "more held-out rows cannot help: too many benign rows share the highest scores; "
-    "give the detector finer scores or drop this target"
+TIED_SCORES = (
+    "more held-out rows cannot help: too many benign rows share the highest scores; give the detector finer scores"
 )
+UNREACHABLE_TARGET = f"{TIED_SCORES} or drop this target"
 
 
 def grade_count(k: int, critical: CriticalCounts) -> Grade:

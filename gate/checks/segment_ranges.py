@@ -30,6 +30,8 @@ from gate.words import percent, plural
 if TYPE_CHECKING:
     from gate.scores import Scores
 
+_DIFFERS = "find out how benign rows of this segment differ: the calibrator fits them together with the others"
+NO_ROWS_HELP = {"too-many": _DIFFERS, "too-few": _DIFFERS, "unreachable": words.UNREACHABLE_RANGE}
 STEPS = 100  # of the search for the rows that one segment needs
 Worths = tuple[tuple[Size, Size], ...]  # at the points that are asked of groups
 
@@ -70,7 +72,7 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     for span, grid, at, flagged in zip(question.spans, grids, scores, parts, strict=True):
         worth = None
         if holdout.groups is not None:
-            worth = _worth(holdout, at[asked_of_groups(grid, case.anchors)], float(case.alpha))
+            worth = worth_in_segments(holdout, at[asked_of_groups(grid, case.anchors)], float(case.alpha))
         found.append(
             RangeInSegments(
                 start=span.start,
@@ -83,19 +85,21 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     return tuple(found)
 
 
-def _worth(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
+def worth_in_segments(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
     """For each segment what it is worth at each score: at most what its own groups and those of all rows allow."""
     whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
     groups = Groups(whole.sizes)
-    shares = [groups.worth(whole.reached[:, i], alpha) for i in range(len(scores))]
+    shares = [
+        Effective(*(rows / len(holdout) for rows in groups.worth(whole.reached[:, i], alpha)))
+        for i in range(len(scores))
+    ]
     segments = parts.parts // len(whole.sizes)
     starts = [*np.flatnonzero(np.diff(segments, prepend=-1)), len(segments)]
     found = []
     for start, stop in pairwise(starts):
         sizes, n = parts.sizes[start:stop], float(parts.sizes[start:stop].sum())
         own = [korn_graubard(sizes, parts.reached[start:stop, i], alpha) for i in range(len(scores))]
-        most = [Effective(*(n * rows / len(holdout) for rows in share)) for share in shares]
-        found.append(tuple((min(o, m.low), min(o, m.high)) for o, m in zip(own, most, strict=True)))
+        found.append(tuple((min(o, n * all_.low), min(o, n * all_.high)) for o, all_ in zip(own, shares, strict=True)))
     return tuple(found)
 
 
@@ -240,12 +244,8 @@ def finding(one: JudgedSegment, tests: int) -> Finding:
 
 
 def _remedy(one: JudgedSegment, at: int) -> str | None:
-    if one.outcome == "pass":
-        return None
-    if one.reason in ("too-many", "too-few"):
-        return "find out how benign rows of this segment differ: the calibrator fits them together with the others"
-    if one.reason == "unreachable":
-        return words.UNREACHABLE
+    if one.outcome == "pass" or one.reason in NO_ROWS_HELP:
+        return NO_ROWS_HELP.get(one.reason)
     points = [Fraction(point.fpr) for point in one.corridor.grid.points]
     low = points[max(at - 1, 0)] * (1 - one.corridor.below)
     high = points[min(at + 1, len(points) - 1)] * (1 + one.corridor.above)

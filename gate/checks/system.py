@@ -17,8 +17,8 @@ from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count
 from gate.contract import Ints
 from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import Policy, SystemTarget
-from gate.statistics.binomial import Band, CriticalCounts
-from gate.statistics.sequential import SequentialBand
+from gate.statistics.binomial import CriticalCounts
+from gate.statistics.sequential import one_sided
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
 from gate.words import percent, plural
@@ -196,7 +196,7 @@ def judge(policy: Policy, found: System | None) -> Iterator[Finding]:
         if found is None or together is None:
             yield _not_counted(target)
             continue
-        band = _band(policy, target, policy.alpha(found.use or 1))
+        band = one_sided(Fraction(0), Fraction(target.max_fpr), policy.alpha(found.use or 1), policy.interval)
         counted, critical = together.tally, together.tally.critical(band)
         outcome, reason, grade = _decide(policy.rule, target, together, critical)
         too_few = counted.independent_rows < target.min_n
@@ -215,14 +215,6 @@ def judge(policy: Policy, found: System | None) -> Iterator[Finding]:
             remedy=_remedy(together, reason, advice),
             rate=judged_rate(None, target.score, counted, band, min_n=target.min_n, accepts=accepts),
         )
-
-
-def _band(policy: Policy, target: SystemTarget, alpha: Fraction) -> Band:
-    """The rates that the policy accepts: only excess counts."""
-    most = Fraction(target.max_fpr)
-    if policy.interval == "sequential":
-        return SequentialBand(Fraction(0), most, alpha, most / 2)
-    return Band(Fraction(0), most, alpha)
 
 
 def _decide(

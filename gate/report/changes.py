@@ -16,7 +16,7 @@ from gate.record import Record
 from gate.report.numbers import bounds, clean, exact, grouped, share
 from gate.report.rows import in_order, weight
 from gate.statistics.tally import Tally
-from gate.words import in_digits, p_value, percent, plural
+from gate.words import in_digits, p_value, percent, plural, signed
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _points(share: float, rounding: str, digits: int | None) -> str:
         points = Context(prec=2, rounding=rounding).create_decimal(points)
     else:
         points = points.quantize(Decimal(1).scaleb(-digits), rounding=rounding).normalize()
-    return f"{points:+f}".replace("-", "−") if points else "0"
+    return signed(points) if points else "0"
 
 
 def _times(found: Tally, fpr: Decimal) -> str:

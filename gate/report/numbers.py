@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 from gate.statistics.proportions import Interval
-from gate.words import percent, visible
+from gate.words import percent, signed, visible
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
 WIDE = Context(prec=60)
@@ -22,7 +22,7 @@ def clean(text: str) -> str:
 
 
 def signed_percent(error: Decimal) -> str:
-    return f"{(error * 100).normalize():+,f} %".replace("-", "−") if error else "0 %"
+    return f"{signed((error * 100).normalize())} %" if error else "0 %"
 
 
 def grouped(count: int) -> str:

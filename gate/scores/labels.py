@@ -18,7 +18,7 @@ from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores.columns import decode
 from gate.scores.formats import File
-from gate.scores.wording import NUMBER, is_number, kind_of, name_rows, one_line, show
+from gate.scores.wording import NUMBER, is_number, name_rows, one_line, show, type_of
 from gate.sources import MAX_LABELS, LabelCount, Labels
 from gate.words import plural
 
@@ -120,7 +120,7 @@ def count_labels(tables: Iterable[pa.Table]) -> Labels:
 
 def _plain(labels: Any, columns: Columns, file: File) -> Any:
     """The labels as words, numbers or truths, one in every row."""
-    wrong = f"{file}: column {columns.label!r} must hold words, numbers or booleans, got {kind_of(labels)}"
+    wrong = f"{file}: column {columns.label!r} must hold words, numbers or booleans, got {type_of(labels)}"
     try:
         labels = decode(labels)
         missing = labels.is_null(nan_is_null=True).to_numpy()

@@ -77,15 +77,15 @@ def scale_of(facts: Facts, column: str = "") -> Scale:
         for known, top in (("scores from 0 to 1", 1.0), ("a percent scale", 100.0)):
             if high <= top:
                 return Scale(known, 0.0, top)
-        return Scale("scores from 0 on, without a known top", 0.0, _round_up(2 * high))
+        return Scale("scores from 0 on, without a known top", 0.0, _step_above(2 * high))
     if reach <= 1:
         return Scale("scores from -1 to 1", -1.0, 1.0)
     if reach <= 50:
         return Scale("logits" if high > 0 else "logits or log-likelihoods", -100.0, 100.0)
-    return Scale("scores without known ends", -_round_up(2 * reach), _round_up(2 * reach))
+    return Scale("scores without known ends", -_step_above(2 * reach), _step_above(2 * reach))
 
 
-def _round_up(value: float) -> float:
+def _step_above(value: float) -> float:
     """The next of 1, 2, 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)

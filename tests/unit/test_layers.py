@@ -13,7 +13,7 @@ import pytest
 from repository import PACKAGE, ROOT
 
 FLOORS = [
-    ["words", "errors", "contract", "progress", "stored", "names", "sources", "inputs"],
+    ["words", "errors", "contract", "progress", "parent", "stored", "names", "sources", "inputs"],
     ["policy", "ordered", "sketch", "scores", "statistics"],
     ["calibration"],
     ["planning"],
