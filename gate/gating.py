@@ -55,11 +55,9 @@ from gate.report.formats import rendered
 from gate.scores import Scores, columns_for, describe, find_copy, from_object, kind_of, reading_sample
 from gate.sources import SampleFacts, Split
 from gate.statistics.tally import Tally
-from gate.storage import write
+from gate.storage import NO_BASELINE, write
 from gate.stored import Outcome
 from gate.verdict import Verdict, judge
-
-NO_BASELINE = "none"  # in the place of a baseline's directory: this is the first release
 
 
 def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrator:

@@ -17,7 +17,7 @@ from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.names import CheckName
 from gate.record import Record, read_with_digest
-from gate.record.system import DETECTORS, SystemRecord, read_any, require_name
+from gate.record.system import DETECTORS, SystemRecord, read_any, require_detector
 from gate.statistics.tally import Tally
 from gate.storage import CHECKS_DIRECTORY
 from gate.stored import Outcome
@@ -126,7 +126,7 @@ class History:
 
 def collect(paths: Iterable[str]) -> History:
     """Read every release named, or held by a directory named, once each; what cannot be read is kept as such."""
-    read: list[tuple[PastRelease, _Seen]] = []
+    read: list[tuple[PastRelease, _ForComparison]] = []
     unread: list[Unread] = []
     last: tuple[tuple[str, str, str], Record | SystemRecord] | None = None
     known: set[str] = set()
@@ -200,7 +200,7 @@ def _has_release_files(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _ForComparison:
     """What only the comparison with other releases needs: held-out rows, what they were asked, and the curve."""
 
     rows: str
@@ -208,10 +208,10 @@ class _Seen:
     benign: int
     thresholds: tuple[float, ...]
     counts: tuple[int, ...]
-    of: Mapping[str | None, _Seen] = field(default_factory=dict)  # by detector, where there are several
+    of: Mapping[str | None, _ForComparison] = field(default_factory=dict)  # by detector, where there are several
 
 
-def _release(directory: str, record: Record, sha256: str) -> tuple[PastRelease, _Seen]:
+def _release(directory: str, record: Record, sha256: str) -> tuple[PastRelease, _ForComparison]:
     tprs = _detected(record)
     fprs = [f for f in record.findings if f.check.family == "fpr" and f.rate is not None]
     raw = record.calibrator.thresholds
@@ -241,7 +241,7 @@ def _release(directory: str, record: Record, sha256: str) -> tuple[PastRelease, 
     )
     points = [point.tally for point in record.curve.points] if record.curve and not record.calibrated else []
     counted = sorted((tally.threshold, tally.flagged) for tally in points if tally.threshold is not None)
-    seen = _Seen(
+    seen = _ForComparison(
         rows=record.holdout.rows_sha256 or record.holdout.sha256,
         question=f"{record.calibrator.sha256} {record.policy.sha256}",
         benign=record.holdout.n if points else 0,
@@ -251,11 +251,11 @@ def _release(directory: str, record: Record, sha256: str) -> tuple[PastRelease, 
     return release, seen
 
 
-def _system(directory: str, record: SystemRecord) -> tuple[PastRelease, _Seen]:
+def _system(directory: str, record: SystemRecord) -> tuple[PastRelease, _ForComparison]:
     """A release of several detectors: every anchor of each, with the detector's name."""
     parts = {}
     for facts in record.detectors:
-        require_name(facts.name, directory)
+        require_detector(facts.name, directory)
         place = os.path.join(directory, DETECTORS, facts.name)
         parts[facts.name] = _release(place, *read_with_digest(place))
     readings = {}
@@ -291,7 +291,7 @@ def _detected(record: Record) -> dict[Decimal | None, Detected]:
     }
 
 
-def _with_the_past(read: list[tuple[PastRelease, _Seen]]) -> tuple[PastRelease, ...]:
+def _with_the_past(read: list[tuple[PastRelease, _ForComparison]]) -> tuple[PastRelease, ...]:
     """Each release with what it shares with those before it: held-out rows, and the first raw thresholds."""
     first: dict[CheckName, tuple[str, float]] = {}
     asked: dict[str, dict[str, str]] = {}
@@ -314,7 +314,7 @@ def _with_the_past(read: list[tuple[PastRelease, _Seen]]) -> tuple[PastRelease, 
     return tuple(releases)
 
 
-def _flagged(seen: _Seen, name: str, threshold: float) -> Flagged | None:
+def _flagged(seen: _ForComparison, name: str, threshold: float) -> Flagged | None:
     """The counts at the two points of the curve between which the threshold lies; exact where it is one of them."""
     if not seen.thresholds:
         return None

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
+from gate.words import in_digits
+
 NUMBER = r"(?:(?:0|[1-9][0-9_]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?%?"
 DETECTOR = r"[A-Za-z0-9._-]{1,64}"
 _NAME = re.compile(
@@ -37,11 +39,15 @@ class CheckName:
 
     def __str__(self) -> str:
         detector = "" if self.detector is None else f"{self.detector}:"
-        shown = _plain if self.kind in BY_SCORE else in_percent
-        at = "" if self.rate is None else f"@{shown(self.rate)}"
-        to = "" if self.to is None else f"..{shown(self.to)}"
+        at = "" if self.rate is None else f"@{self.at}"
         segment = "" if self.segment is None else f"/{self.segment}"
-        return f"{detector}{self.kind}{at}{to}{segment}"
+        return f"{detector}{self.kind}{at}{segment}"
+
+    @property
+    def at(self) -> str:
+        """Where it asks, by itself: `0.1%`, `1%..0.1%`, of a system's check `0.5`; empty where it asks at no rate."""
+        written = in_digits if self.kind in BY_SCORE else in_percent
+        return "..".join(written(number) for number in (self.rate, self.to) if number is not None)
 
     @property
     def family(self) -> str:
@@ -51,13 +57,14 @@ class CheckName:
         return "ranges" if self.to is not None and self.kind == "fpr" else self.kind
 
 
-def in_percent(rate: Decimal, sign: str = "%") -> str:
-    """`10%`, `0.01%`: as people write a rate in a name; in a sentence the sign stands apart. Never with an exponent."""
-    return f"{_plain(rate * 100)}{sign}"
+def is_detector(text: str) -> bool:
+    """Whether a detector may be called so: its name becomes a directory."""
+    return re.fullmatch(DETECTOR, text) is not None and text not in (".", "..")
 
 
-def _plain(number: Decimal) -> str:
-    return f"{number.normalize():f}"
+def in_percent(rate: Decimal) -> str:
+    """`10%`, `0.01%`: as people write a rate in a name; in a sentence the sign stands apart."""
+    return f"{in_digits(rate * 100)}%"
 
 
 def parse_name(text: str) -> CheckName | None:

@@ -20,6 +20,7 @@ from gate.words import plural
 
 MAX_BYTES = 50_000_000  # of a manifest or a record
 MANIFEST_VERSION = 1
+NO_BASELINE = "none"  # in the place of a baseline's directory: this is the first release
 CHECKS_DIRECTORY = "checks"  # the directory below a release that holds the checks made of it
 
 

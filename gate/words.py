@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 
 def escape_json(text: str) -> str:
@@ -10,11 +12,22 @@ def escape_json(text: str) -> str:
     return re.sub(r"(?<=#)#(?=\w{0,32}\[)", r"\\u0023", text)
 
 
-def listed(names: list[str]) -> str:
+def shown(value: object, none: str = "nothing") -> str:
+    """A setting as a policy writes it, and a word where there is none."""
+    if value is None or value == ():
+        return none
+    if isinstance(value, tuple):
+        return ", ".join(map(shown, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return in_digits(value) if isinstance(value, Decimal) else str(value)
+
+
+def listed(names: list[str], last: str = "and") -> str:
     """`a`, `a and b`, `a, b and c`, `a, b, c and 4 more`."""
     if len(names) > 4:
         names = [*names[:3], f"{len(names) - 3} more"]
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def cut_within(name: str, most: int) -> str:
@@ -22,9 +35,48 @@ def cut_within(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - most // 2]}…{name[len(name) - most // 2 + 1 :]}"
 
 
-def spaced_percent(share: float, digits: str = ".4g") -> str:
-    """A share as the reports write it: `95 %`."""
-    return f"{format(100 * share, digits)} %"
+def in_digits(number: Decimal) -> str:
+    """`0.0001`: no digit for nothing, and never an exponent."""
+    return f"{number.normalize():f}"
+
+
+def percent(rate: Decimal | float, digits: int | None = None, rounding: str = ROUND_HALF_EVEN) -> str:
+    """A rate as `0.1005 %`, of a float with so many digits: none for nothing, and never an exponent."""
+    share = rate * 100 if isinstance(rate, Decimal) else Decimal(100 * rate)
+    return f"{in_digits(share if digits is None else Context(prec=digits, rounding=rounding).create_decimal(share))} %"
+
+
+def signed(number: Decimal) -> str:
+    """`+0.50`, and a true minus sign: all digits that the number has."""
+    return f"{number:+,f}".replace("-", "−")
+
+
+def rounded_percent(share: float, places: int = 0) -> str:
+    """A share as `60.0 %`: with so many places, whatever they are."""
+    return f"{100 * share:.{places}f} %"
+
+
+def chance(probability: float) -> str:
+    """A chance; none is printed as certain."""
+    if 0.0 < probability < 0.0005:
+        return "<0.1 %"
+    return ">99.9 %" if probability >= 0.9995 else percent(probability, 3)
+
+
+def chance_at_most(probability: float) -> str:
+    """A chance that is no larger than what is said: rounded up, `less than 0.1 %` below that."""
+    if probability < 0.001:
+        return "less than 0.1 %"
+    return percent(min(math.ceil(probability * 1000) / 1000, 1.0), 3)
+
+
+def chance_of_few(probability: float) -> str:
+    """A chance that may be far below one in a thousand, and may be certain."""
+    return "below 0.01 %" if probability < 0.0001 else percent(probability, 3)
+
+
+def p_value(p: float) -> str:
+    return f"{p:.2g}" if p >= 0.0001 else "below 0.0001"
 
 
 def visible(text: str, allowed: str = "") -> str:

@@ -23,7 +23,7 @@ from gate.errors import GateError
 from gate.ordered import Ordered, in_order
 from gate.policy import Calibration
 from gate.statistics.floats import from_ordinal, ordinal
-from gate.words import visible
+from gate.words import percent, visible
 
 FAN = 32  # scores that are asked at a time of each anchor
 _STEPS = np.arange(FAN, dtype=np.uint64)
@@ -59,7 +59,7 @@ class Calibrator:
     def _repr_html_(self) -> str:
         """What a notebook shows: the raw threshold at each anchor."""
         rows = "".join(
-            f"<tr><td>{(anchor.fpr * 100).normalize():f} %</td><td>{anchor.score}</td><td>{_shown(raw)}</td></tr>"
+            f"<tr><td>{percent(anchor.fpr)}</td><td>{anchor.score}</td><td>{_in_words(raw)}</td></tr>"
             for anchor, raw in zip(self.contract.anchors, self.thresholds.values(), strict=True)
         )
         head = "<tr><th>false-positive rate</th><th>calibrated score</th><th>raw threshold</th></tr>"
@@ -151,7 +151,7 @@ def _in_lines(values: Floats) -> str:
     return "[\n  {}\n ]".format(json.dumps(values.tolist(), allow_nan=False)[1:-1].replace(", ", ",\n  "))
 
 
-def _shown(threshold: float | None) -> str:
+def _in_words(threshold: float | None) -> str:
     return "no score reaches it" if threshold is None else f"{threshold:.6g}"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.errors import GateError
-from gate.words import visible
+from gate.words import percent, visible
 
 OPSET, IR_VERSION = 17, 8  # what ONNX Runtime reads from version 1.12 on
 INPUT, OUTPUT = "score", "calibrated"
@@ -62,7 +62,7 @@ def to_sql(exported: Exported) -> bytes:
     otherwise = Decimal(0)
     for anchor in reversed(calibrator.contract.anchors):
         threshold, score = calibrator.thresholds[anchor.fpr], _double(anchor.score)
-        promise = f"FPR {(100 * anchor.fpr).normalize():f} %"
+        promise = f"FPR {percent(anchor.fpr)}"
         if threshold is None:
             lines.append(f"  -- no score reaches {score}, {promise}")
         elif threshold <= lowest:  # as do scores below the domain

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from gate.contract import Floats, Mask
 from gate.stored import Count, ExactRate, Rate, Section
-from gate.words import plural, visible
+from gate.words import in_digits, percent, plural, visible
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -114,7 +114,9 @@ def compare(
     `releases` and `columns` are other calibrators and other raw columns of the same rows, by name, which may have been
     served instead; where they are not given, such a thing is recognised and not named.
     """
-    rows = _Rows(np.asarray(raw, np.float64), np.asarray(served, np.float64), calibrator, releases or {}, columns or {})
+    rows = _Compared(
+        np.asarray(raw, np.float64), np.asarray(served, np.float64), calibrator, releases or {}, columns or {}
+    )
     differ = rows.served != rows.expected  # a missing score, NaN, differs
     if not differ.any():
         return Served(rows=len(rows.raw), equal=len(rows.raw))
@@ -132,7 +134,7 @@ def compare(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Compared:
     """The rows with what the release gives for them."""
 
     raw: Floats
@@ -148,7 +150,7 @@ class _Rows:
         object.__setattr__(self, "missing", ~np.isfinite(self.served))
 
 
-def _crossings(rows: _Rows) -> Iterator[Crossing]:
+def _crossings(rows: _Compared) -> Iterator[Crossing]:
     for anchor in rows.calibrator.contract.anchors:
         is_flagged, shall_be = rows.served >= float(anchor.score), rows.expected >= float(anchor.score)
         more, fewer = int(np.count_nonzero(is_flagged & ~shall_be)), int(np.count_nonzero(shall_be & ~is_flagged))
@@ -156,7 +158,7 @@ def _crossings(rows: _Rows) -> Iterator[Crossing]:
             yield Crossing(fpr=anchor.fpr, score=anchor.score, more=more, fewer=fewer)
 
 
-def _causes(rows: _Rows, differ: Mask) -> Iterator[Cause]:
+def _causes(rows: _Compared, differ: Mask) -> Iterator[Cause]:
     """One cause after the other, each for at least half of the rows that are left, and the rest as what it is."""
     left = differ & ~rows.missing
     if rows.missing.any():
@@ -174,7 +176,7 @@ def _causes(rows: _Rows, differ: Mask) -> Iterator[Cause]:
         yield _rest(rows, left)
 
 
-def _rest(rows: _Rows, left: Mask) -> Cause:
+def _rest(rows: _Compared, left: Mask) -> Cause:
     """Rows that no cause explains: most likely another calibrator where they keep their order, else another column."""
     count = int(np.count_nonzero(left))
     raw, served = rows.raw[left], rows.served[left]
@@ -197,7 +199,7 @@ def _rest(rows: _Rows, left: Mask) -> Cause:
 Explanation = tuple[str, str, Mask]
 
 
-def _explanations(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+def _explanations(rows: _Compared, left: Mask) -> Iterator[Explanation]:
     """Every rule that gives a served score, the most particular first, with the rows that it gives."""
     yield from _float32(rows, left)
     yield from _known(rows)
@@ -218,7 +220,7 @@ def _finite(values: Floats, domain: tuple[float, float]) -> Floats:
     return np.clip(values, *domain)
 
 
-def _float32(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+def _float32(rows: _Compared, left: Mask) -> Iterator[Explanation]:
     """Rounded to float32: the calibrated score, the raw one before it was calibrated, both, or the logged raw one."""
     served, narrow = rows.served, _narrowed(rows.raw)
     from_narrow = rows.calibrator.predict(_finite(narrow, rows.calibrator.settings.domain))
@@ -235,7 +237,7 @@ def _float32(rows: _Rows, left: Mask) -> Iterator[Explanation]:
         yield "float32-log", words, (served >= low) & (served <= high)
 
 
-def _in_float32(rows: _Rows) -> Explanation:
+def _in_float32(rows: _Compared) -> Explanation:
     """What a few float32 roundings on the way can do."""
     bottom, top = rows.calibrator.settings.domain
     low, high = _between(rows, 4 * ULP32 * np.maximum(np.abs(rows.raw), max(abs(bottom), abs(top))))
@@ -243,14 +245,14 @@ def _in_float32(rows: _Rows) -> Explanation:
     return "float32", "the calibrated score was computed in float32", inside
 
 
-def _between(rows: _Rows, width: Floats) -> tuple[Floats, Floats]:
+def _between(rows: _Compared, width: Floats) -> tuple[Floats, Floats]:
     """What the calibrator gives at either end of what a raw score may have been."""
     domain = rows.calibrator.settings.domain
     low, high = (rows.calibrator.predict(_finite(rows.raw + sign * width, domain)) for sign in (-1, 1))
     return low, high
 
 
-def _known(rows: _Rows) -> Iterator[Explanation]:
+def _known(rows: _Compared) -> Iterator[Explanation]:
     """The raw score itself, another release's calibrator, another column: exactly, or rounded to float32."""
     yield "uncalibrated", "the raw score was served", _is_or_narrowed(rows.served, rows.raw)
     for name, other in rows.releases.items():
@@ -270,7 +272,7 @@ def _is_or_narrowed(served: Floats, given: Floats) -> Mask:
     return np.asarray((served == given) | (served == _narrowed(given)))
 
 
-def _clipped(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+def _clipped(rows: _Compared, left: Mask) -> Iterator[Explanation]:
     """All that should be higher, or lower, is served as one and the same score, which none exceeds."""
     present = rows.served[~rows.missing]
     low, high = float(present.min()), float(present.max())
@@ -281,13 +283,13 @@ def _clipped(rows: _Rows, left: Mask) -> Iterator[Explanation]:
         yield "clipped", f"the calibrated score was clipped to {' and '.join(ends)}", above | below
 
 
-def _decimals(rows: _Rows) -> Iterator[Explanation]:
+def _decimals(rows: _Compared) -> Iterator[Explanation]:
     for digits in range(1, DECIMALS + 1):
         given = (rows.served == np.round(rows.served, digits)) & (np.abs(rows.served - rows.expected) < 10.0**-digits)
         yield "decimals", f"the calibrated score was rounded or cut to {plural(digits, 'decimal')}", given
 
 
-def _scaled(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+def _scaled(rows: _Compared, left: Mask) -> Iterator[Explanation]:
     line = _line(rows.expected[left], rows.served[left])
     if line is not None:
         given = line[0] * rows.expected + line[1]
@@ -295,7 +297,7 @@ def _scaled(rows: _Rows, left: Mask) -> Iterator[Explanation]:
         yield "scaled", f"the calibrated score was {_by(*line)}", close
 
 
-def _scaled_raw(rows: _Rows, left: Mask) -> Iterator[Explanation]:
+def _scaled_raw(rows: _Compared, left: Mask) -> Iterator[Explanation]:
     """Scaled before it was calibrated: the raw scores that would have given what was served lie on a line."""
     x, y = rows.calibrator.knots
     scaler, (low, high) = rows.calibrator.pipeline[0], rows.calibrator.settings.domain
@@ -359,8 +361,8 @@ def _flags(served: Served) -> str:
     for crossing in [crossing for crossing in served.crossings if crossing in most]:
         counts = [f"{crossing.more:,} more"] if crossing.more else []
         counts += [f"{crossing.fewer:,} fewer"] if crossing.fewer else []
-        promise = f"FPR {(100 * crossing.fpr).normalize():f} %"
-        at.append(f"{' and '.join(counts)} at {crossing.score.normalize():f} ({promise})")
+        promise = f"FPR {percent(crossing.fpr)}"
+        at.append(f"{' and '.join(counts)} at {in_digits(crossing.score)} ({promise})")
     others = len(served.crossings) - len(at)
     return f"rows flagged because of it: {', '.join(at)}" + (
         f", and at {plural(others, 'more anchor')}" if others else ""

@@ -16,11 +16,11 @@ from gate.checks.reuse import malicious_alpha_of
 from gate.names import CheckName
 from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import Flag, Frozen, Policy, PolicyRate
-from gate.statistics.binomial import Band, CriticalCounts
-from gate.statistics.sequential import SequentialBand
+from gate.statistics.binomial import CriticalCounts
+from gate.statistics.sequential import one_sided
 from gate.statistics.tally import Tally
 from gate.stored import Grade, Outcome, Section
-from gate.words import plural
+from gate.words import percent, plural
 
 
 class DetectionTarget(Frozen):
@@ -88,7 +88,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         counted = found.at(target.fpr) if found is not None else None
         if counted is None or settings is None:
             continue
-        band = _band(policy, target, malicious_alpha_of(policy, evidence))
+        band = one_sided(Fraction(target.min_tpr), Fraction(1), malicious_alpha_of(policy, evidence), policy.interval)
         critical = counted.critical(band)
         accepts = critical.passing(policy.rule, counted.rows)
         grade = grade_count(counted.flagged, critical)
@@ -110,14 +110,6 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _band(policy: Policy, target: DetectionTarget, alpha: Fraction) -> Band:
-    """The shares that the policy accepts: only the lower edge counts."""
-    least = Fraction(target.min_tpr)
-    if policy.interval == "sequential":
-        return SequentialBand(least, Fraction(1), alpha, (1 + least) / 2)
-    return Band(least, Fraction(1), alpha)
-
-
 def decide(rule: str, grade: Grade, accepted: bool) -> tuple[Outcome, str]:
     """What a rule makes of a grade; `accepted` where it lets an open one pass."""
     if grade == "refuted":
@@ -136,7 +128,7 @@ def _message(found: Tally, critical: CriticalCounts, target: DetectionTarget) ->
         counted += f", in groups worth {int(found.independent_rows):,} independent ones"
     if found.threshold is None:
         counted += "; no raw score reaches this anchor, so nothing is ever detected there"
-    minimum = f"the minimum of {float(target.min_tpr) * 100:.10g} %"
+    minimum = f"the minimum of {percent(target.min_tpr)}"
     proven = f"{critical.proven[0]:,} or more prove {minimum}" if critical.proven else f"no count proves {minimum}"
     few = critical.refuted_at_or_below
     refuted = (

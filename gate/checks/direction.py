@@ -14,6 +14,7 @@ from gate.checks.reuse import alpha_of, malicious_alpha_of
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy
 from gate.stored import Count, Section
+from gate.words import percent
 
 NAME = CheckName("direction")
 
@@ -63,7 +64,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         reason="reversed",
         message=(
             f"{flagged.flagged:,} of {flagged.rows:,} malicious rows are flagged where {other.flagged:,} of "
-            f"{other.rows:,} benign ones are, at {float(fpr) * 100:.10g} %: provably a lower rate, at "
+            f"{other.rows:,} benign ones are, at {percent(fpr)}: provably a lower rate, at "
             f"{len(reversed_at):,} of {len(malicious.anchors):,} anchors"
         ),
         remedy=(

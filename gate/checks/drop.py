@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from fractions import Fraction
 
 from gate.checks.baseline import Comparison, Reference
@@ -14,7 +15,7 @@ from gate.checks.detection import Detection, DetectionSettings, DetectionTarget,
 from gate.checks.reuse import malicious_alpha_of
 from gate.policy import Policy
 from gate.stored import Grade, Outcome, Section
-from gate.words import plural
+from gate.words import plural, signed
 
 FAMILY = "tpr-drop"
 
@@ -72,9 +73,10 @@ def _message(change: Change, interval: tuple[float, float], edge: float, release
     new, old, (low, high) = change.new, change.old, interval
     same = "on the same rows" if change.flipped is not None else "taken as different rows"
     counted = f"{new.flagged:,} of {plural(new.rows, 'malicious row')} detected, {old.flagged:,} of {old.rows:,}"
+    least, most = _points_beside(low, edge, math.floor), _points_beside(high, edge, math.ceil)
     return (
-        f"{counted} by {release}, {same}; a change of {_points(float(change.difference), edge, round)} points, between "
-        f"{_points(low, edge, math.floor)} and {_points(high, edge, math.ceil)}, where {-edge * 100:.10g} may be lost"
+        f"{counted} by {release}, {same}; a change of {_points_beside(float(change.difference), edge, round)} points, "
+        f"between {least} and {most}, where {-edge * 100:.10g} may be lost"
     )
 
 
@@ -88,7 +90,7 @@ def _remedy(outcome: Outcome, change: Change) -> str | None:
     return "score more malicious rows by both releases"
 
 
-def _points(share: float, edge: float, rounded: Callable[[float], float]) -> str:
+def _points_beside(share: float, edge: float, rounded: Callable[[float], float]) -> str:
     """A difference in percentage points, rounded so that it stays on its side of the edge."""
     shown = share * 100
     for digits in range(2, 15):
@@ -96,7 +98,7 @@ def _points(share: float, edge: float, rounded: Callable[[float], float]) -> str
         if (near < edge * 100) == (share < edge) and (near > edge * 100) == (share > edge):
             shown = near
             break
-    return f"{shown + 0.0:+.10g}".replace("-", "−")
+    return signed(Decimal(f"{shown + 0.0:.10g}"))
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:

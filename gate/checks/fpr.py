@@ -29,7 +29,7 @@ from gate.checks.granularity import attainability_of, describe
 from gate.checks.rates import (
     NOT_COMPUTED,
     PROMISE,
-    UNREACHABLE,
+    UNREACHABLE_TARGET,
     describe_count,
     describe_critical,
     describe_deciding,
@@ -312,7 +312,7 @@ def _remedy(judged: JudgedTarget, reason: str) -> str | None:
     if reason in ("proven", "observed", "not-refuted"):
         return None
     if reason == "unreachable":
-        return UNREACHABLE
+        return UNREACHABLE_TARGET
     if reason == "skewed-groups":
         return readings.skewed_groups(judged.largest_group, judged.tally.rows, judged.spare).remedy
     advice, found = judged.advice, judged.tally

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from gate.checks.check import JudgedRange
-from gate.checks.rates import NOT_COMPUTED, describe_deciding
+from gate.checks.rates import NOT_COMPUTED, TIED_SCORES, describe_deciding
 from gate.planning.range_advice import RangeAdvice
-from gate.words import listed, plural
+from gate.words import listed, percent, plural
 
 MOST_SAID = 3
 BEYOND_ROWS = ("granularity", "unreachable")  # reasons that no number of rows helps
-UNREACHABLE = (
-    "more held-out rows cannot help: too many benign rows share the highest scores; "
-    "give the detector finer scores or end the range at a higher rate"
-)
+UNREACHABLE_RANGE = f"{TIED_SCORES} or end the range at a higher rate"
 TIED_TOP = (
     "give the detector finer scores, or end the range at a higher rate: more rows do not part those that share the "
     "highest score"
 )
 
 
-def rate_text(rate: Decimal | float, rounding: str = ROUND_HALF_EVEN) -> str:
-    """`0.231 %`: three digits, in no exponent notation."""
-    exact = rate if isinstance(rate, Decimal) else Decimal(repr(rate))
-    return f"{Context(prec=3, rounding=rounding).create_decimal(exact * 100).normalize():f} %"
-
-
 def span_text(start: Decimal, stop: Decimal) -> str:
     """`10 to 0.231 %`: never more than what the ends say."""
-    return f"{rate_text(start, ROUND_FLOOR).removesuffix(' %')} to {rate_text(stop, ROUND_CEILING)}"
+    return f"{percent(start, 3, ROUND_FLOOR).removesuffix(' %')} to {percent(stop, 3, ROUND_CEILING)}"
 
 
 def describe_in_brief(numbers: JudgedRange, grade: str | None) -> str:
@@ -40,10 +31,10 @@ def describe_in_brief(numbers: JudgedRange, grade: str | None) -> str:
     if grade == "proven":
         return f"Proven at every threshold {whole}"
     if numbers.impossible:
-        jumps = listed([rate_text(fpr) for fpr, _ in numbers.impossible])
+        jumps = listed([percent(fpr, 3) for fpr, _ in numbers.impossible])
         return f"Rows of one score make the rate jump at {jumps}, out of the tolerance"
     if numbers.refuted:
-        return f"Disproved at {listed([rate_text(fpr) for fpr in numbers.refuted])}, in the range {whole}"
+        return f"Disproved at {listed([percent(fpr, 3) for fpr in numbers.refuted])}, in the range {whole}"
     if numbers.proven:
         rest = len(numbers.proven) - 2
         parts = [span_text(*ends) for ends in numbers.proven[:2]]
@@ -62,17 +53,17 @@ def describe_refuted(points: Sequence[tuple[Decimal, int]], n: int, numbers: Jud
     if not points:
         return []
     fpr, k = max(points, key=lambda point: abs(Fraction(point[1], n) / Fraction(point[0]) - 1))
-    at = listed([rate_text(rate) for rate, _ in points])
+    at = listed([percent(rate, 3) for rate, _ in points])
     low, high = (fpr * Decimal(str(share)) for share in (max(1 - numbers.tolerance[1], 0), 1 + numbers.tolerance[0]))
-    allowed = f"{rate_text(max(low, Decimal(0))).removesuffix(' %')} to {rate_text(min(high, Decimal(1)))}"
-    counted = f"{plural(k, 'false positive')} ({rate_text(k / n)})"
-    return [f"disproved at {at}: at {rate_text(fpr)} there are {counted}, allowed {allowed}"]
+    allowed = f"{percent(max(low, Decimal(0)), 3).removesuffix(' %')} to {percent(min(high, Decimal(1)), 3)}"
+    counted = f"{plural(k, 'false positive')} ({percent(Decimal(k) / n, 3)})"
+    return [f"disproved at {at}: at {percent(fpr, 3)} there are {counted}, allowed {allowed}"]
 
 
 def describe_jumps(jumps: Sequence[tuple[Decimal, Decimal, int, int]]) -> list[str]:
     """Where so many rows share one score that the rate jumps over the tolerance."""
     said = [
-        f"just below {rate_text(start)} the false positives fall from {more:,} to {fewer:,}"
+        f"just below {percent(start, 3)} the false positives fall from {more:,} to {fewer:,}"
         for start, _, more, fewer in sorted(jumps, key=lambda jump: jump[3] - jump[2])[:MOST_SAID]
     ]
     if not said:
@@ -82,11 +73,11 @@ def describe_jumps(jumps: Sequence[tuple[Decimal, Decimal, int, int]]) -> list[s
 
 
 def describe_unreached(fpr: Decimal) -> str:
-    return f"from {rate_text(fpr)} on no raw score reaches the threshold, so nothing is ever flagged there"
+    return f"from {percent(fpr, 3)} on no raw score reaches the threshold, so nothing is ever flagged there"
 
 
 def describe_extrapolation(lowest_label: float) -> str:
-    return f"below {rate_text(lowest_label)} the thresholds are extrapolated beyond the fit sample"
+    return f"below {percent(lowest_label, 3)} the thresholds are extrapolated beyond the fit sample"
 
 
 def describe_minimum(min_n: int, grouped: bool) -> str:
@@ -111,7 +102,7 @@ def describe_nearest(numbers: JudgedRange) -> list[str]:
     limit = f"{Decimal(repr(100 * allowed)).normalize():f} %"
     how = "within what is promised" if error < 0 else f"{off.normalize():,f} % {near.side} what is promised"
     verb = "comes nearest" if near.left >= 0 else "leaves the tolerance most"
-    return [f"the curve {verb} at {rate_text(near.fpr)}, where the {side} bound is {how} ({limit} tolerated)"]
+    return [f"the curve {verb} at {percent(near.fpr, 3)}, where the {side} bound is {how} ({limit} tolerated)"]
 
 
 # --- what would help ----------------------------------------------------------------------------------------

@@ -30,8 +30,9 @@ from gate.checks.check import (
     NearestPoint,
     own_thresholds,
 )
-from gate.checks.exchangeability import DRIFT_REMEDY, differ
+from gate.checks.exchangeability import differ
 from gate.checks.fpr import Targets
+from gate.checks.readings import DRIFT_REMEDY
 from gate.checks.reuse import alpha_of
 from gate.contract import Anchor, Contract, Floats, Ints
 from gate.names import CheckName
@@ -314,7 +315,7 @@ def _remedy(judged: JudgedSpan, reason: str, advice: RangeAdvice | None, drifted
     if reason == "granularity":
         return words.finer(Fraction(judged.asked.max_relative_error.above), judged.corridor.below < 1)
     if reason == "unreachable":
-        return words.UNREACHABLE
+        return words.UNREACHABLE_RANGE
     if drifted:
         return DRIFT_REMEDY  # more rows like these would show the same
     support = rows_to_support(named(judged.policy.calibration.plotting_position), float(judged.asked.stop))

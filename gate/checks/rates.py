@@ -11,14 +11,14 @@ from gate.planning.sequential import Deciding
 from gate.statistics.binomial import Band, CountRange, CriticalCounts
 from gate.statistics.tally import Tally
 from gate.stored import Grade
-from gate.words import plural, spaced_percent
+from gate.words import plural, rounded_percent
 
 PROMISE = "then passes 95 % of the time"
 NOT_COMPUTED = "how many would do was not computed"
-UNREACHABLE = (
-    "more held-out rows cannot help: too many benign rows share the highest scores; "
-    "give the detector finer scores or drop this target"
+TIED_SCORES = (
+    "more held-out rows cannot help: too many benign rows share the highest scores; give the detector finer scores"
 )
+UNREACHABLE_TARGET = f"{TIED_SCORES} or drop this target"
 
 
 def grade_count(k: int, critical: CriticalCounts) -> Grade:
@@ -90,6 +90,6 @@ def describe_deciding(found: Deciding, n: int, min_n: int = 1) -> str:
     """Rows to add to these, where one may look again."""
     rows = round_up(max(found.rows, min_n, n + 1))
     more = f"add about {rows - n:,} benign rows to these ({rows:,} in all) and look again"
-    chance = f"it is decided by then {spaced_percent(found.chance, '.0f')} of the time"
-    proven = spaced_percent(found.proven, ".0f")
+    chance = f"it is decided by then {rounded_percent(found.chance)} of the time"
+    proven = rounded_percent(found.proven)
     return f"{more}: {chance}, {proven} of the time as proven"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 from gate.statistics.atoms import Attainability
 from gate.statistics.drift import DriftReading, Ratio
-from gate.words import plural
+from gate.words import chance_at_most, percent, plural
 
 
 class Sentences(NamedTuple):
@@ -18,11 +17,6 @@ class Sentences(NamedTuple):
 
     message: str
     remedy: str | None
-
-
-def percent(rate: float | Fraction | Decimal) -> str:
-    """`0.105 %`: three digits, none of them for nothing."""
-    return f"{100 * float(rate):.3g} %"
 
 
 # --- what every statement assumes ---------------------------------------------------------------------------
@@ -40,19 +34,12 @@ def what_a_pass_means(rule: str, ships: Sequence[tuple[float, float]], n: int, g
     `ships` are multiples of the target, each with the chance that such a release passes.
     """
     parts = [
-        f"{'one' if i else 'a release'} at {multiple:g} times {'it' if i else 'its target passes'} {_chance(passes)}"
-        for i, (multiple, passes) in enumerate(sorted({*ships}))
+        f"{'one' if i else 'a release'} at {times:g} times {'it' if i else 'its target passes'} {chance_at_most(often)}"
+        for i, (times, often) in enumerate(sorted({*ships}))
     ]
     parts[0] += " of the time"
     worth = f"rows in groups worth {n:,} independent ones" if grouped else plural(n, "row")
     return f"By the rule {rule}, on {worth}, {', '.join(parts)}"
-
-
-def _chance(share: float) -> str:
-    """Rounded up, so that no chance is shown smaller than it is; `less than 0.1 %` below that."""
-    if share < 0.001:
-        return "less than 0.1 %"
-    return f"{min(math.ceil(share * 1000) / 10, 100):.3g} %"
 
 
 # --- noise or drift -----------------------------------------------------------------------------------------
@@ -66,7 +53,7 @@ def noise_or_drift(ratio: Ratio, reading: DriftReading, above: Fraction, below: 
     told = f"held-out rows reach this threshold {ratio.value:.3g} times as often as fit rows ({low} to {high} times)"
     if reading == "drift":
         look = "look before relying on it" if passed else "drift, leakage, duplicates or other preprocessing"
-        return Sentences(f"{told}: the two samples differ; {look}", _DRIFT)
+        return Sentences(f"{told}: the two samples differ; {look}", DRIFT_REMEDY)
     matters = f"{float(1 + above):.3g} times"
     if below < 1:
         matters = f"{float(1 - below):.3g} or {matters}"
@@ -75,7 +62,7 @@ def noise_or_drift(ratio: Ratio, reading: DriftReading, above: Fraction, below: 
     return Sentences(f"{told}: these rows cannot tell noise from drift, for {matters} would look like this", _MORE)
 
 
-_DRIFT = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
+DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
 _MORE = "more benign rows to fit on and to hold out tell them apart"
 
 
@@ -103,22 +90,22 @@ def granularity(
     told all raw scores apart; `reach` and `settle` the fit rows of `atoms.rows_to_reach` and `atoms.rows_to_settle`.
     """
     below, through, apart = counts
-    around = f"{percent(below / n)} ({below:,} of {n:,} fit rows) and {percent(through / n)} ({through:,})"
+    around = f"{percent(below / n, 3)} ({below:,} of {n:,} fit rows) and {percent(through / n, 3)} ({through:,})"
     if attainability == "fine":
-        return Sentences(f"around {percent(fpr)} the detector can flag {around}", None)
+        return Sentences(f"around {percent(fpr, 3)} the detector can flag {around}", None)
     if attainability == "resolution":
         message = (
             f"the raw scores differ by less than a float can hold after rescaling: {through - below:,} of {n:,} fit "
-            f"rows have become one score, and apart they would let {percent(apart / n)} be flagged"
+            f"rows have become one score, and apart they would let {percent(apart / n, 3)} be flagged"
         )
         return Sentences(message, _LOGITS if domain == (0.0, 1.0) else _DOMAIN)
     end = f"; {through - below:,} of them have the score at the end of the domain" if saturated else ""
     if attainability == "unattainable":
-        message = f"the detector cannot resolve {percent(fpr)}: attainable are {around}{end}"
+        message = f"the detector cannot resolve {percent(fpr, 3)}: attainable are {around}{end}"
         return Sentences(message, _finer(above, saturated))
-    message = f"the detector may not resolve {percent(fpr)}: attainable seem {around}{end}"
+    message = f"the detector may not resolve {percent(fpr, 3)}: attainable seem {around}{end}"
     if reach is not None:
-        return Sentences(message, f"fit on {reach:,} benign rows: {percent(through / n)} is then reached {_OFTEN}")
+        return Sentences(message, f"fit on {reach:,} benign rows: {percent(through / n, 3)} is then reached {_OFTEN}")
     if settle is None:
         return Sentences(message, _finer(above, saturated))
     rows = f"fit on {settle:,} benign rows, which show whether any threshold has this rate"
@@ -132,9 +119,11 @@ def floor(fpr: Decimal, n: int, tied: int, lowest_label: float, support: int, of
     """
     if tied > 1 and (of_tie is not None or n >= support):
         share = f"{tied:,} of {n:,} fit rows share the highest score"
-        message = f"{share}, so that they show no rate below {percent(lowest_label)}: at {percent(fpr)} the threshold"
+        message = (
+            f"{share}, so that they show no rate below {percent(lowest_label, 3)}: at {percent(fpr, 3)} the threshold"
+        )
         return Sentences(f"{message} is extrapolated", TOP_TIED if of_tie is None else of_tie.remedy)
-    message = f"{n:,} fit rows are too few to show {percent(fpr)}: the threshold is extrapolated"
+    message = f"{n:,} fit rows are too few to show {percent(fpr, 3)}: the threshold is extrapolated"
     return Sentences(message, f"fit on at least {max(support, n + 1):,} benign rows")
 
 

@@ -13,7 +13,7 @@ from gate.names import CheckName
 from gate.policy import Policy
 from gate.sources import PathText
 from gate.stored import Ordinal, Outcome, Rate, Section
-from gate.words import listed
+from gate.words import listed, rounded_percent
 
 NAME = CheckName("reuse")
 FURTHER = 0.05  # of the smaller set of rows shared: a further use
@@ -129,7 +129,7 @@ def _earlier(release: str, share: float | None) -> str:
     """An earlier judgement, and how much of the smaller set of rows it shares where that is not all."""
     if share is None:
         return f"{release} (which shares an unknown part of them)"
-    return release if share == 1 else f"{release} (which shares about {share * 100:.0f} % of the smaller set)"
+    return release if share == 1 else f"{release} (which shares about {rounded_percent(share)} of the smaller set)"
 
 
 def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from pydantic import Field
 from gate.checks import range_words as words
 from gate.checks.check import Case, Evidence, Finding, JudgedRange
 from gate.checks.fpr import Targets
-from gate.checks.range_words import rate_text
 from gate.checks.ranges import as_scores, asked_of_groups, thresholds_at
 from gate.contract import Floats
 from gate.names import CheckName
@@ -27,11 +25,13 @@ from gate.statistics.clusters import Effective, Groups, korn_graubard
 from gate.statistics.ranges import MOST_SEGMENTS, Corridor, Grid, Sides, worth_of
 from gate.statistics.sequential import SequentialBand
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
-from gate.words import plural
+from gate.words import percent, plural
 
 if TYPE_CHECKING:
     from gate.scores import Scores
 
+_DIFFERS = "find out how benign rows of this segment differ: the calibrator fits them together with the others"
+NO_ROWS_HELP = {"too-many": _DIFFERS, "too-few": _DIFFERS, "unreachable": words.UNREACHABLE_RANGE}
 STEPS = 100  # of the search for the rows that one segment needs
 Worths = tuple[tuple[Size, Size], ...]  # at the points that are asked of groups
 
@@ -72,7 +72,7 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     for span, grid, at, flagged in zip(question.spans, grids, scores, parts, strict=True):
         worth = None
         if holdout.groups is not None:
-            worth = _worth(holdout, at[asked_of_groups(grid, case.anchors)], float(case.alpha))
+            worth = worth_in_segments(holdout, at[asked_of_groups(grid, case.anchors)], float(case.alpha))
         found.append(
             RangeInSegments(
                 start=span.start,
@@ -85,19 +85,21 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     return tuple(found)
 
 
-def _worth(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
+def worth_in_segments(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
     """For each segment what it is worth at each score: at most what its own groups and those of all rows allow."""
     whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
     groups = Groups(whole.sizes)
-    shares = [groups.worth(whole.reached[:, i], alpha) for i in range(len(scores))]
+    shares = [
+        Effective(*(rows / len(holdout) for rows in groups.worth(whole.reached[:, i], alpha)))
+        for i in range(len(scores))
+    ]
     segments = parts.parts // len(whole.sizes)
     starts = [*np.flatnonzero(np.diff(segments, prepend=-1)), len(segments)]
     found = []
     for start, stop in pairwise(starts):
         sizes, n = parts.sizes[start:stop], float(parts.sizes[start:stop].sum())
         own = [korn_graubard(sizes, parts.reached[start:stop, i], alpha) for i in range(len(scores))]
-        most = [Effective(*(n * rows / len(holdout) for rows in share)) for share in shares]
-        found.append(tuple((min(o, m.low), min(o, m.high)) for o, m in zip(own, most, strict=True)))
+        found.append(tuple((min(o, n * all_.low), min(o, n * all_.high)) for o, all_ in zip(own, shares, strict=True)))
     return tuple(found)
 
 
@@ -228,7 +230,7 @@ def finding(one: JudgedSegment, tests: int) -> Finding:
         parts.append(words.describe_proven(numbers.proven))
     if one.grade != "proven" and one.reason != "min-n":
         bound = "upper" if near.side == "above" else "lower"
-        parts.append(f"its {bound} bound is worst at {rate_text(points[near.point].fpr)}: {rate_text(near.bound)}")
+        parts.append(f"its {bound} bound is worst at {percent(points[near.point].fpr, 3)}: {percent(near.bound, 3)}")
     return Finding(
         check=one.name,
         outcome=one.outcome,
@@ -242,12 +244,8 @@ def finding(one: JudgedSegment, tests: int) -> Finding:
 
 
 def _remedy(one: JudgedSegment, at: int) -> str | None:
-    if one.outcome == "pass":
-        return None
-    if one.reason in ("too-many", "too-few"):
-        return "find out how benign rows of this segment differ: the calibrator fits them together with the others"
-    if one.reason == "unreachable":
-        return words.UNREACHABLE
+    if one.outcome == "pass" or one.reason in NO_ROWS_HELP:
+        return NO_ROWS_HELP.get(one.reason)
     points = [Fraction(point.fpr) for point in one.corridor.grid.points]
     low = points[max(at - 1, 0)] * (1 - one.corridor.below)
     high = points[min(at + 1, len(points) - 1)] * (1 + one.corridor.above)
@@ -260,7 +258,7 @@ def _remedy(one: JudgedSegment, at: int) -> str | None:
         return "find out how benign rows of this segment differ, or hold out many more of them"
     return (
         f"hold out at least {max(advice.more - one.n, 1):,} more benign rows of this segment ({advice.more:,} in all): "
-        f"at the rate observed, {rate_text(Decimal(str(float(points[at]))))} then passes 95 % of the time"
+        f"at the rate observed, {percent(float(points[at]), 3)} then passes 95 % of the time"
     )
 
 

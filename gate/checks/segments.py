@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,22 +15,18 @@ from pydantic import Field, model_validator
 from gate.checks import segment_ranges
 from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, UNSUPPORTED, Asked, Case, Check, Evidence, Finding
 from gate.checks.fpr import Targets
-from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE, describe_count, judged_rate
+from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE_TARGET, describe_count, judged_rate
 from gate.checks.reuse import alpha_of
-from gate.checks.segment_ranges import JudgedSegment, Question, RangeInSegments
+from gate.checks.segment_ranges import NO_ROWS_HELP, JudgedSegment, Question, RangeInSegments, worth_in_segments
 from gate.contract import Floats
 from gate.names import CheckName
 from gate.planning import Budget, advise_at_rate, band_of
 from gate.policy import Flag, Frozen, Label, MinRows, Policy, PolicyRate, Span, Target, Tolerance
 from gate.statistics.binomial import TIE, Band
-from gate.statistics.clusters import Effective, effective_rows, korn_graubard
 from gate.statistics.ranges import MOST_SEGMENTS
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
 from gate.words import plural
-
-if TYPE_CHECKING:
-    from gate.scores import Scores
 
 NAME = CheckName("segments")
 MOST_SHOWN = 50  # findings; the record counts the others
@@ -132,7 +127,9 @@ def measure(case: Case) -> Segments | None:
     scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
     found = holdout.by_segment(scores)
     reached = np.where(np.array([threshold is None for threshold in thresholds]), 0, found.reached)
-    worth = None if not holdout.has_groups else _worth(holdout, scores, float(case.alpha))
+    worth = None
+    if holdout.has_groups:
+        worth = list(zip(*worth_in_segments(holdout, scores, float(case.alpha)), strict=True))
     shown = np.arange(len(found.parts))
     if policy.settings(SegmentsSettings) is None and len(shown) > MOST_UNASKED:
         shown = np.sort(np.argsort(-found.sizes, kind="stable")[:MOST_UNASKED])
@@ -151,23 +148,6 @@ def measure(case: Case) -> Segments | None:
         ),
         ranges=segment_ranges.measure(case, question_of(policy), len(found.parts)),
     )
-
-
-def _worth(holdout: Scores, scores: Floats, alpha: float) -> list[list[tuple[float, float]]]:
-    """For each score what every segment is worth: at most what its own groups and those of all rows together allow."""
-    whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
-    segments = parts.parts // len(whole.sizes)
-    starts = [*np.flatnonzero(np.diff(segments, prepend=-1)), len(segments)]
-    found = []
-    for i in range(len(scores)):
-        shares = Effective(*(rows / len(holdout) for rows in effective_rows(whole.sizes, whole.reached[:, i], alpha)))
-        at = []
-        for start, stop in pairwise(starts):
-            sizes, n = parts.sizes[start:stop], float(parts.sizes[start:stop].sum())
-            own = korn_graubard(sizes, parts.reached[start:stop, i], alpha)
-            at.append((min(own, n * shares.low), min(own, n * shares.high)))
-        found.append(at)
-    return found
 
 
 # --- the judgement ------------------------------------------------------------------------------------------
@@ -329,13 +309,12 @@ def _of_segment(policy: Policy, evidence: Evidence, one: JudgedAtTarget, score: 
     )
 
 
+_NO_ROWS_HELP = NO_ROWS_HELP | {"unreachable": UNREACHABLE_TARGET}
+
+
 def _remedy(rule: str, one: JudgedAtTarget) -> str | None:
-    if one.outcome == "pass":
-        return None
-    if one.reason in ("too-many", "too-few"):
-        return "find out how benign rows of this segment differ: the calibrator fits them together with the others"
-    if one.reason == "unreachable":
-        return UNREACHABLE
+    if one.outcome == "pass" or one.reason in _NO_ROWS_HELP:
+        return _NO_ROWS_HELP.get(one.reason)
     k, n, worth = one.tally.flagged, one.tally.rows, one.tally.independent_rows / one.tally.rows
     advice = advise_at_rate(rule, one.band, k, n, Budget(STEPS), min_n=one.target.min_n, worth=worth)
     if not advice.computed:

@@ -137,7 +137,7 @@ def _compare(unit: Literal["rows", "groups"], fit: Ordered, holdout: Ordered) ->
     return _assess(unit, shared, apart, strata, holdout.n, fit.n)
 
 
-class _Piece(NamedTuple):
+class _ValuesOfCut(NamedTuple):
     """Neighbouring rows: how many have each value that more than one has, and how many values there are.
 
     So many values are `shared`, and so many rows, less one for each value, are `apart`: tied on one side only. `held`
@@ -153,7 +153,7 @@ class _Piece(NamedTuple):
     total: int
 
 
-def _together(pieces: list[_Piece]) -> Stratum:
+def _together(pieces: list[_ValuesOfCut]) -> Stratum:
     each, held = (np.concatenate(parts) for parts in zip(*((piece.sizes, piece.held) for piece in pieces), strict=True))
     sizes, values = np.unique(each, return_counts=True)
     n, total = sum(piece.n for piece in pieces), sum(piece.total for piece in pieces)
@@ -169,7 +169,7 @@ def _by_size(sizes: Ints, each: Ints, held: Ints) -> tuple[Ints, Ints]:
 
 def _pieces(
     fit: Ordered, holdout: Ordered, cells_of: Callable[[Any], Ints], lowest_of: Callable[[int], Any], rows: int
-) -> Iterator[_Piece]:
+) -> Iterator[_ValuesOfCut]:
     """Both samples in rising order, so many rows of each at a time, and no value in two pieces.
 
     Pieces are looked at side by side: NumPy leaves the interpreter to others.
@@ -212,7 +212,7 @@ def _cuts(
         places, low = ends, beyond
 
 
-def _look(fit: Ordered, holdout: Ordered, cut: _Cut, cells_of: Callable[[Any], Ints]) -> _Piece:
+def _look(fit: Ordered, holdout: Ordered, cut: _Cut, cells_of: Callable[[Any], Ints]) -> _ValuesOfCut:
     sizes, held = _values([sample.between(cut.low, cut.high) for sample in (fit, holdout)], cells_of)
     of_last = sum(cut.of_last)
     values = cut.total - of_last - int(sizes.sum()) + len(sizes) + 1
@@ -220,7 +220,7 @@ def _look(fit: Ordered, holdout: Ordered, cut: _Cut, cells_of: Callable[[Any], I
         sizes, held = np.append(sizes, of_last), np.append(held, cut.of_last[1])
     split = (held > 0) & (held < sizes)
     apart = int((sizes - 1)[~split].sum())
-    return _Piece(sizes, np.where(split, held, 0), values, int(split.sum()), apart, cut.n, cut.total)
+    return _ValuesOfCut(sizes, np.where(split, held, 0), values, int(split.sum()), apart, cut.n, cut.total)
 
 
 def _values(parts: list[Entries], cells_of: Callable[[Any], Ints]) -> tuple[Ints, Ints]:

@@ -17,11 +17,11 @@ from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count
 from gate.contract import Ints
 from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import Policy, SystemTarget
-from gate.statistics.binomial import Band, CriticalCounts
-from gate.statistics.sequential import SequentialBand
+from gate.statistics.binomial import CriticalCounts
+from gate.statistics.sequential import one_sided
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
-from gate.words import listed, plural
+from gate.words import listed, percent, plural
 
 if TYPE_CHECKING:
     from gate.scores.several import Joined
@@ -210,7 +210,7 @@ def judge(policy: Policy, evidence: SystemEvidence) -> Iterator[Finding]:
         together = None if found is None else found.at(target.score)
         if found is None or together is None:
             continue
-        band = _band(policy, target, policy.alpha(found.use or 1))
+        band = one_sided(Fraction(0), Fraction(target.max_fpr), policy.alpha(found.use or 1), policy.interval)
         counted, critical = together.tally, together.tally.critical(band)
         outcome, reason, grade = _decide(policy.rule, target, together, critical)
         too_few = counted.independent_rows < target.min_n
@@ -229,14 +229,6 @@ def judge(policy: Policy, evidence: SystemEvidence) -> Iterator[Finding]:
             remedy=_remedy(together, reason, advice),
             rate=judged_rate(None, target.score, counted, band, min_n=target.min_n, accepts=accepts),
         )
-
-
-def _band(policy: Policy, target: SystemTarget, alpha: Fraction) -> Band:
-    """The rates that the policy accepts: only excess counts."""
-    most = Fraction(target.max_fpr)
-    if policy.interval == "sequential":
-        return SequentialBand(Fraction(0), most, alpha, most / 2)
-    return Band(Fraction(0), most, alpha)
 
 
 def _decide(
@@ -275,11 +267,11 @@ def _message(together: Together, target: SystemTarget, critical: CriticalCounts,
     found = together.tally
     said = [f"{describe_count(found)}, flagged by any of {plural(len(together.detectors), 'detector')}"]
     if together.unscored:
-        share = 100 * together.unscored / found.rows
+        share = percent(together.unscored / found.rows, 2)
         lacking = sorted(together.detectors, key=lambda member: -member.unscored)[:3]
         named = ", ".join(f"{member.name} {member.unscored:,}" for member in lacking if member.unscored)
-        said.append(f"{plural(together.unscored, 'row')} ({share:.2g} %) not scored by every detector ({named})")
-    most = f"the limit of {float(target.max_fpr) * 100:.10g} %"
+        said.append(f"{plural(together.unscored, 'row')} ({share}) not scored by every detector ({named})")
+    most = f"the limit of {percent(target.max_fpr)}"
     proven = f"{critical.proven[1]:,} or fewer prove {most}" if critical.proven else f"no count proves {most}"
     if too_few:
         independent = "independent " if found.is_clustered else ""

@@ -20,7 +20,6 @@ from gate.errors import GateError
 ROOM = 512_000_000  # addresses that the libraries take before the first row is read
 # One thread each, and no addresses reserved ahead: OpenBLAS takes 32 MB for every thread and waits forever for them.
 FRUGAL = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def limit() -> int | None:
@@ -72,9 +71,9 @@ def _work(work: Callable[[], object], writing: int) -> NoReturn:
     try:
         os.environ.update({name: value for name, value in FRUGAL.items() if name not in os.environ})
         with contextlib.suppress(Exception):
-            import ctypes
+            from gate.parent import die_with_parent
 
-            ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+            die_with_parent()
         if sys.stderr is not None:
             sys.stderr.flush()
             said = os.dup(2)

@@ -37,7 +37,7 @@ from gate.cli.options import (
 )
 from gate.cli.outputs import conclude, put_flagged
 from gate.cli.streams import log, working
-from gate.cli.systems import NO_BASELINE, Given, check_detectors, run_detectors
+from gate.cli.systems import Given, check_detectors, run_detectors
 
 if TYPE_CHECKING:
     from gate.gating import Release
@@ -111,6 +111,7 @@ def run(
       gate run --release v2.4.0 --benign benign.parquet --split 50% --domain 0,100
     """
     from gate.checks import find_policy
+    from gate.storage import NO_BASELINE
 
     before = None if baseline == NO_BASELINE else baseline
     require_both("--baseline-holdout", baseline_holdout_paths, "--baseline", before)
@@ -148,6 +149,7 @@ def _run(
         require_ledger(document, asked.ledger)
         from gate.gating import Job, gate_release, judging_day, read_reference
         from gate.scores import split as divide
+        from gate.storage import NO_BASELINE
 
         reference = None
         if given.baseline not in (None, NO_BASELINE):

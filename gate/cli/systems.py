@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     _Paths = Mapping[str, Mapping[str, tuple[str, ...]]]
     _Ask = Callable[[str], list[Panel]]
 
-NO_BASELINE = "none"
 SAMPLES = ("fit", "holdout", "malicious")
 
 

@@ -19,10 +19,10 @@ def differences(where: str, recorded: Any, found: Any) -> Iterator[str]:
         if not math.isclose(recorded, found, rel_tol=1e-9):
             yield f"{where} is {recorded!r} in the record, but {found!r} follows"
     elif recorded != found:
-        yield f"{where} is {_shown(recorded)} in the record, but {_shown(found)} follows"
+        yield f"{where} is {_in_brief(recorded)} in the record, but {_in_brief(found)} follows"
 
 
-def _shown(value: Any) -> str:
+def _in_brief(value: Any) -> str:
     match value:
         case dict() | list() | tuple():
             return f"a list of {len(value)}"

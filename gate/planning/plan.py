@@ -13,7 +13,7 @@ from gate.planning.law import POWER, WEAK_AGAINST_BAD, BadChance, Budget, Chance
 from gate.planning.ranges import RangePlan, plan_range
 from gate.planning.sequential import SequentialPlan, plan_sequential
 from gate.policy import Policy, Target
-from gate.words import spaced_percent
+from gate.words import percent, rounded_percent
 
 STEPS = 2000  # of the searches for the plan of one target
 MOST_PLANNED = 100  # targets of a run that are looked at for weaknesses
@@ -166,7 +166,7 @@ def describe_weakness(planned: TargetPlan, power: float, passed: bool = False) -
         problem = f"a sound release passes only {' to '.join(chances)} % of the time {sizes}"
     else:
         multiple = float(planned.bad[0].multiple)
-        often = spaced_percent(planned.bad[0].passes, ".1f")
+        often = rounded_percent(planned.bad[0].passes, 1)
         problem = f"a release at {multiple:g} times the target still passes {often} of the time"
     least = planned.target.min_n
     equal = planned.equal_needed
@@ -176,13 +176,13 @@ def describe_weakness(planned: TargetPlan, power: float, passed: bool = False) -
         if planned.needed_against_bad is None:
             return f"{planned.target.check}: {problem}; no number of rows would do"
         rows = max(planned.needed_against_bad, planned.holdout_needed or least, least)
-        cure = f"{rows:,} held-out rows would let it pass at most {spaced_percent(WEAK_AGAINST_BAD)} of the time"
+        cure = f"{rows:,} held-out rows would let it pass at most {percent(WEAK_AGAINST_BAD, 4)} of the time"
     elif planned.holdout_needed is not None and not (equal and 2 * equal < planned.holdout_needed):
         rows = max(planned.holdout_needed, least)
-        cure = f"{rows:,} held-out rows would let a sound one pass {spaced_percent(power)} of the time"
+        cure = f"{rows:,} held-out rows would let a sound one pass {percent(power, 4)} of the time"
     elif equal is not None:
         both = f"{max(equal, least):,} rows to fit and as many held out"
-        cure = f"{both} would let a sound one pass {spaced_percent(power)} of the time"
+        cure = f"{both} would let a sound one pass {percent(power, 4)} of the time"
     else:
         cure = "no number of rows would do"
     return f"{planned.target.check}: {problem}; {cure}"

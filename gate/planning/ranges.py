@@ -23,7 +23,7 @@ from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
 from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, corridor
 from gate.statistics.tails import FixedTails
-from gate.words import spaced_percent
+from gate.words import percent, rounded_percent
 
 DRAWS = 4000
 PIECE = 1000  # draws at a time
@@ -292,7 +292,7 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8, passe
     if planned.passes == Estimate(0.0, 0.0):  # no count passes; none of those drawn would be no proof of it
         problem = f"a sound release hardly ever passes {sizes}" if passed else f"no release can pass {sizes}"
     elif planned.passes.value < weak:
-        problem = f"a sound release passes only {spaced_percent(planned.passes.value, '.0f')} of the time {sizes}"
+        problem = f"a sound release passes only {rounded_percent(planned.passes.value)} of the time {sizes}"
     elif worst.passes > WEAK_AGAINST_BAD:
         decade = f"from {100 * worst.start:.3g} to {100 * worst.stop:.3g} %"
         problem = f"a release at {float(worst.multiple):g} times its rates {decade} may still pass"
@@ -300,14 +300,14 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8, passe
         cure = (
             "no number of rows would do" if needed is None else f"about {needed:,} held-out rows would let it pass at"
         )
-        cure += "" if needed is None else f" most {spaced_percent(WEAK_AGAINST_BAD)} of the time"
-        return f"{planned.judged.check}: {problem} {spaced_percent(worst.passes, '.0f')} of the time; {cure}"
+        cure += "" if needed is None else f" most {percent(WEAK_AGAINST_BAD, 4)} of the time"
+        return f"{planned.judged.check}: {problem} {rounded_percent(worst.passes)} of the time; {cure}"
     else:
         return None
     rows = planned.equal_needed
     cure = "no number of rows would do" if rows is None else f"about {round_up(rows.value):,} rows to fit and as many"
     return f"{planned.judged.check}: {problem}; {cure}" + (
-        "" if rows is None else f" held out would let a sound one pass {spaced_percent(power)} of the time"
+        "" if rows is None else f" held out would let a sound one pass {percent(power, 4)} of the time"
     )
 
 

@@ -126,7 +126,7 @@ def _rows(band: Band, p: Fraction, multiple: Fraction, min_n: int) -> LookRows:
 
 
 @dataclass(frozen=True)
-class _Bounds:
+class _AtLooks:
     """At each look the counts that prove, and those at or beyond which it refutes."""
 
     low: Ints
@@ -135,7 +135,7 @@ class _Bounds:
     many: Ints
 
 
-def _schedule(band: Band, p: Fraction, start: int) -> tuple[Ints, _Bounds]:
+def _schedule(band: Band, p: Fraction, start: int) -> tuple[Ints, _AtLooks]:
     """The looks, from the first that may decide on, and what decides at each."""
     narrowest = min(float(band.high / p) - 1, 1 - float(max(band.low, Fraction(0)) / p), 1.0)
     first = max(start + 1, math.ceil(0.5 / (narrowest**2 * float(p))))
@@ -157,7 +157,7 @@ def _schedule(band: Band, p: Fraction, start: int) -> tuple[Ints, _Bounds]:
 
         return last_counts(holds, most, at / most * edge)
 
-    return at, _Bounds(
+    return at, _AtLooks(
         low=np.zeros(len(at), dtype=np.int64) if band.low <= 0 else counts(low, False, False) + 1,
         high=at if band.high >= 1 else counts(high, True, True),
         few=np.full(len(at), -1) if band.low <= 0 else counts(low, True, True),
@@ -165,7 +165,7 @@ def _schedule(band: Band, p: Fraction, start: int) -> tuple[Ints, _Bounds]:
     )
 
 
-def _walk(rng: np.random.Generator, rates: Floats, at: Ints, bounds: _Bounds, k: int, n: int) -> tuple[Floats, Mask]:
+def _walk(rng: np.random.Generator, rates: Floats, at: Ints, bounds: _AtLooks, k: int, n: int) -> tuple[Floats, Mask]:
     """The rows at which each path stops, infinite where it does not, and whether it was proven then."""
     stopped, proven = np.full(len(rates), math.inf), np.zeros(len(rates), dtype=bool)
     going, count = np.arange(len(rates)), np.full(len(rates), k, dtype=np.int64)

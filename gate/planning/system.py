@@ -10,7 +10,7 @@ from gate.planning.law import Chances, Coming, edges, fewest
 from gate.planning.plan import Plan, plan
 from gate.policy import Policy, SystemTarget
 from gate.statistics.binomial import Band, lower_tail, upper_tail
-from gate.statistics.sequential import SequentialBand
+from gate.statistics.sequential import one_sided
 from gate.stored import MOST_ROWS
 
 
@@ -73,20 +73,13 @@ def _plan_target(policy: Policy, target: SystemTarget, rows: int, power: float) 
     promised = min(1.0, float(policy.anchors.fpr(float(target.score))))
     detectors = len(policy.detectors)
     independent, added = 1 - (1 - promised) ** detectors, min(1.0, promised * detectors)
-    band = _band(policy, target)
+    band = one_sided(Fraction(0), Fraction(target.max_fpr), policy.alpha(), policy.interval)
     return SystemTargetPlan(
         target,
         rows,
         _at(policy.rule, band, target.min_n, rows, independent, power),
         _at(policy.rule, band, target.min_n, rows, added, power),
     )
-
-
-def _band(policy: Policy, target: SystemTarget) -> Band:
-    most = Fraction(target.max_fpr)
-    if policy.interval == "sequential":
-        return SequentialBand(Fraction(0), most, policy.alpha(), most / 2)
-    return Band(Fraction(0), most, policy.alpha())
 
 
 def _at(rule: str, band: Band, min_n: int, rows: int, rate: float, power: float) -> AtRate:

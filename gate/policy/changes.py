@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import Any
 
 from gate.names import CheckName, in_percent
 from gate.policy.model import Policy, Waiver
 from gate.policy.targets import Range, Target
+from gate.words import percent, shown
 
 _SIDES = ("above", "below")
 _RULES = ("not-refuted", "observed", "proven")
@@ -49,7 +49,7 @@ def _changes_of_target(old: Target | Range, new: Target | Range) -> Iterator[tup
     for side, (before, after) in sides.items():
         if before != after:
             kind = "weaker" if after > before else "stricter"
-            now, once = in_percent(after, " %"), in_percent(before, " %")
+            now, once = percent(after), percent(before)
             yield kind, f"{new.check} may err {now} {side} its target instead of {once}"
     if old.required != new.required:
         yield (
@@ -85,7 +85,7 @@ def _key_changes(old: Policy, new: Policy) -> Iterator[tuple[str, str]]:
         if then == now or key == "name":
             continue
         kind = _kind(key, then, now)
-        yield kind, f"{key} is {_shown(now)} instead of {_shown(then)}"
+        yield kind, f"{key} is {shown(now)} instead of {shown(then)}"
 
 
 def _kind(key: str, old: Any, new: Any) -> str:
@@ -106,19 +106,9 @@ def _leaves(value: Any, at: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping) and "fpr" in value[0]:
         for part in value:
             rest = {key: number for key, number in part.items() if key != "fpr"}
-            yield from _leaves(rest, f"{at}[{part['fpr'].normalize():f}]")
+            yield from _leaves(rest, f"{at}[{in_percent(part['fpr'])}]")
     elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping) and "start" in value[0]:
         for part in value:
-            yield f"{at}[{CheckName('', part['start'], part['stop'])}]".replace("@", ""), "judged"
+            yield f"{at}[{CheckName('fpr', part['start'], part['stop']).at}]", "judged"
     elif value != ():
         yield at, value
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, Decimal):
-        return f"{value.normalize():f}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return ", ".join(map(_shown, value)) or "nothing"
-    return "nothing" if value is None else str(value)

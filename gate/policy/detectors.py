@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -12,10 +11,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from gate.contract import LOWEST
-from gate.names import DETECTOR, CheckName, parse_name
+from gate.names import DETECTOR, CheckName, is_detector, parse_name
 from gate.policy.values import Flag, Frozen, Location, MinRows, Paths, PolicyLabels, PolicyRate, Text, rate
 
-MOST_DETECTORS = 200
+MOST_DETECTORS = 200  # each is a release of its own, and one page shows every pair of them
 COLUMNS = ("score", "label", "benign")  # of `data`, that a detector may have of its own
 FILES = ("fit", "holdout", "malicious")
 # Of the policy itself: taken over key by key, or as a whole where it is a list or a word.
@@ -24,7 +23,7 @@ TOGETHER = ("detectors", "system")  # what the policy of one detector by itself 
 
 
 def _name(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(DETECTOR, value) or value in (".", ".."):
+    if not isinstance(value, str) or not is_detector(value):
         must = "must be 1 to 64 letters, digits, dots, dashes or underscores, and not . or .."
         raise PydanticCustomError("detector", must)
     return value

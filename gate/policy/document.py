@@ -20,7 +20,7 @@ from gate.policy.coherence import NO_GROUPS, incoherences
 from gate.policy.detectors import alone
 from gate.policy.model import Columns, Policy
 from gate.policy.values import Location
-from gate.policy.yaml_tree import Tree, key_name, shown, write_yaml
+from gate.policy.yaml_tree import Tree, as_written, key_name, write_yaml
 
 MAX_BYTES = 200_000
 BUILT_IN = "built-in"  # in the place of a policy's path
@@ -47,7 +47,7 @@ class Document:
             columns = Columns.model_validate({**dict(self.policy.data), **named})
         except ValidationError as error:
             raise GateError(
-                *(f"data.{key_name(e['loc'])}: {e['msg']}, got {shown(e['input'])}" for e in error.errors())
+                *(f"data.{key_name(e['loc'])}: {e['msg']}, got {as_written(e['input'])}" for e in error.errors())
             ) from None
         return replace(self, policy=self.policy.model_copy(update={"data": columns}))
 
@@ -167,7 +167,7 @@ def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
     tree = Tree(text, path)
     errors = list(tree.errors)
     if not isinstance(tree.value, dict):
-        raise GateError(f"{path}:1: must be a mapping that starts with `version: 1`, got {shown(tree.value)}")
+        raise GateError(f"{path}:1: must be a mapping that starts with `version: 1`, got {as_written(tree.value)}")
     try:
         policy = model.model_validate(tree.value)
     except ValidationError as error:

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from gate.words import in_digits
+
 MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
 
 # What a policy may name, and the class of each; `{np: C}`, which takes a number, is written in its own way.
@@ -117,7 +119,7 @@ def _plotting_position(value: object) -> str:
     if isinstance(value, Mapping) and list(value) == ["np"]:
         confidence = exact_decimal(value["np"])
         if Decimal("0.5") <= confidence < 1:
-            return f"np {confidence.normalize():f}"
+            return f"np {in_digits(confidence)}"
         raise PydanticCustomError("position", "must be {np: C} with C at least 0.5 and below 1")
     names = ", ".join(PLOTTING_POSITIONS)
     raise PydanticCustomError("position", f"must be one of {names}, or {{np: 0.95}}")

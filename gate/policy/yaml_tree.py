@@ -123,7 +123,7 @@ class Tree:
         if not found:
             return line, f"{self.path}:{line}: {key_name(location)}: {must}"
         requirement, semicolon, instead = must.partition("; ")
-        got = shown(self._value_at(known))
+        got = as_written(self._value_at(known))
         return line, f"{self.path}:{line}: {key_name(known)}: {requirement}, got {got}{semicolon}{instead}"
 
     def _value_at(self, location: Location) -> Any:
@@ -166,10 +166,10 @@ def key_name(location: Location) -> str:
 
 
 def _word(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]{1,60}", key) else shown(key)
+    return key if re.fullmatch(r"[\w-]{1,60}", key) else as_written(key)
 
 
-def shown(value: object) -> str:
+def as_written(value: object) -> str:
     """A value as the policy file would write it, short enough for one line."""
     match value:
         case None:
@@ -183,7 +183,7 @@ def shown(value: object) -> str:
         case list() if any(isinstance(item, list | dict) for item in value[:10]):
             return "a list"
         case list():
-            text = f"[{', '.join(map(shown, value[:10]))}{', ...' if len(value) > 10 else ''}]"
+            text = f"[{', '.join(map(as_written, value[:10]))}{', ...' if len(value) > 10 else ''}]"
         case _:
             text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from gate.checks import parse_policy
 from gate.checks.check import Finding
 from gate.checks.system import System
 from gate.errors import GateError
-from gate.names import DETECTOR
+from gate.names import is_detector
 from gate.policy import Columns
 from gate.record.read import follow, parse_json, parse_record, read_bytes
 from gate.record.schema import (
@@ -183,9 +182,9 @@ def parse_system(raw: bytes, path: str | Path) -> SystemRecord:
     return follow(SystemRecord, parse_json(raw, path), path)
 
 
-def require_name(name: str, place: str | Path) -> None:
+def require_detector(name: str, place: str | Path) -> None:
     """A record may hold any text: only the name of a detector may become a path."""
-    if not re.fullmatch(DETECTOR, name) or name in (".", ".."):
+    if not is_detector(name):
         raise GateError(f"{place}: must name its detectors as a policy can, got {name[:80]!r}; restore the release")
 
 

@@ -13,10 +13,10 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.checks.reuse import Alphas
 from gate.record import Record
-from gate.report.numbers import bounds, clean, exact, grouped, p_value, percent, share
+from gate.report.numbers import bounds, clean, exact, grouped, share
 from gate.report.rows import in_order, weight
 from gate.statistics.tally import Tally
-from gate.words import plural
+from gate.words import in_digits, p_value, percent, plural, signed
 
 
 @dataclass(frozen=True)
@@ -194,13 +194,13 @@ def _points(share: float, rounding: str, digits: int | None) -> str:
         points = Context(prec=2, rounding=rounding).create_decimal(points)
     else:
         points = points.quantize(Decimal(1).scaleb(-digits), rounding=rounding).normalize()
-    return f"{points:+f}".replace("-", "−") if points else "0"
+    return signed(points) if points else "0"
 
 
 def _times(found: Tally, fpr: Decimal) -> str:
     """How many times the promised rate this is."""
     ratio = Context(prec=2).create_decimal(Decimal(found.flagged) / Decimal(found.rows) / fpr)
-    return f"{ratio.normalize():f} × the target"
+    return f"{in_digits(ratio)} × the target"
 
 
 def _flips(flipped: Flipped | None, rows: int) -> dict[str, str]:

@@ -19,9 +19,9 @@ from gate.contract import LOWEST, Anchor, Contract, Floats
 from gate.record import Record
 from gate.report.drawing import COLORS, matplotlib
 from gate.report.figures import Display
-from gate.report.numbers import bare_percent
 from gate.statistics.clusters import Effective
 from gate.statistics.ranges import Sides, corridor, worth_of
+from gate.words import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def range_findings(record: Record) -> list[Finding]:
 
 
 @dataclass(frozen=True)
-class _Numbers:
+class _AtPoints:
     """A range at the points to draw: its scores, rates, counts as rates, and the band around them."""
 
     points: Sequence[Anchor]
@@ -47,7 +47,7 @@ class _Numbers:
     edges: Sides
 
 
-def _numbers(record: Record, finding: Finding) -> _Numbers | None:
+def _numbers(record: Record, finding: Finding) -> _AtPoints | None:
     """From the counts of the record; None where they are not those of the range's grid."""
     judged, measured = finding.range, record.of(Ranges)
     ends = None if judged is None else (judged.start, judged.stop)
@@ -71,7 +71,7 @@ def _numbers(record: Record, finding: Finding) -> _Numbers | None:
     low, high = (np.full(len(at), float(n)),) * 2 if worth is None else (worth.low[at], worth.high[at])
     p, tail, k = own.fprs[at], own.band_level / 2, counts[at] / n
     band = Sides(along.tails.lower(k * low, low, p, tail), along.tails.upper(k * high, high, p, tail))
-    return _Numbers(
+    return _AtPoints(
         [own.points[i] for i in at],
         p,
         k,
@@ -146,7 +146,7 @@ class CorridorDisplay(Display):
             record.curve.floor if record.curve is not None else 1.0,
         )
 
-    def _shown(self, values: Sequence[float]) -> list[float]:
+    def _drawn(self, values: Sequence[float]) -> list[float]:
         """What is drawn of rates: the rates themselves."""
         return list(values)
 
@@ -161,7 +161,7 @@ class CorridorDisplay(Display):
         ax.plot(self.score, self.expected_fpr, color=COLORS["ink"], lw=1.1, ls=(0, (4, 2)), label="promised")
         top, decades = ax.get_ylim()[1], range(math.ceil(math.log10(bottom)), 1)
         ticks = [10.0**i for i in decades if bottom <= 10.0**i <= top]
-        ax.set_yticks(ticks, [bare_percent(float(f"{tick:.0e}")) for tick in ticks])
+        ax.set_yticks(ticks, [percent(tick, 1) for tick in ticks])
         ax.minorticks_off()
         ax.set_ylabel("false-positive rate")
         ax.legend(loc="lower left")  # what the rates leave free: they fall from left to right
@@ -171,7 +171,7 @@ class CorridorDisplay(Display):
         margin = 0.02 * (self.score[-1] - self.score[0])
         ax.set_xlim(self.score[0] - margin, self.score[-1] + margin)
         edges, band = (
-            [[max(v, least) for v in self._shown(side)] for side in pair] for pair in (self.tolerance, self.band)
+            [[max(v, least) for v in self._drawn(side)] for side in pair] for pair in (self.tolerance, self.band)
         )
         ax.fill_between(self.score, edges[0], edges[1], color=COLORS["band"], lw=0, label="tolerated")
         solid: Any = {"color": COLORS["pass"], "alpha": 0.28, "lw": 0}
@@ -187,10 +187,10 @@ class CorridorDisplay(Display):
         for side in band:
             ax.plot(self.score, side, color=COLORS["soft"], lw=0.6)
         seen = [
-            (s, o) for s, o, k in zip(self.score, self._shown(self.observed_fpr), self.observed_fpr, strict=True) if k
+            (s, o) for s, o, k in zip(self.score, self._drawn(self.observed_fpr), self.observed_fpr, strict=True) if k
         ]
         ax.plot([s for s, _ in seen], [o for _, o in seen], color=COLORS["mark"], lw=1.6, label="held out")
-        shown = dict(zip(self.score, self._shown(self.observed_fpr), strict=True))
+        shown = dict(zip(self.score, self._drawn(self.observed_fpr), strict=True))
         crosses = [s for s in self.refuted if s in shown]
         if crosses:
             mark: Any = {"color": COLORS["fail"], "ms": 8, "mew": 0, "label": "disproved", "clip_on": False}
@@ -221,13 +221,13 @@ class CorridorErrorDisplay(CorridorDisplay):
 
     height = 3.1
 
-    def _shown(self, values: Sequence[float]) -> list[float]:
+    def _drawn(self, values: Sequence[float]) -> list[float]:
         return [value / expected - 1 for value, expected in zip(values, self.expected_fpr, strict=True)]
 
     def _draw(self, ax: Axes) -> None:
-        edges = [e for side in self.tolerance for e in self._shown(side)]
+        edges = [e for side in self.tolerance for e in self._drawn(side)]
         reach = max(abs(e) for e in edges)
-        seen = [*self._shown(self.observed_fpr), *(b for side in self.band for b in self._shown(side))]
+        seen = [*self._drawn(self.observed_fpr), *(b for side in self.band for b in self._drawn(side))]
         top = min(max([1.25 * max(edges), *(1.1 * b for b in seen)]), 4 * reach)
         bottom = max(min([1.25 * min(edges), *(1.1 * b for b in seen)]), -1.05)
         ax.set_ylim(bottom, top)

@@ -16,6 +16,7 @@ from gate.record.system import SystemRecord
 from gate.report.numbers import clean
 from gate.report.rows import in_order, weight
 from gate.report.terminal import Paper
+from gate.words import shown
 
 
 def find(name: str) -> tuple[CheckOf[Any, Any], CheckName | None]:
@@ -41,7 +42,7 @@ def render(name: str, record: Record | SystemRecord | None = None, width: int = 
     if check.settings is not None:
         lines += ["", f"In the policy, under checks.{check.key}"]
         for key, field in check.settings.model_fields.items():
-            default = "" if field.is_required() else f"  [default: {_shown(field.default)}]"
+            default = "" if field.is_required() else f"  [default: {shown(field.default, 'none')}]"
             lines += _wrapped(f"{key}: {field.description or ''}{default}", width)
     lines += ["", "Its reasons"]
     for code, words in check.reasons.items():
@@ -75,7 +76,3 @@ def _wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
     tied = text.replace(" %", f"{Paper.TIE}%")
     lines = textwrap.wrap(tied, width - 2, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace(Paper.TIE, " ") for line in lines]
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else "none" if value in (None, ()) else str(value)

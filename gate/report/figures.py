@@ -17,9 +17,10 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.record import Record
 from gate.report.drawing import COLORS, STYLE, defaults, matplotlib
-from gate.report.numbers import bare_percent, grouped
+from gate.report.numbers import exact, grouped
 from gate.report.rows import RatedFinding, shown_targets
 from gate.report.svg import simplify
+from gate.words import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,7 +93,7 @@ class ForestDisplay(Display):
     def from_record(cls, record: Record) -> Self:
         found = shown_targets(record)[:MAX_ROWS]
         counts = [f"{grouped(f.rate.tally.flagged)} of {grouped(f.rate.tally.rows)}" for f in found]
-        return cls.of(found, [f"{bare_percent(f.target_fpr)}\n{count}" for f, count in zip(found, counts, strict=True)])
+        return cls.of(found, [f"{percent(f.target)}\n{count}" for f, count in zip(found, counts, strict=True)])
 
     @classmethod
     def of(cls, found: Sequence[RatedFinding], labels: list[str]) -> Self:
@@ -202,7 +203,7 @@ class ContractDisplay(_CurveDisplay):
         return 10.0 ** math.floor(math.log10(max(rarest, 1e-10)))
 
     def _size(self) -> tuple[float, float]:
-        return self.height, 0.36 + 0.08 * len(bare_percent(self._bottom))
+        return self.height, 0.36 + 0.08 * len(percent(exact(self._bottom)))
 
     def _draw(self, ax: Axes) -> None:
         bottom = self._bottom
@@ -217,7 +218,7 @@ class ContractDisplay(_CurveDisplay):
         ax.plot([s for s, _ in seen], [o for _, o in seen], color=COLORS["mark"], lw=1.7, label="held out")
         ax.plot(self.target_score, self.target_fpr, "o", mfc="none", mec=COLORS["ink"], ms=5.5, label="target")
         decades = [10.0**-i for i in range(round(-math.log10(bottom)) + 1)]
-        ax.set_yticks(decades, [bare_percent(float(f"{d:.0e}")) for d in decades])
+        ax.set_yticks(decades, [percent(d, 1) for d in decades])
         ax.minorticks_off()
         ax.set_xlabel("calibrated score")
         ax.set_ylabel("false-positive rate")
@@ -293,7 +294,7 @@ class MappingDisplay(Display):
             [p.score for p in points],
             [f.rate.tally.threshold for f in found if f.rate.tally.threshold is not None],
             [float(f.rate.score) for f in found],
-            [bare_percent(f.target_fpr) for f in found],
+            [percent(f.target) for f in found],
         )
 
     def _draw(self, ax: Axes) -> None:
@@ -374,7 +375,7 @@ class DetectionDisplay(Display):
             ax.plot(xs, ys, "_", color=COLORS["fail"], ms=16, mew=2, label="minimum")
         decades = [10.0**-i for i in range(round(-math.log10(bottom)), -1, -1)]
         shown = decades[:: -(-len(decades) // 5)]
-        ax.set_xticks(shown, [bare_percent(float(f"{d:.0e}")) for d in shown])
+        ax.set_xticks(shown, [percent(d, 1) for d in shown])
         ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         ax.minorticks_off()
         ax.set_xlabel("promised false-positive rate")

@@ -19,7 +19,7 @@ from gate.record.system import SystemRecord
 from gate.report.figures import to_svg
 from gate.report.html import FigurePart
 from gate.report.markdown import escape, verbatim
-from gate.report.numbers import bounds, clean, grouped, percent, share
+from gate.report.numbers import bounds, clean, grouped, share
 from gate.report.page import Limit, fitting
 from gate.report.rows import Row, plain_reason, rate_row, rated, unseen
 from gate.report.system import sentence
@@ -27,7 +27,7 @@ from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, SCREEN, STYLES, console_on, inert, text_of
 from gate.report.timeline import MOST_DRAWN, Column, counted, display, finding_of, in_words, latest, title_of
 from gate.report.timeline import figure as draw
-from gate.words import plural
+from gate.words import percent, plural
 
 MAX_BYTES = {"html": 1_000_000, "md": 60_000}
 MOST = {"html": 50, "md": 30, "text": 20}  # records in the table: the latest, releases and checks by halves

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.record import Record
-from gate.report.numbers import bare_percent, clean, share
+from gate.report.numbers import clean, exact, share
 from gate.report.page import Limit, fitting, parts
 from gate.report.rows import Row, in_order, segment_rows, target_rows
 from gate.report.templates import template
-from gate.words import listed
+from gate.words import listed, percent
 
 if TYPE_CHECKING:
     from gate.report import figures
@@ -97,7 +97,7 @@ def _draw_ranges(record: Record) -> Iterator[FigurePart]:
     """Each range as rates, and as errors."""
     from gate.report import corridor, figures
 
-    held = corridor.CAPTION.format(confidence=bare_percent(record.confidence))
+    held = corridor.CAPTION.format(confidence=percent(exact(record.confidence)))
     for number, finding in enumerate(corridor.range_findings(record)):
         title, said = corridor.title_of(finding), held
         for display, kind in ((corridor.CorridorDisplay, "range"), (corridor.CorridorErrorDisplay, "range-error")):
@@ -111,7 +111,7 @@ def _draw_curve(record: Record, points: int, targets: list[Row], with_errors: bo
     """What is drawn along the whole curve."""
     from gate.report import figures
 
-    lowest = bare_percent(float(f"{record.calibrator.lowest_label:.3g}"))
+    lowest = percent(record.calibrator.lowest_label, 3)
     yield _draw(
         record,
         figures.ContractDisplay,
@@ -194,7 +194,7 @@ def _detection_title(record: Record) -> str:
     for at in anchors[:3]:
         old = before.get(at.fpr)
         then = "" if old is None else f" ({share(old.flagged, old.rows)} before)"
-        said.append(f"{share(at.tally.flagged, at.tally.rows)} at {bare_percent(float(at.fpr))}{then}")
+        said.append(f"{share(at.tally.flagged, at.tally.rows)} at {percent(at.fpr)}{then}")
     return f"Detects {', '.join(said)}" if said else "What is detected"
 
 

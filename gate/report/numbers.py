@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
-from gate.names import in_percent
 from gate.statistics.proportions import Interval
-from gate.words import spaced_percent, visible
+from gate.words import percent, signed, visible
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
 WIDE = Context(prec=60)
@@ -17,35 +16,13 @@ def exact(number: float) -> Decimal:
     return Decimal(repr(number))
 
 
-def chance(probability: float) -> str:
-    """A chance; none is printed as certain."""
-    if 0.0 < probability < 0.0005:
-        return "<0.1 %"
-    if probability >= 0.9995:
-        return ">99.9 %"
-    return spaced_percent(probability, ".3g")
-
-
 def clean(text: str) -> str:
     """Text from outside as every report shows it."""
     return visible(text)
 
 
-def percent(rate: Decimal) -> str:
-    """A rate as `0.1005 %`, never in exponent notation."""
-    return in_percent(rate, " %")
-
-
-def bare_percent(rate: float) -> str:
-    return percent(exact(rate))
-
-
 def signed_percent(error: Decimal) -> str:
-    return f"{(error * 100).normalize():+,f} %".replace("-", "−") if error else "0 %"
-
-
-def p_value(p: float) -> str:
-    return f"{p:.2g}" if p >= 0.0001 else "below 0.0001"
+    return f"{signed((error * 100).normalize())} %" if error else "0 %"
 
 
 def grouped(count: int) -> str:

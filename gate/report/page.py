@@ -15,7 +15,7 @@ from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
 from gate.record import Record
 from gate.report.changes import changes, detection_rows
-from gate.report.numbers import clean, exact, percent
+from gate.report.numbers import clean, exact
 from gate.report.rows import (
     Row,
     baseline_findings,
@@ -32,6 +32,7 @@ from gate.report.rows import (
     shown_targets,
     target_rows,
 )
+from gate.words import chance_of_few, percent
 
 MOST = {"segments": 50, "blocking": 12, "unsettled": 12}
 
@@ -177,9 +178,10 @@ def shipped(record: Record) -> list[Shipped]:
     """
     found = [(percent(one.target), dict(one.rate.ships)) for one in shown_targets(record) if one.rate.ships]
     columns = sorted({times for _, chances in found for times in chances})
+    said = [{times: chance_of_few(chance) for times, chance in chances.items()} for _, chances in found]
     return [
-        Shipped(target, tuple((_chance(chances.get(times)), f"{times:g}") for times in columns))
-        for target, chances in found
+        Shipped(target, tuple((chances.get(times, "–"), f"{times:g}") for times in columns))
+        for (target, _), chances in zip(found, said, strict=True)
     ]
 
 
@@ -192,12 +194,6 @@ def weakest_pass(record: Record) -> str:
     rows, tally = int(weakest.rate.tally.independent_rows), weakest.rate.tally
     said = what_a_pass_means(record.policy.rule, weakest.rate.ships, rows, tally.is_clustered)
     return f"{percent(weakest.target)}: {said}"
-
-
-def _chance(chance: float | None) -> str:
-    if chance is None:
-        return "–"
-    return "below 0.01 %" if chance < 0.0001 else f"{100 * chance:.3g} %"
 
 
 def command(record: Record, limit: Limit) -> list[str]:

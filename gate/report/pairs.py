@@ -7,6 +7,7 @@ from html import escape
 
 from gate.checks.system import Together
 from gate.report.numbers import grouped
+from gate.words import in_digits
 
 CELL, NAME = 13, 150  # pixels of a cell, and of the names beside it
 CHARACTERS = 22
@@ -19,7 +20,7 @@ def draw_pairs(names: Sequence[str], one: Together) -> str:
     counts = [member.flagged for member in one.detectors]
     drawn = [
         f'<svg viewBox="0 0 {width} {height}" role="img" xmlns="http://www.w3.org/2000/svg">',
-        f"<title>Rows that each two of {n} detectors both flag at a score of {one.score.normalize():f}</title>",
+        f"<title>Rows that each two of {n} detectors both flag at a score of {in_digits(one.score)}</title>",
     ]
     for i, name in enumerate(names):
         shown = name if len(name) <= CHARACTERS else f"{name[: CHARACTERS - 1]}…"

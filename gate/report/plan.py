@@ -28,9 +28,9 @@ from gate.policy import Policy
 from gate.report import range_plan
 from gate.report.drawing import COLORS
 from gate.report.figures import AXES_BOTTOM, AXES_TOP, WIDTH, Display, to_image, to_standalone_svg
-from gate.report.numbers import chance, grouped, percent
+from gate.report.numbers import grouped
 from gate.report.terminal import console_on, inert, text_of
-from gate.words import spaced_percent
+from gate.words import chance, listed, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def render(plan: Plan, policy: Policy, width: int = 80, watch: Watch | None = No
     console, tables = (console_on(buffer, columns_wide, color=False) for columns_wide in (width, WIDEST))
     console.print(Text(f"policy {inert(policy.name)}: rule {policy.rule}, confidence {policy.confidence}"))
     console.print()
-    console.print(Text(f"Rows needed so that a sound release passes {spaced_percent(plan.power)} of the time"))
+    console.print(Text(f"Rows needed so that a sound release passes {percent(plan.power, 4)} of the time"))
     tables.print(_needs(plan))
     console.print()
     console.print(
@@ -292,7 +292,7 @@ class OperatingCharacteristicDisplay(Display):
         dead = [name for name, strength in zip(names, self.strength, strict=True) if strength == "dead"]
         weak = [i for i, strength in enumerate(self.strength) if strength == "weak"]
         if dead:
-            return f"No release can pass {_listed(dead)} with so many rows"
+            return f"No release can pass {listed(dead, 'or')} with so many rows"
         if weak:
             worst = min(weak, key=lambda i: self.sound[i])
             if self.sound[worst] < WEAK_LIVENESS:
@@ -369,7 +369,3 @@ def _in_words(display: OperatingCharacteristicDisplay) -> str:
         f"{curve.holdout_n:,} rows held out."
         for curve, strength, sound in parts
     )
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

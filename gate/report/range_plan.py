@@ -11,8 +11,7 @@ from gate.planning import Plan
 from gate.planning.ranges import DRAWS, Estimate, RangePlan, describe_weakness, round_up
 from gate.planning.sequential import PATHS, LookRows, SequentialPlan
 from gate.policy import Tolerance
-from gate.report.numbers import chance, percent
-from gate.words import spaced_percent
+from gate.words import chance, percent
 
 RANGES = (
     "Ranges: rows needed so that a sound release passes at every threshold {power} of the time, beside those of "
@@ -100,7 +99,7 @@ def weaknesses(plan: Plan) -> list[str]:
 def headings(plan: Plan) -> dict[str, str]:
     """What stands above each table."""
     return {
-        "needs": RANGES.format(power=spaced_percent(plan.power), draws=DRAWS),
+        "needs": RANGES.format(power=percent(plan.power, 4), draws=DRAWS),
         "chances": CHANCES,
         "looks": LOOKS.format(paths=PATHS),
     }

@@ -21,7 +21,6 @@ from gate.record.system import SystemRecord
 from gate.report.numbers import (
     FLOAT_DIGITS,
     WIDE,
-    bare_percent,
     beside,
     between,
     bounds,
@@ -29,12 +28,10 @@ from gate.report.numbers import (
     exact,
     grouped,
     one_in,
-    p_value,
-    percent,
     share,
     signed_percent,
 )
-from gate.words import listed
+from gate.words import in_digits, listed, p_value, percent
 
 MOST_NOT_ASKED = 20
 
@@ -156,7 +153,7 @@ def _describe_drop(record: Record, finding: Finding) -> str:
     except GateError:
         return said
     lost = None if settings is None else settings.max_drop
-    return said if lost is None else f"{said}; the policy allows a loss of {(lost * 100).normalize():f} points"
+    return said if lost is None else f"{said}; the policy allows a loss of {in_digits(lost * 100)} points"
 
 
 def _flags(finding: Finding) -> str:
@@ -169,9 +166,9 @@ def _flags(finding: Finding) -> str:
     verb, kind = ("detects", "malicious") if malicious else ("flags", "benign")
     least, most = rate.tolerance
     if malicious:
-        allowed = f"asks for {bare_percent(least)}"
+        allowed = f"asks for {percent(exact(least))}"
     else:
-        allowed = f"allows {between(bare_percent(least), bare_percent(most))}"
+        allowed = f"allows {between(percent(exact(least)), percent(exact(most)))}"
     return f"{verb} {observed} of {kind} rows{where}{at}; the policy {allowed}"
 
 
@@ -243,10 +240,10 @@ class RatedFinding:
         return float(self.target)
 
 
-_Found = TypeVar("_Found", Finding, Row)
+_FindingOrRow = TypeVar("_FindingOrRow", Finding, Row)
 
 
-def in_order(findings: Iterable[_Found]) -> list[_Found]:
+def in_order(findings: Iterable[_FindingOrRow]) -> list[_FindingOrRow]:
     """What blocks the release first, a proven violation before what is open; the rest as the record has it."""
     return sorted(findings, key=lambda f: (not f.blocks, f.blocks and f.outcome != "fail"))
 
@@ -334,7 +331,7 @@ def rate_row(found: RatedFinding) -> Row:
     words = _words(found.finding) | {
         "target": percent(found.target),
         "target_one_in": one_in(found.target, [found.target]),
-        "score": f"{rate.score.normalize():f}",
+        "score": in_digits(rate.score),
         "threshold": "none" if tally.threshold is None else f"{tally.threshold:.6g}",
         "exact_threshold": "none" if tally.threshold is None else f"{tally.threshold:.{FLOAT_DIGITS}g}",
         "counted": f"{grouped(tally.flagged)} / {grouped(tally.rows)}",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 from gate.record import Record
 from gate.report.drawing import COLORS
 from gate.report.figures import MAX_ROWS, ForestDisplay
-from gate.report.numbers import bare_percent, clean
+from gate.report.numbers import clean
 from gate.report.rows import Row, shown_segments
-from gate.words import cut_within, listed
+from gate.words import cut_within, listed, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ class SegmentsDisplay(ForestDisplay):
     def from_record(cls, record: Record) -> Self:
         found = shown_segments(record)[:MAX_ROWS]
         names = [cut_within(clean(f.finding.check.segment or ""), NAME) for f in found]
-        return cls.of(found, [f"{name}, {bare_percent(f.target_fpr)}" for f, name in zip(found, names, strict=True)])
+        return cls.of(found, [f"{name}, {percent(f.target)}" for f, name in zip(found, names, strict=True)])
 
     def _size(self) -> tuple[float, float]:
         return 0.85 + 0.34 * len(self.labels), 2.4  # whatever the names, which come from outside

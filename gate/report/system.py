@@ -16,7 +16,7 @@ from gate.checks.system import System, Together, describe_pass
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
 from gate.report import formats
 from gate.report.junit import fill, written
-from gate.report.numbers import bare_percent, between, bounds, clean, exact, grouped, percent, share
+from gate.report.numbers import between, bounds, clean, exact, grouped, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
 from gate.report.rows import VERDICTS, describe_blocking, in_order, unseen_by, weight
@@ -24,7 +24,7 @@ from gate.report.short import MAX_CHARACTERS
 from gate.report.templates import shortened
 from gate.report.together import picture
 from gate.stored import Outcome
-from gate.words import listed, plural
+from gate.words import in_digits, listed, percent, plural
 
 MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
 TABLED = ("fpr", "ranges", "tpr")  # families with a column of their own
@@ -258,19 +258,19 @@ def _joint(system: System, one: Together, finding: Finding | None) -> Joint:
     pairs = [(both, names[j], names[i + 1]) for i, row in enumerate(one.both) for j, both in enumerate(row) if both]
     largest = sorted(pairs, key=lambda pair: -pair[0])[:PAIRS]
     return Joint(
-        score=f"{one.score.normalize():f}",
+        score=in_digits(one.score),
         outcome="" if finding is None else finding.outcome,
         because="not judged" if finding is None else _because(finding),
         message="" if finding is None else clean(finding.message),
         remedy="" if finding is None else clean(finding.remedy or ""),
         blocks=finding is not None and finding.blocks,
-        limit="none" if edges is None else bare_percent(edges[1]),
+        limit="none" if edges is None else percent(exact(edges[1])),
         counted=f"{grouped(tally.flagged)} / {grouped(tally.rows)}",
         observed=share(tally.flagged, tally.rows, edges),
         interval="" if finding is None or finding.rate is None else bounds(finding.rate.interval, edges),
-        largest=_rounded(one.largest),
-        independent=_rounded(one.independent),
-        sum=_rounded(one.sum),
+        largest=percent(one.largest, 3),
+        independent=percent(one.independent, 3),
+        sum=percent(one.sum, 3),
         unscored=f"{grouped(one.unscored)}" if one.unscored else "",
         detected="" if malicious is None else share(malicious.tally.flagged, malicious.tally.rows),
         added=tuple(_added(one, malicious)),
@@ -312,10 +312,6 @@ def _matrix(one: Together, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         for j in range(i):
             cells[i][j] = cells[j][i] = grouped(one.both[i - 1][j])
     return tuple((name, *row) for name, row in zip(names, cells, strict=True))
-
-
-def _rounded(rate: float) -> str:
-    return bare_percent(float(f"{exact(rate):.3g}"))
 
 
 # --- the formats --------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from rich.text import Text
 from gate.planning.system import AtRate, SystemPlan
 from gate.policy import Policy
 from gate.report import plan as plans
-from gate.report.numbers import bare_percent, chance, grouped
+from gate.report.numbers import grouped
 from gate.report.terminal import console_on, inert, text_of
-from gate.words import listed, plural
+from gate.words import chance, in_digits, listed, percent, plural
 
 
 def render(planned: SystemPlan, policy: Policy, width: int = 80) -> str:
@@ -43,13 +43,13 @@ def _table(planned: SystemPlan) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for one in planned.system:
         cells = [cell for at in (one.independent, one.at_the_sum) for cell in _cells(at)]
-        limit = bare_percent(float(one.target.max_fpr))
-        table.add_row(f"{one.target.score.normalize():f}", limit, grouped(one.rows), *cells)
+        limit = percent(one.target.max_fpr)
+        table.add_row(in_digits(one.target.score), limit, grouped(one.rows), *cells)
     return table
 
 
 def _cells(at: AtRate) -> tuple[str, str]:
-    passes = f"{bare_percent(float(f'{at.rate:.3g}'))}: {chance(at.chances.passes)}"
+    passes = f"{percent(at.rate, 3)}: {chance(at.chances.passes)}"
     return passes, "none would do" if at.needed is None else grouped(at.needed)
 
 
@@ -65,8 +65,8 @@ def to_json(planned: SystemPlan, policy: Policy) -> str:
                 "score": float(one.target.score),
                 "max_fpr": float(one.target.max_fpr),
                 "rows": one.rows,
-                "independent": _plain(one.independent),
-                "sum": _plain(one.at_the_sum),
+                "independent": _as_json(one.independent),
+                "sum": _as_json(one.at_the_sum),
             }
             for one in planned.system
         ],
@@ -74,5 +74,5 @@ def to_json(planned: SystemPlan, policy: Policy) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _plain(at: AtRate) -> dict[str, Any]:
+def _as_json(at: AtRate) -> dict[str, Any]:
     return {"rate": at.rate, "passes": at.chances.passes, "fails": at.chances.fails, "rows_needed": at.needed}

@@ -13,9 +13,8 @@ from gate.history import Flagged, History, PastRelease, Reading
 from gate.names import CheckName
 from gate.report.drawing import COLORS
 from gate.report.figures import LARGEST, MARKERS, Bounds, Display, Numbers, grid, to_standalone_svg
-from gate.report.numbers import bare_percent
 from gate.report.rows import RatedFinding, rated
-from gate.words import plural
+from gate.words import percent, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,22 +139,22 @@ class HistoryDisplay(Display):
         bottom = lowest / 3 if below else lowest  # what has no place on the axis stands on a line of its own below it
         room = (top / bottom) ** 0.04  # for half a marker
 
-        def shown(ratio: float) -> float:
+        def drawn(ratio: float) -> float:
             return min(ratio, top) if ratio >= lowest else bottom
 
         ax.set_yscale("log")
         ax.set_ylim(bottom / room, top * room)
         edges = [xs[0] - 0.6, *((one + other) / 2 for one, other in pairwise(xs)), xs[-1] + 0.6]
         sides = [x for pair in pairwise(edges) for x in pair]
-        least, most = ([shown(pair[i]) for pair in tolerances for _ in range(2)] for i in (0, 1))
+        least, most = ([drawn(pair[i]) for pair in tolerances for _ in range(2)] for i in (0, 1))
         ax.fill_between(sides, least, most, color=COLORS["band"], lw=0, label="tolerance")
         ax.axhline(1, color=COLORS["ink"], lw=0.9)
-        known = [(x, math.sqrt(shown(pair[0]) * shown(pair[1]))) for x, pair in zip(xs, kept, strict=True) if pair]
+        known = [(x, math.sqrt(drawn(pair[0]) * drawn(pair[1]))) for x, pair in zip(xs, kept, strict=True) if pair]
         if known:
             dashed: Any = {"color": COLORS["ink"], "lw": 1.0, "ls": (0, (3, 2)), "mfc": COLORS["band"], "ms": 4.5}
             dashed |= {"marker": "" if self._crowded or self._checks else "s", "label": "first threshold kept"}
             ax.plot([x for x, _ in known], [ratio for _, ratio in known], clip_on=False, **dashed)
-        rates, bars = [shown(r) for r in observed], [(shown(low), shown(high)) for low, high in intervals]
+        rates, bars = [drawn(r) for r in observed], [(drawn(low), drawn(high)) for low, high in intervals]
         self._draw_checks(ax, xs, rates, bars)
         self._draw_releases(ax, xs, rates, bars)
         wide = top / bottom > 60
@@ -309,7 +308,7 @@ def in_words(history: History, column: Column) -> str:
         sentences.append(f"The raw threshold was between {low} and {high}, and is {thresholds[-1]} in the latest.")
     rates = [_rates(reading.if_kept) for reading in judged if reading.if_kept]
     if rates:
-        low, high = (bare_percent(float(f"{rate:.3g}")) for rate in (min(rates)[0], max(most for _, most in rates)))
+        low, high = (percent(rate, 3) for rate in (min(rates)[0], max(most for _, most in rates)))
         sentences.append(
             f"Kept from {column.first} on, its raw threshold would have flagged between {low} and {high} of the "
             "held-out rows."

@@ -8,8 +8,8 @@ from gate.checks.check import Finding
 from gate.checks.system import Together
 from gate.record.system import SystemRecord
 from gate.report.html import FigurePart
-from gate.report.numbers import bare_percent, clean, grouped, share
-from gate.words import cut_within, plural
+from gate.report.numbers import clean, exact, grouped, share
+from gate.words import cut_within, in_digits, percent, plural
 
 WIDTH, NAME, VALUE, ROW = 560, 176, 74, 30  # pixels: of all, of the names, of the numbers, and of a row's height
 CHARACTERS, MOST = 18, 8  # of a name; detectors that are drawn, those that flag most
@@ -33,8 +33,8 @@ def title_of(one: Together, finding: Finding | None) -> str:
     """What it shows: `Together they flag 0.185 % from a score of 0.5 on; 0.3 % is allowed`."""
     edges = _edges(finding)
     observed = share(one.tally.flagged, one.tally.rows, edges)
-    said = f"Together they flag {observed} from a score of {one.score.normalize():f} on"
-    return said if edges is None else f"{said}; {bare_percent(edges[1])} is allowed"
+    said = f"Together they flag {observed} from a score of {in_digits(one.score)} on"
+    return said if edges is None else f"{said}; {percent(exact(edges[1]))} is allowed"
 
 
 def draw(one: Together, finding: Finding | None) -> str:
@@ -73,7 +73,7 @@ def draw(one: Together, finding: Finding | None) -> str:
             f'<path d="M{x(edges[1])} 0V{height - 26}" class="stroke-ink" stroke-width="1.4" stroke-dasharray="4 3"/>'
         )
         place = min(float(x(edges[1])), WIDTH - 50.0)
-        drawn.append(_text(place, height - 12, f"allowed {bare_percent(edges[1])}", "middle", "soft"))
+        drawn.append(_text(place, height - 12, f"allowed {percent(exact(edges[1]))}", "middle", "soft"))
     if more > 0:
         drawn.append(_text(4, height - 12, f"and {plural(more, 'detector')}", "start", "soft"))
     return "\n".join([*drawn, "</svg>"])

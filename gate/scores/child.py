@@ -7,7 +7,6 @@ Where the system cannot fork or share memory so, the same happens in the one pro
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import glob
 import mmap
@@ -26,13 +25,13 @@ import numpy as np
 
 from gate.contract import Floats
 from gate.errors import GateError
+from gate.parent import die_with_parent
 from gate.progress import advance
 from gate.scores.budget import limit_memory
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 _STARTING = threading.Lock()  # a child started meanwhile would hold the other one's pipe open
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 class _Child:
@@ -86,14 +85,14 @@ def _having_room(size: int) -> Iterator[None]:
 _here: _Child | None = None  # set in a child
 
 
-def isolate(function: Callable[[], Result], most: int) -> Result:
+def isolate(function: Callable[[], Returned], most: int) -> Returned:
     """What the function returns or raises in a child that may use so many bytes; its death names the file it read."""
     with isolated(function, most) as answer:
         return answer()
 
 
 @contextlib.contextmanager
-def isolated(function: Callable[[], Result], most: int) -> Iterator[Callable[[], Result]]:
+def isolated(function: Callable[[], Returned], most: int) -> Iterator[Callable[[], Returned]]:
     """The same while this process does something else, until it asks for the answer; no child outlives the context."""
     if _here is not None or not hasattr(os, "memfd_create"):
         yield function
@@ -232,7 +231,7 @@ def _settle(mask: set[Any], most: int) -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        die_with_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gate.contract import Floats, Mask
 from gate.errors import GateError
 from gate.scores.formats import File
-from gate.scores.wording import NUMBER, kind_of, name_rows, reason_of, shorten, show
+from gate.scores.wording import NUMBER, name_rows, reason_of, shorten, show, type_of
 from gate.sketch import hash_each
 from gate.stored import MOST_ROWS
 from gate.words import plural
@@ -74,7 +74,7 @@ def _as_text(column: Any, name: str, file: File) -> Any:
             plain = pc.if_else(pc.is_nan(plain), None, plain)
         text = plain.cast(pa.string())
     except pa.ArrowException:
-        raise GateError(f"{file}: column {name!r} must hold words or numbers, got {kind_of(column)}") from None
+        raise GateError(f"{file}: column {name!r} must hold words or numbers, got {type_of(column)}") from None
     empty = pc.equal(text, "") if file.is_text else None  # which is how text writes that there is none
     return text if empty is None or not pc.any(empty).as_py() else pc.if_else(empty, None, text)
 
@@ -135,7 +135,7 @@ def read_times(column: Any, name: str, file: File, taken: Mask | None) -> NDArra
         if not missing.any():
             return np.asarray(_microseconds(times).to_numpy(), dtype=np.int64)
     except (pa.ArrowException, ValueError) as error:
-        raise GateError(f"{must}, got {kind_of(column)}: {reason_of(error)}") from None
+        raise GateError(f"{must}, got {type_of(column)}: {reason_of(error)}") from None
     raise GateError(f"{must}, got none in {name_rows(missing, taken)}; date or remove these rows")
 
 
@@ -212,7 +212,7 @@ def read_counts(column: Any, name: str, file: File) -> NDArray[np.int64]:
             raise pa.ArrowTypeError("")
         values = np.asarray(round_decimals(counts).cast(pa.float64(), safe=False).fill_null(-1.0).to_numpy())
     except pa.ArrowException:
-        raise GateError(f"{must}, got {kind_of(column)}; write what COUNT(*) gives") from None
+        raise GateError(f"{must}, got {type_of(column)}; write what COUNT(*) gives") from None
     wrong = ~((values >= 0) & (values <= MOST_ROWS) & (values == np.floor(values)))
     if wrong.any():
         got = show(counts[int(np.flatnonzero(wrong)[0])].as_py())
@@ -226,7 +226,7 @@ def to_float64(column: Any, name: str, file: File, taken: Mask | None) -> list[F
     """The scores in the pieces that they lie in, which need no copy where they are float64 already."""
     if len(column) == 0:
         return []
-    wrong = f"{file}: column {name!r} must hold numbers, got {kind_of(column)} in {plural(len(column), 'row')}"
+    wrong = f"{file}: column {name!r} must hold numbers, got {type_of(column)} in {plural(len(column), 'row')}"
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "fiu" or column.dtype.itemsize > 8:
             raise GateError(f"{wrong}; save the scores as float64")

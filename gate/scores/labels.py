@@ -18,7 +18,7 @@ from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores.columns import decode
 from gate.scores.formats import File
-from gate.scores.wording import NUMBER, is_number, kind_of, name_rows, one_line, show
+from gate.scores.wording import NUMBER, is_number, name_rows, one_line, show, type_of
 from gate.sources import MAX_LABELS, LabelCount, Labels
 from gate.words import plural
 
@@ -120,7 +120,7 @@ def count_labels(tables: Iterable[pa.Table]) -> Labels:
 
 def _plain(labels: Any, columns: Columns, file: File) -> Any:
     """The labels as words, numbers or truths, one in every row."""
-    wrong = f"{file}: column {columns.label!r} must hold words, numbers or booleans, got {kind_of(labels)}"
+    wrong = f"{file}: column {columns.label!r} must hold words, numbers or booleans, got {type_of(labels)}"
     try:
         labels = decode(labels)
         missing = labels.is_null(nan_is_null=True).to_numpy()
@@ -145,7 +145,7 @@ def _plain(labels: Any, columns: Columns, file: File) -> Any:
 
 def _judge(labels: Any, values: Any, columns: Columns, file: File) -> list[bool]:
     """Which of the distinct labels are benign; one that cannot be told for sure is refused."""
-    wanted = [_Wanted.of(text) for text in columns.benign]
+    wanted = [_WantedLabel.of(text) for text in columns.benign]
     meaning = _find_meaning(values) if _is_untyped(file, columns) else lambda value: value
     benign = []
     for start in range(0, len(values), PIECE):
@@ -188,7 +188,7 @@ def _refuse_two_ways(labels: Any, benign: Any, columns: Columns, file: File) -> 
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _WantedLabel:
     """A benign label of the policy, as each type of column would hold it."""
 
     text: str
@@ -197,7 +197,7 @@ class _Wanted:
     sense: Hashable
 
     @classmethod
-    def of(cls, text: str) -> _Wanted:
+    def of(cls, text: str) -> _WantedLabel:
         number = _exactly(text) if is_number(text) else None
         return cls(text, number, TRUE_OR_FALSE.get(text.lower()), _sense(text))
 
@@ -221,7 +221,7 @@ def _sense(text: str) -> Hashable:
     return number if number.is_finite() else plain
 
 
-def _refuse_doubtful(value: object, wanted: list[_Wanted], labels: Any, columns: Columns, file: File) -> None:
+def _refuse_doubtful(value: object, wanted: list[_WantedLabel], labels: Any, columns: Columns, file: File) -> None:
     """Taken for malicious, such a label would hide a benign row."""
     text = str(value)
     sense = Decimal(value) if isinstance(value, int | float) else _sense(text)

@@ -22,7 +22,7 @@ from gate.sketch import Hashes, hash_each, hash_scores
 from gate.sources import Labels, Source
 from gate.words import plural
 
-Result = TypeVar("Result")
+OfPart = TypeVar("OfPart")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Scores:
 
     # --- what is asked of a sample, in memory or in files -----------------------------------------------------
 
-    def each(self, function: Callable[[Scores], Result]) -> list[Result]:
+    def each(self, function: Callable[[Scores], OfPart]) -> list[OfPart]:
         """What a function makes of every part that is looked at by itself; a group is whole in its part."""
         return [function(self)]
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +23,12 @@ from gate.policy import Columns
 from gate.progress import advance, enter
 from gate.scores.budget import ByteBudget
 from gate.scores.child import isolate
+from gate.scores.engines import Item, Result
 from gate.scores.formats import File, Table, finish, list_wanted, pick, read_file, require
 from gate.scores.formats.parquet import open_file
 from gate.scores.place import Place
 from gate.scores.streaming import stream_file
 from gate.scores.wording import explain
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)

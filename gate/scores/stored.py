@@ -38,7 +38,7 @@ from gate.scores.formats import File, list_wanted
 from gate.scores.labels import Kind, count_labels
 from gate.scores.place import Place
 from gate.scores.runs import Run, RunParts, merge, plan_ranges, remove, write_run
-from gate.scores.sample import Named, Piece, Result, Scores, hash_pieces
+from gate.scores.sample import Named, OfPart, Piece, Scores, hash_pieces
 from gate.scores.shards import Shard, divide, each, stream
 from gate.scores.taking import UNREAD, Taken, source_of, take
 from gate.scores.wording import count_rows_from
@@ -256,7 +256,7 @@ class Stored(Scores):
     def __len__(self) -> int:
         return int(self.__dict__["n"])
 
-    def each(self, function: Callable[[Scores], Result]) -> list[Result]:
+    def each(self, function: Callable[[Scores], OfPart]) -> list[OfPart]:
         storage: _Storage = self.__dict__["storage"]
         return list(each(function, [block for block in self.__dict__["blocks"] if len(block)], storage.place))
 

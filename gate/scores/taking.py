@@ -224,7 +224,7 @@ def count_once(scores: Scores) -> Scores:
     for name, column in columns:
         if column is not None and (column != column[first]).any():
             row = int(np.flatnonzero(column != column[first])[0])
-            one, other = (_shown(scores, name, place) for place in (int(first[row]), row))
+            one, other = (_cell(scores, name, place) for place in (int(first[row]), row))
             raise GateError(
                 f"{scores.files}: must have one {name} for each id, got {show(scores.ids[row].as_py())} with {one} and "
                 f"{other}; give every row an id of its own, or each row once"
@@ -234,7 +234,7 @@ def count_once(scores: Scores) -> Scores:
     return replace(scores.part(rows), repeats=(np.cumsum(rows) - 1)[first[~rows]])
 
 
-def _shown(scores: Scores, name: str, row: int) -> str:
+def _cell(scores: Scores, name: str, row: int) -> str:
     if name == "group" and scores.groups is not None:
         return show(scores.group_names[int(scores.groups[row])].as_py())
     if name == "segment" and scores.segments is not None:

@@ -39,7 +39,7 @@ def show(value: object) -> str:
     return one_line(repr(value) if isinstance(value, str) else str(value), 40)
 
 
-def kind_of(column: Any) -> str:
+def type_of(column: Any) -> str:
     return one_line(str(column.dtype if isinstance(column, np.ndarray) else column.type), 60)
 
 

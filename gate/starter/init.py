@@ -19,6 +19,7 @@ from gate.planning.plan import RANGE_POINTS
 from gate.planning.ranges import plan_range, round_up
 from gate.policy import OWN, Document, Policy, Range, Target, Tolerance, rate
 from gate.storage import refuse_links, write_file
+from gate.words import in_digits, percent
 
 POLICY, WORKFLOW = OWN, Path(".github/workflows/release-gate.yml")
 UNKNOWN = "OWNER/REPO"  # the repository with gate's action, where neither the installation nor an option tells
@@ -138,7 +139,7 @@ def entry(target: Wanted, policy: Policy, holdout_n: int | None) -> list[str]:
     min_n = target.rows if holdout_n is not None and target.rows <= holdout_n < rounded else rounded
     score = next(anchor.score for anchor in policy.contract if anchor.fpr == target.fpr)
     above, below = target.error.above, target.error.below
-    low, high = (in_percent(target.fpr * factor, " %") for factor in (1 - below, 1 + above))
+    low, high = (percent(target.fpr * factor) for factor in (1 - below, 1 + above))
     lines = [
         commented(f"  - fpr: {in_percent(target.fpr)}", f"calibrated score {score}"),
         commented(
@@ -172,7 +173,7 @@ def range_block(policy: Policy, wanted: list[Wanted], rows: int | None) -> list[
 
 def _range_entry(policy: Policy, start: Decimal, stop: Decimal, rows: int, error: Tolerance) -> list[str]:
     scores = {anchor.fpr: anchor.score for anchor in policy.contract}
-    low, high = (f"{(1 + share).normalize():f}" for share in (-error.below, error.above))
+    low, high = (f"{in_digits(1 + share)}" for share in (-error.below, error.above))
     errors = f"{{above: {error.above}, below: {error.below}}}" if error.above != error.below else str(error.above)
     needs = "enough held-out rows that a sound release passes 95 % of the time (fit on as many)"
     return [

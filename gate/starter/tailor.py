@@ -17,7 +17,7 @@ from gate.scores.wording import shorten, show
 from gate.starter.columns import describe_rows
 from gate.starter.init import POLICY, Wanted, as_own, commented, entry, judged_block, range_block, want
 from gate.starter.survey import Facts, Survey
-from gate.words import plural
+from gate.words import percent, plural
 
 COARSE = 0.5  # a threshold that flags less than the target by this share of its tolerance is too far off
 REVERSED, USELESS = 0.4, 0.6  # concordances below which scores fall with maliciousness, or hardly rise
@@ -77,15 +77,15 @@ def scale_of(facts: Facts, column: str = "") -> Scale:
         for known, top in (("scores from 0 to 1", 1.0), ("a percent scale", 100.0)):
             if high <= top:
                 return Scale(known, 0.0, top)
-        return Scale("scores from 0 on, without a known top", 0.0, _round_up(2 * high))
+        return Scale("scores from 0 on, without a known top", 0.0, _step_above(2 * high))
     if reach <= 1:
         return Scale("scores from -1 to 1", -1.0, 1.0)
     if reach <= 50:
         return Scale("logits" if high > 0 else "logits or log-likelihoods", -100.0, 100.0)
-    return Scale("scores without known ends", -_round_up(2 * reach), _round_up(2 * reach))
+    return Scale("scores without known ends", -_step_above(2 * reach), _step_above(2 * reach))
 
 
-def _round_up(value: float) -> float:
+def _step_above(value: float) -> float:
     """The next of 1, 2, 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
@@ -163,7 +163,7 @@ def _is_coarse(survey: Survey, policy: Policy, fpr: Decimal) -> str | None:
     tail = survey.tail(float(fpr))
     if below >= 1 or tail >= float(fpr) * (1 - COARSE * below):
         return None
-    nearest = "none of the rows" if tail == 0 else f"{100 * tail:.2g} %"
+    nearest = "none of the rows" if tail == 0 else percent(tail, 2)
     return (
         f"Ties: no threshold flags close to {in_percent(fpr)} of the benign rows; the nearest below flags {nearest}. "
         "So only too many false positives count there."
@@ -289,7 +289,7 @@ def _direction(survey: Survey, scale: Scale) -> list[str]:
     share = survey.facts.concordance
     if share is None:
         return ["Direction: unknown without malicious rows; gate takes higher scores for more malicious."]
-    pairs = f"a malicious row scores higher than a benign one in {100 * share:.3g} % of pairs"
+    pairs = f"a malicious row scores higher than a benign one in {percent(share, 3)} of pairs"
     if share < REVERSED:
         turned = "the negated score" if scale.low < 0 else f"{shorten(scale.high)} - score"
         cure = f"gate needs scores that rise with maliciousness: write {turned} instead"

@@ -277,7 +277,7 @@ def beta_binomial_between(n: int, a: float, b: float, counts: CountRange) -> flo
         return 0.0
     if _beta_binomial_deviation(n, a, b) <= LONGEST_SUM / 40:
         return beta_binomial(n, a, b).between(counts)
-    rates, weights = _beta_nodes(a, b, np.array([k / n + t * _deviation(k, n) for k in counts for t in _STEPS]))
+    rates, weights = _nodes_between_cuts(a, b, np.array([k / n + t * _deviation(k, n) for k in counts for t in _STEPS]))
     at_least, beyond = (_upper_tails(k, n, rates) for k in (counts[0], counts[1] + 1))
     return float(np.sum(weights * (at_least - beyond)))
 
@@ -302,7 +302,7 @@ def _deviation(k: int, n: int) -> float:
     return math.sqrt(max(k * (1 - k / n), 1.0)) / n
 
 
-def _beta_nodes(a: float, b: float, cuts: Floats) -> tuple[Floats, Floats]:
+def _nodes_between_cuts(a: float, b: float, cuts: Floats) -> tuple[Floats, Floats]:
     """Rates and weights that integrate over Beta(a, b), by Gauss's rule between cuts and deep into both tails."""
     nodes, weights = _GAUSS
     if min(a, b) < 1:  # a density without bound: by levels instead of by rates, which takes its inverse

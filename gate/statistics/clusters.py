@@ -86,7 +86,7 @@ class Groups:
         squares = float(np.sum(k * k - 2 * rate * k * m)) + rate**2 * self.squares
         return _by_variance(max(squares, 0.0), self.n, len(self.sizes), rate * (1 - rate), alpha)
 
-    def _tabulate(self, counts: Floats) -> _Counts:
+    def _tabulate(self, counts: Floats) -> _CountsBySize:
         """Groups with nothing flagged by size, the others by both counts: alike where they hardly differ.
 
         So many groups as make coarse cells necessary tell the correlation of rows apart from these alone.
@@ -104,7 +104,7 @@ class Groups:
         found = np.flatnonzero(of_cell)
         of_cell = of_cell[found]
         means = [np.bincount(cells, part)[found] / of_cell for part in (flagged, left)]
-        return _Counts(
+        return _CountsBySize(
             sizes=Sizes(self._rows_of_bin[any_] / self._of_bin[any_], self._of_bin[any_]),
             flagged=np.append(np.zeros(int(some.sum())), means[0]),
             left=np.append(rows[some] / silent[some], means[1]),
@@ -138,7 +138,7 @@ def _by_variance(squares: float, n: float, groups: int, spread: float, alpha: fl
 # --- the upper bound ----------------------------------------------------------------------------------------
 
 
-class _Counts(NamedTuple):
+class _CountsBySize(NamedTuple):
     """Groups by size, and by the rows flagged and left: so many of each."""
 
     sizes: Sizes
@@ -147,7 +147,7 @@ class _Counts(NamedTuple):
     of_cell: Floats
 
 
-def _upper_bound(known: _Counts, n: float, k: float, tail: float) -> float:
+def _upper_bound(known: _CountsBySize, n: float, k: float, tail: float) -> float:
     """The rate at which so few flagged rows have this chance, groups being as unlike as they may be at that rate."""
     bound = float(betainccinv(k + 1, n - k, tail))
     for _ in range(12):  # the correlation hardly moves with the rate: a few steps settle both
@@ -160,7 +160,7 @@ def _upper_bound(known: _Counts, n: float, k: float, tail: float) -> float:
     return bound
 
 
-def _largest_correlation(known: _Counts, rate: float) -> float:
+def _largest_correlation(known: _CountsBySize, rate: float) -> float:
     """Of two rows of a group, at this rate: the largest that the counts leave within DROP of the likeliest."""
 
     def likelihood(logs: Floats) -> Floats:
@@ -190,7 +190,7 @@ def _largest_correlation(known: _Counts, rate: float) -> float:
     return float(np.exp(low))
 
 
-def _rate_with_tail(known: _Counts, k: float, correlation: float, tail: float) -> float:
+def _rate_with_tail(known: _CountsBySize, k: float, correlation: float, tail: float) -> float:
     """The rate at which k or fewer flagged rows have this chance; 1 where none has so small a one."""
     wanted = float(ndtri(tail))
 

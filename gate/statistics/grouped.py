@@ -52,7 +52,7 @@ def tails(sizes: Sizes, at: Floats, rates: Floats, correlation: float) -> TailCh
     """
     at, rates = np.broadcast_arrays(np.asarray(at, dtype=np.float64), np.asarray(rates, dtype=np.float64))
     strength = (1 - correlation) / correlation
-    pairs = [_beta_nodes(q * strength, (1 - q) * strength) for q in rates]
+    pairs = [_jacobi_nodes(q * strength, (1 - q) * strength) for q in rates]
     nodes, weights = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
     with np.errstate(divide="ignore"):
         logs = np.log(weights)
@@ -92,7 +92,7 @@ def _saddlepoint(sizes: Sizes, at: Floats, rates: Floats, nodes: Floats, logs: F
     return theta, 2 * (theta * at - cumulants), np.sqrt(np.maximum(second, 0.0))
 
 
-def _beta_nodes(a: float, b: float) -> tuple[Floats, Floats]:
+def _jacobi_nodes(a: float, b: float) -> tuple[Floats, Floats]:
     """Rates and weights that integrate polynomials over Beta(a, b): Gauss and Jacobi, by Golub and Welsch (1969)."""
     i = np.arange(1.0, NODES)
     total = a + b - 2

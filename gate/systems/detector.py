@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TypeVar
 
 from gate.calibration.calibrator import Calibrator
 from gate.checks.system import asked_scores
@@ -20,12 +19,11 @@ from gate.gating import (
 from gate.ordered import cores
 from gate.policy import Policy
 from gate.scores import Scores
-from gate.scores.child import isolate
+from gate.scores.child import Returned, isolate
 from gate.scores.place import here
 from gate.systems.past import Past
 from gate.systems.rows import SystemRows
 
-Result = TypeVar("Result")
 ROW = 100  # bytes that a row of one detector takes while it is fitted and judged: as read, sorted, compared
 SLACK = 1 << 30
 
@@ -79,7 +77,7 @@ def _flagged(sample: Scores, cuts: Sequence[float | None]) -> tuple[Ints, ...]:
     return tuple(none if cut is None else sample.units[sample.values >= cut] for cut in cuts)
 
 
-def side_by_side(work: Mapping[str, Callable[[], Result]], rows: SystemRows | None = None) -> dict[str, Result]:
+def side_by_side(work: Mapping[str, Callable[[], Returned]], rows: SystemRows | None = None) -> dict[str, Returned]:
     """Each detector in a child of this process, as many at a time as there are cores and memory for.
 
     A child shares the rows and all that is imported; what it took is free again when it has ended.
@@ -95,7 +93,7 @@ def side_by_side(work: Mapping[str, Callable[[], Result]], rows: SystemRows | No
     return dict(zip(work, done, strict=True))
 
 
-def _isolated(name: str, function: Callable[[], Result], most: int) -> Result:
+def _isolated(name: str, function: Callable[[], Returned], most: int) -> Returned:
     try:
         return isolate(function, most)
     except GateError as error:

@@ -10,7 +10,6 @@ from gate.checks import system
 from gate.checks.baseline import Reference
 from gate.errors import GateError
 from gate.gating import (
-    NO_BASELINE,
     ComparedReleases,
     Reader,
     compare_stored,
@@ -21,7 +20,8 @@ from gate.inspection.answers import RefusedError
 from gate.inspection.judgement import document_of, read_judged
 from gate.policy import Document
 from gate.record import Record, StoredRelease
-from gate.record.system import DETECTORS, SystemRecord, read_any, require_name
+from gate.record.system import DETECTORS, SystemRecord, read_any, require_detector
+from gate.storage import NO_BASELINE
 from gate.systems.verdict import judge_again
 
 
@@ -71,7 +71,7 @@ def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, S
         raise GateError(f"{directory}: must be a release of several detectors, got one of a single one")
     stored = {}
     for facts in record.detectors:
-        require_name(facts.name, place)
+        require_detector(facts.name, place)
         found = read_judged(place / DETECTORS / facts.name)
         if found.verdict_sha256 != facts.verdict_sha256:
             raise GateError(f"{directory}: must have the record of {facts.name} that it names; restore the release")

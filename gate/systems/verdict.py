@@ -13,13 +13,12 @@ from gate.checks import system
 from gate.checks.check import Finding
 from gate.checks.system import System, SystemEvidence
 from gate.inspection.answers import refuse_differences, require
-from gate.inspection.judgement import plain
 from gate.policy import Policy
 from gate.record import Record
 from gate.record.system import SystemRecord, facts_of
 from gate.stored import Outcome
 from gate.verdict import NOT_JUDGED, Verdict, WaiverUse, find, judged_by_day, waive, waiver_use
-from gate.words import listed, plural
+from gate.words import in_digits, listed, plural
 
 
 def judge_together(policy: Policy, records: Mapping[str, Record], found: System | None, day: date) -> Verdict:
@@ -69,7 +68,7 @@ def judge_again(
     verdict = judge_together(policy, records, record.system, record.day)
     fields = ("outcome", "reason", "findings", "waivers", "warnings")
     recorded = record.model_dump(include={*fields})
-    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
+    again: dict[str, Any] = {name: in_digits(getattr(verdict, name)) for name in fields}
     if record.tool.version != version("fpr-gate"):
         for content in (recorded, again):
             content["findings"] = [{**one, "message": None, "remedy": None} for one in content["findings"]]
@@ -150,4 +149,4 @@ def _limits(joint: Sequence[Finding]) -> str:
 
 
 def _at(score: Decimal | None) -> str:
-    return "" if score is None else f"{score.normalize():f}"
+    return "" if score is None else in_digits(score)

@@ -17,7 +17,7 @@ from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
 from gate.errors import GateError
-from gate.gating import NO_BASELINE, Job, check_release, gate_release, read_reference, read_sample
+from gate.gating import Job, check_release, gate_release, read_reference, read_sample
 from gate.inspection.answers import Answer, RefusedError, answer, other_installation, refuse_differences, state_of
 from gate.inspection.differences import differences
 from gate.inspection.judgement import read_judged
@@ -27,6 +27,7 @@ from gate.record import Record
 from gate.record.system import SystemRecord
 from gate.scores import Scores, split
 from gate.sources import Split
+from gate.storage import NO_BASELINE
 from gate.verification.result import NOTHING_GIVEN, Data, NotChecked, Verification
 from gate.words import plural
 

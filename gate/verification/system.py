@@ -18,7 +18,7 @@ from gate.checks.baseline import Comparison
 from gate.checks.fpr import Targets
 from gate.checks.reuse import Uses
 from gate.errors import GateError
-from gate.gating import NO_BASELINE, Job
+from gate.gating import Job
 from gate.inspection import beside
 from gate.inspection.answers import (
     Answer,
@@ -34,11 +34,12 @@ from gate.inspection.files import check_manifest, load
 from gate.inspection.judgement import document_of
 from gate.inspection.release import Inspection, check_reports, inspect_files
 from gate.policy import Document
+from gate.policy.detectors import MOST_DETECTORS
 from gate.record import Record
-from gate.record.system import DETECTORS, SystemRecord, parse_system, require_name
+from gate.record.system import DETECTORS, SystemRecord, parse_system, require_detector
 from gate.report.system import files_of_system, rendered_system
 from gate.scores.several import Panel, reading_panels
-from gate.storage import CHECKS_DIRECTORY
+from gate.storage import CHECKS_DIRECTORY, NO_BASELINE
 from gate.systems import Past, SystemRows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
 from gate.systems.verdict import judge_again
 from gate.verification.release import (
@@ -53,7 +54,6 @@ from gate.verification.release import (
 from gate.verification.result import NOTHING_GIVEN, Data, NotChecked, Verification
 from gate.words import plural
 
-MOST_DETECTORS = 1000
 # Of the record of all: times, names that people chose, where things lay.
 UNBOUND = ("created", "judged_on", "release", "policy.path", "tool.libraries.*")
 
@@ -183,7 +183,7 @@ def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
     """Which files there may be at the top, and which directories."""
     for facts in record.detectors:
         try:
-            require_name(facts.name, "detectors")
+            require_detector(facts.name, "detectors")
         except GateError as error:
             raise RefusedError(str(error)) from None
     names = {facts.name for facts in record.detectors}

@@ -269,7 +269,7 @@ def test_a_check_by_another_policy_names_what_changed(place: Path) -> None:
     assert result.returncode == 0
     section = Record.model_validate_json(result.stdout).of(Comparison)
     assert section.policy_changes[0] == "weaker: fpr@1% needs 100 rows instead of 5,000"
-    assert "weaker: checks.detection.targets[0.01].min_tpr is nothing instead of 0.5" in section.policy_changes
+    assert "weaker: checks.detection.targets[1%].min_tpr is nothing instead of 0.5" in section.policy_changes
 
 
 @pytest.mark.parametrize(

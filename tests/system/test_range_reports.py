@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import gate
 from gate.checks import default_policy, load_policy, parse_policy
 from gate.checks.check import JudgedRange
-from gate.checks.range_words import describe_nearest, rate_text, span_text
+from gate.checks.range_words import describe_nearest, span_text
 from gate.checks.ranges import Ranges
 from gate.contract import Floats
 from gate.errors import GateError
@@ -29,6 +29,7 @@ from gate.report import plan as plans
 from gate.report.figures import to_svg
 from gate.report.rows import plain_reason
 from gate.starter import init
+from gate.words import percent
 
 pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
 
@@ -192,7 +193,7 @@ def test_a_bound_outside_is_never_printed_inside(error: float, tolerance: float)
     if left < -1e-9:
         assert float(found[1].replace(",", "")) >= float(found[2]) * (1 - 1e-9)
         assert "leaves the tolerance" in said
-    assert rate_text(0.00104) == "0.104 %"
+    assert percent(0.00104, 3) == "0.104 %"
 
 
 # --- the plan -----------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ CHANGES = [
     ("  - {fpr: 10%, min_n: 1000, max_relative_error: 0.25}\n", "", ["weaker: fpr@10% is no longer judged"]),
     ("alpha: 0.001", "alpha: 0.0005", ["weaker: checks.exchangeability.alpha is 0.0005 instead of 0.001"]),
     ("required: true", "required: false", ["weaker: checks.exchangeability.required is false instead of true"]),
-    ("min_tpr: 0.8", "min_tpr: 0.7", ["weaker: checks.detection.targets[0.01].min_tpr is 0.7 instead of 0.8"]),
+    ("min_tpr: 0.8", "min_tpr: 0.7", ["weaker: checks.detection.targets[1%].min_tpr is 0.7 instead of 0.8"]),
     ("max_drop: 0.02", "max_drop: 0.05", ["weaker: checks.detection.max_drop is 0.05 instead of 0.02"]),
     (", max_drop: 0.02", "", ["weaker: checks.detection.max_drop is nothing instead of 0.02"]),
     ("2026-12-31", "2027-06-30", ["weaker: fpr@1% is waived until 2027-06-30 instead of 2026-12-31"]),

@@ -12,8 +12,9 @@ from cases import evidence, tally, targets
 
 from gate.checks import parse_policy, range_words, ranges, segments
 from gate.checks.check import Evidence, Finding, JudgedRange
-from gate.checks.exchangeability import DRIFT_REMEDY, AtScore, AtTarget, Exchangeability
+from gate.checks.exchangeability import AtScore, AtTarget, Exchangeability
 from gate.checks.ranges import InRange, Ranges, WorthAt, asked_of_groups
+from gate.checks.readings import DRIFT_REMEDY
 from gate.checks.segment_ranges import RangeInSegments
 from gate.checks.segments import InSegments, Segments
 from gate.planning.range_advice import RangeAdvice
@@ -89,14 +90,14 @@ def test_a_range_whose_end_no_score_reaches_fails_where_so_many_rows_show_it() -
     finding = judged(2000, fading, 1)
     assert said(finding) == ("fail", "unreachable")
     assert UNREACHED in finding.message
-    assert finding.remedy == range_words.UNREACHABLE
+    assert finding.remedy == range_words.UNREACHABLE_RANGE
 
 
 def test_a_range_whose_end_no_score_reaches_is_inconclusive_of_few_rows() -> None:
     finding = judged(300, none_at_the_end, 1)
     assert said(finding) == ("inconclusive", "unreachable")
     assert UNREACHED in finding.message
-    assert finding.remedy == range_words.UNREACHABLE
+    assert finding.remedy == range_words.UNREACHABLE_RANGE
     assert said(judged(300, none_at_the_end, 1, more="rule: not-refuted\n")) == ("pass", "not-refuted")
 
 
@@ -268,7 +269,7 @@ def test_rows_outside_the_tolerance_are_so_in_a_segment_too() -> None:
 def test_a_range_in_a_segment_whose_end_no_score_reaches_is_unreachable() -> None:
     finding = of_range(12, 120, none_at_the_end, 1)
     assert said(finding) == ("inconclusive", "unreachable")
-    assert finding.remedy == range_words.UNREACHABLE
+    assert finding.remedy == range_words.UNREACHABLE_RANGE
 
 
 @pytest.mark.parametrize(("k", "n", "decided"), [(200, 2000, "too-few"), (5, 50, "min-n")])

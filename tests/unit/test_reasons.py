@@ -246,9 +246,9 @@ def test_a_drop_that_is_open_wants_more_rows(flipped: Flipped | None, remedy: st
 def test_points_stay_on_their_side_of_the_edge(rounded: Any, side: int) -> None:
     """However near a difference is to the margin, what is printed is on the same side of it or the margin itself."""
     edge = -0.02
-    assert drop._points(edge, edge, rounded) == "−2"
+    assert drop._points_beside(edge, edge, rounded) == "−2"
     for share in (edge + side * 1e-9, math.nextafter(edge, side)):
-        shown = float(drop._points(share, edge, rounded).replace("−", "-"))
+        shown = float(drop._points_beside(share, edge, rounded).replace("−", "-"))
         assert (shown - 100 * edge) * side >= 0
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gate.checks.rates import grade_count
 from gate.statistics.binomial import Band, clopper_pearson
 from gate.statistics.clusters import effective_rows
-from gate.statistics.grouped import _beta_nodes
+from gate.statistics.grouped import _jacobi_nodes
 from gate.statistics.tally import Tally, tally
 
 alphas = st.sampled_from([0.5, 0.1, 0.05, 0.01, 1e-6])
@@ -71,7 +71,7 @@ def test_groups_are_worth_what_their_counts_say(groups: list[tuple[int, float]],
 @settings(deadline=None)
 def test_the_rates_of_groups_are_integrated_exactly(a: float, b: float) -> None:
     """The nodes have the moments of Beta(a, b)."""
-    rates, weights = _beta_nodes(a, b)
+    rates, weights = _jacobi_nodes(a, b)
     moments = [1.0, a / (a + b), a * (a + 1) / ((a + b) * (a + b + 1))]
     assert [float(weights @ rates**power) for power in range(3)] == pytest.approx(moments, rel=1e-9, abs=1e-12)
 

@@ -1,0 +1,13 @@
+"""The process that forked this one: without it nobody waits for an answer."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def die_with_parent() -> None:
+    """Have the system kill this process when its parent ends; AttributeError where the system cannot."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
