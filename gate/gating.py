@@ -38,7 +38,7 @@ from gate import ledger as ledgers
 from gate.calibration.calibrator import Calibrator
 from gate.calibration.fit import fit_sorted
 from gate.checks import default_policy, load_policy, measure
-from gate.checks.baseline import Comparison, Reference, compare_releases
+from gate.checks.baseline import Reference, compare_releases
 from gate.checks.change import compare
 from gate.checks.check import AnchorFacts, CalibratorFacts, Case, Evidence, count
 from gate.checks.curve import trace
@@ -51,7 +51,8 @@ from gate.errors import GateError
 from gate.inspection.judgement import read_judged
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, as_reference, compose, read_calibrator, recorded_policy, stamp
-from gate.report.formats import rendered
+from gate.report.compared import ComparedReleases
+from gate.report.formats import render, rendered
 from gate.scores import Scores, columns_for, describe, find_copy, from_object, kind_of, reading_sample
 from gate.sources import SampleFacts, Split
 from gate.statistics.tally import Tally
@@ -225,6 +226,10 @@ class Release:
             }
         return fitted | rendered(self.record, self.page)
 
+    def render(self, name: str) -> str:
+        """The verdict in one format: "text", "short", "md", "html", "junit", "predicate" or "json"."""
+        return render(self.record, name)
+
     def write(self, directory: str | Path, force: bool = False, replaces: str | None = None) -> None:
         """Write the release directory, whole or not at all.
 
@@ -343,15 +348,6 @@ def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
         use = ledgers.claim(job.ledger, rows, question, job.release, stamp(job.created), malicious)
     of_malicious = None if malicious is None else ledgers.recall_malicious(job.ledger, malicious, question)
     return Uses(ledger=job.ledger, holdout=use, malicious=of_malicious)
-
-
-@dataclass(frozen=True)
-class ComparedReleases:
-    """Two releases side by side, and the record of the newer one."""
-
-    record: Record
-    comparison: Comparison
-    drops: Drops | None
 
 
 def compare_stored(

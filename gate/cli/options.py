@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import wraps
+from functools import partial, reduce, wraps
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 
 from gate import inputs
 from gate.cli.inputs import now
-from gate.report.formats import by_ending
+from gate.report.formats import Shown, by_ending, offered
 
 Command = Callable[..., int | None]
 
@@ -140,13 +140,33 @@ class OfFiles(click.Command):
         click.Command.format_help_text(named, ctx, formatter)
 
 
-def format_for(output: str, format_: str | None, known: Sequence[str]) -> str:
+def shown_as(shown: Shown) -> Callable[[Command], Command]:
+    """Of a command that shows something: in which format, and where."""
+    endings, place = ", ".join(_endings(shown)), "Where to write  [default: stdout]"
+    options = (
+        click.option("-o", "--output", type=given, default="-", metavar="FILE", help=place),
+        click.option(
+            "--format",
+            "format_",
+            type=OneOf(partial(offered, shown)),
+            help=f"What to write  [default: by the ending of FILE ({endings}), else text]",
+        ),
+    )
+    return lambda command: reduce(lambda decorated, option: option(decorated), options, command)
+
+
+def _endings(shown: Shown) -> list[str]:
+    """The endings of the formats that show it, one of each format."""
+    known = offered(shown)
+    return [ending for ending, name in by_ending().items() if name in known and ending != ".htm"]
+
+
+def format_for(output: str, format_: str | None, shown: Shown) -> str:
     """The format asked for, else that of the file's ending, else text."""
     ending = PurePath(output).suffix.lower() if output != "-" else ""
-    formats = by_ending()
-    found = formats.get(ending, "text" if ending in ("", ".log") else "")
-    if format_ is None and found not in known:
-        endings = ", ".join(each for each, name in formats.items() if name in known and each != ".htm")
+    found = by_ending().get(ending, "text" if ending in ("", ".log") else "")
+    if format_ is None and found not in offered(shown):
+        endings = ", ".join(_endings(shown))
         raise click.UsageError(f"-o: must end in one of {endings}, or --format must be given, got {output[-40:]!r}")
     return format_ or found
 

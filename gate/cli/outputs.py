@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gate.cli import signals
 from gate.cli.codes import EXIT_CODES
 from gate.cli.github import on_github, publish
 from gate.cli.streams import color_wanted, is_terminal, log, show, width, working
-from gate.errors import GateError
+from gate.report.formats import Shown, named, shown_of, written_files
 from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
-    from gate.gating import ComparedReleases, Release
-    from gate.history import History
-    from gate.record import Record
-    from gate.record.system import SystemRecord
+    from gate.gating import Release
     from gate.scores import Scores
-    from gate.systems import ComparedSystems, SystemRelease
+    from gate.systems import SystemRelease
 
 
 def conclude(
@@ -33,9 +30,9 @@ def conclude(
             files = judged.files
             signals.heed()
             write(out, files, force, replaces)
-    show(render(judged.record, "json" if as_json else "text", to_terminal=True))
+    show(render(judged.record, shown_of(judged.record), "json" if as_json else "text", to_terminal=True))
     written = "nothing was written" if not judged.used_ledger else "only the ledger's line was written"
-    log(f"report: {out / 'report.html'}" if out else f"dry run: {written}")
+    log(f"report: {out / written_files()['html']}" if out else f"dry run: {written}")
     if on_github():
         publish(judged, EXIT_CODES[judged.outcome], out)
     return EXIT_CODES[judged.outcome]
@@ -64,67 +61,9 @@ def put(text: str, output: str, format_: str) -> None:
         write_file(Path(output), text.encode())
 
 
-def render(record: Record | SystemRecord, format_: str, to_terminal: bool = False) -> str:
-    from gate.record import Record
-    from gate.report.formats import named, offered
-
-    to_terminal = to_terminal and is_terminal()
-    if not isinstance(record, Record):
-        from gate.report import system, system_text
-
-        if format_ != "text":
-            if format_ not in system.FORMATS:
-                known = ", ".join(["text", *(name for name in offered() if name in system.FORMATS)])
-                raise GateError(f"--format: must be one of {known} for several detectors, got {format_}")
-            return system.FORMATS[format_](record)
-        return system_text.render(record, width() if to_terminal else 80, to_terminal and color_wanted())
-    if format_ != "text":
-        return named(format_).render(record)
-    from gate.report import terminal
-
-    return terminal.render(record, width=width() if to_terminal else 80, color=to_terminal and color_wanted())
-
-
-def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> str:
-    import json
-
-    from gate.report import markdown, terminal
-    from gate.report.changes import describe_changes
-
-    if format_ == "json":
-        parts = {"baseline": found.comparison, "drop": found.drops}
-        content = {key: None if part is None else part.model_dump(mode="json") for key, part in parts.items()}
-        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    changed = describe_changes(found.comparison, found.drops, found.record.alphas)
-    assert changed is not None
-    if format_ == "md":
-        return markdown.render_changes(changed, found.record)
-    to_terminal = to_terminal and is_terminal()
-    return terminal.render_changes(
-        changed, found.record, width() if to_terminal else 80, to_terminal and color_wanted()
-    )
-
-
-def render_pairs(pairs: ComparedSystems, format_: str, to_terminal: bool) -> str:
-    """Detector by detector, and which came or went."""
-    import json
-
-    parts = {name: render_changes(found, format_, to_terminal) for name, found in pairs.both.items()}
-    if format_ == "json":
-        content = {"detectors": {name: json.loads(part) for name, part in parts.items()}}
-        return json.dumps({**content, "came": pairs.came, "went": pairs.went}, indent=2, ensure_ascii=False) + "\n"
-    heading = "## {}\n\n" if format_ == "md" else "{}:\n"
-    sections = [f"{heading.format(name)}{part}" for name, part in parts.items()]
-    for what, names in (("New", pairs.came), ("No longer there", pairs.went)):
-        sections += [f"{what}: {', '.join(names)}.\n"] if names else []
-    return "\n".join(sections)
-
-
-def render_history(history: History, format_: str, to_terminal: bool = False) -> str:
-    from gate.report import history as histories
-
-    if format_ == "text":
-        to_terminal = to_terminal and is_terminal()
-        return histories.render(history, width=width() if to_terminal else 80, color=to_terminal and color_wanted())
-    renderers = {"html": histories.render_html, "md": histories.render_markdown, "json": histories.to_json}
-    return renderers[format_](history)
+def render(found: Any, shown: Shown, format_: str, to_terminal: bool = False) -> str:
+    """What a command has found, in one format; on a terminal as wide as that, in colours where they are wanted."""
+    known = named(format_)
+    fits = known.fits_screen and to_terminal and is_terminal()
+    screen = {"width": width(), "color": color_wanted()} if fits else {}
+    return known.renderer(shown)(found, **screen)

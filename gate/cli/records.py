@@ -9,15 +9,12 @@ import click
 
 from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import pinned_policy, read_scores, require_both
-from gate.cli.options import OneOf, bounded, calibrated_column, columns_of_files, domain, files, format_for, given
-from gate.cli.outputs import put, render, render_changes, render_history, render_pairs
+from gate.cli.options import bounded, calibrated_column, columns_of_files, domain, files, format_for, given, shown_as
+from gate.cli.outputs import put, render
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError
-from gate.report.formats import offered
+from gate.report.formats import shown_of
 from gate.words import visible
-
-COMPARISONS = ("text", "md", "json")
-HISTORIES = ("text", "md", "html", "json")
 
 if TYPE_CHECKING:
     from gate.verification.result import Verification
@@ -25,13 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("directory", type=given, metavar="RELEASE_DIR")
-@click.option(
-    "--format",
-    "format_",
-    type=OneOf(offered),
-    help="What to write  [default: by the ending of FILE (.html, .md, .xml, .json, .txt), else text]",
-)
-@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
+@shown_as("record")
 def report(directory: str, format_: str | None, output: str) -> None:
     """Render a record again, in any format, without the data.
 
@@ -43,8 +34,9 @@ def report(directory: str, format_: str | None, output: str) -> None:
     """
     from gate.record.system import read_any
 
-    format_ = format_for(output, format_, offered())
-    put(render(read_any(directory), format_, to_terminal=output == "-"), output, format_)
+    format_ = format_for(output, format_, "record")
+    record = read_any(directory)
+    put(render(record, shown_of(record), format_, to_terminal=output == "-"), output, format_)
 
 
 @click.command()
@@ -56,13 +48,7 @@ def report(directory: str, format_: str | None, output: str) -> None:
 @files("--baseline-malicious", "The old release's scores of the same rows, joined by id  [default: recorded counts]")
 @columns_of_files
 @bounded
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(COMPARISONS),
-    help="What to write  [default: by the ending of FILE (.md, .json, .txt), else text]",
-)
-@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
+@shown_as("comparison")
 def compare(
     old: str,
     new: str,
@@ -87,20 +73,16 @@ def compare(
     """
     from gate.gating import compare_stored
     from gate.record.system import holds_several
+    from gate.systems import compare_systems
 
-    format_ = format_for(output, format_, COMPARISONS)
+    format_ = format_for(output, format_, "comparison")
     require_both("--baseline-holdout", baseline_holdout_paths, "--holdout", holdout_paths)
     require_both("--baseline-malicious", baseline_malicious_paths, "--malicious", malicious_paths)
     scored = {"holdout": holdout_paths, "malicious": malicious_paths}
     scored |= {"baseline-holdout": baseline_holdout_paths, "baseline-malicious": baseline_malicious_paths}
-    if holds_several(new):
-        from gate.systems import compare_systems
-
-        pairs = compare_systems(old, new, columns, scored, read_scores)
-        put(render_pairs(pairs, format_, to_terminal=output == "-"), output, format_)
-        return
-    found = compare_stored(old, new, columns, scored, read_scores)
-    put(render_changes(found, format_, to_terminal=output == "-"), output, format_)
+    compared = compare_systems if holds_several(new) else compare_stored
+    found = compared(old, new, columns, scored, read_scores)
+    put(render(found, "comparison", format_, to_terminal=output == "-"), output, format_)
 
 
 @click.command()
@@ -202,14 +184,8 @@ def _say(answer: Verification, as_json: bool) -> int:
 
 @click.command()
 @click.argument("directories", type=given, nargs=-1, required=True, metavar="DIR...")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(HISTORIES),
-    help="What to write  [default: by the ending of FILE (.html, .md, .json, .txt), else text]",
-)
+@shown_as("history")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json  [default: off]")
-@click.option("-o", "--output", type=given, default="-", metavar="FILE", help="Where to write  [default: stdout]")
 def history(directories: tuple[str, ...], format_: str | None, as_json: bool, output: str) -> int:
     """The contract across releases and their checks, over time, from their records.
 
@@ -225,7 +201,7 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
 
     if as_json and format_ not in (None, "json"):
         raise click.UsageError(f"give either --json or --format {format_}")
-    format_ = "json" if as_json else format_for(output, format_, HISTORIES)
+    format_ = "json" if as_json else format_for(output, format_, "history")
     with working("reading records"):
         collected = collect(directories)
     if not collected.releases and len(collected.unread) == 1:
@@ -235,7 +211,7 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
     if not collected.releases:
         raise GateError("no record could be read, so there is no history")
     with working("drawing the history"):
-        text = render_history(collected, format_, to_terminal=output == "-")
+        text = render(collected, "history", format_, to_terminal=output == "-")
     put(text, output, format_)
     return NO_JUDGEMENT if collected.unread else 0
 

@@ -11,7 +11,7 @@ import click
 from gate.cli.codes import EXIT_CODES
 from gate.cli.inputs import now
 from gate.cli.options import POWER, RELEASES, ROWS, given
-from gate.cli.outputs import conclude, render_history
+from gate.cli.outputs import conclude, render
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError
 from gate.words import visible
@@ -98,7 +98,7 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
     history = collect(written)
     for name, draw in (("history.html", histories.render_html), ("history.svg", histories.figure)):
         write_file(refuse_links(directory / name), draw(history).encode())
-    show(render_history(history, "text", to_terminal=True))
+    show(render(history, "history", "text", to_terminal=True))
     log(f"history: {directory / 'history.html'}")
     log(f"next, two of them side by side: gate compare {quote(written[0])} {quote(written[-1])}")
     return next(EXIT_CODES[outcome] for outcome in ("fail", "inconclusive", "pass") if outcome in outcomes)

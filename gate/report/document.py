@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gate.record import Record
+from gate.record.system import SystemRecord
 
 
-def render(record: Record) -> str:
+def render(record: Record | SystemRecord) -> str:
     return record.to_json()

@@ -1,57 +1,132 @@
-"""One table of output formats: what each is called, the file of a release directory, and what renders it."""
+"""One table of output formats: what each is called, its file in a release directory, and what renders it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from gate.errors import GateError
 
 if TYPE_CHECKING:
     from gate.record import Record
+    from gate.record.system import SystemRecord
+
+Shown = Literal["record", "system", "comparison", "history"]
 
 
 @dataclass(frozen=True)
 class Format:
-    """One way to show a record.
+    """One way to show what was found; its renderers are modules with a function: `gate.report.html:render`.
 
-    file       its name in a release directory; None where it has none there
-    endings    of files that `gate report -o` writes so
-    offered    whether `gate report` names it
+    record         what renders the record of one detector
+    system         of several
+    comparison     two releases side by side; None where it shows none
+    history        many releases over time; None where it shows none
+    file           its name in a release directory, of one detector and of several; None where it has none there
+    endings        of files that `gate report -o` writes so
+    offered        whether a command names it
+    fits_screen    whether its renderers take the width and the colours of a terminal
     """
 
     name: str
-    module: str
+    record: str
+    system: str
+    comparison: str | None = None
+    history: str | None = None
     file: str | None = None
     endings: tuple[str, ...] = ()
     offered: bool = True
+    fits_screen: bool = False
 
-    @property
-    def render(self) -> Callable[[Record], str]:
+    def renderer(self, shown: Shown) -> Callable[..., str]:
         """What renders it, imported when it is needed: a dry run need not wait for matplotlib."""
-        found: Callable[[Record], str] = import_module(self.module).render
+        module, _, function = getattr(self, shown).partition(":")
+        found: Callable[..., str] = getattr(import_module(module), function)
         return found
 
 
 FORMATS: tuple[Format, ...] = (
-    Format("text", "gate.report.terminal", endings=(".txt",)),
-    Format("short", "gate.report.short"),
-    Format("md", "gate.report.markdown", "report.md", (".md",)),
-    Format("html", "gate.report.html", "report.html", (".html", ".htm")),
-    Format("junit", "gate.report.junit", "junit.xml", (".xml",)),
-    Format("predicate", "gate.report.predicate", "predicate.json", offered=False),
-    Format("json", "gate.report.document", "verdict.json", (".json",)),
+    Format(
+        "text",
+        record="gate.report.terminal:render",
+        system="gate.report.system_text:render",
+        comparison="gate.report.compared:render",
+        history="gate.report.history:render",
+        endings=(".txt",),
+        fits_screen=True,
+    ),
+    Format("short", record="gate.report.short:render", system="gate.report.system:render_short"),
+    Format(
+        "md",
+        record="gate.report.markdown:render",
+        system="gate.report.system:render_markdown",
+        comparison="gate.report.compared:render_markdown",
+        history="gate.report.history:render_markdown",
+        file="report.md",
+        endings=(".md",),
+    ),
+    Format(
+        "html",
+        record="gate.report.html:render",
+        system="gate.report.system:render_html",
+        history="gate.report.history:render_html",
+        file="report.html",
+        endings=(".html", ".htm"),
+    ),
+    Format(
+        "junit",
+        record="gate.report.junit:render",
+        system="gate.report.system:render_junit",
+        file="junit.xml",
+        endings=(".xml",),
+    ),
+    Format(
+        "predicate",
+        record="gate.report.predicate:render",
+        system="gate.report.system:render_predicate",
+        file="predicate.json",
+        offered=False,
+    ),
+    Format(
+        "json",
+        record="gate.report.document:render",
+        system="gate.report.document:render",
+        comparison="gate.report.compared:to_json",
+        history="gate.report.history:to_json",
+        file="verdict.json",
+        endings=(".json",),
+    ),
 )
 
 
-def rendered(record: Record, page: Callable[[], str] | None = None) -> dict[str, bytes]:
+def render(record: Record | SystemRecord, name: str) -> str:
+    """A record in one format."""
+    return named(name).renderer(shown_of(record))(record)
+
+
+def shown_of(record: Record | SystemRecord) -> Shown:
+    """Whether a record is of one detector or of several."""
+    from gate.record import Record
+
+    return "record" if isinstance(record, Record) else "system"
+
+
+def rendered(record: Record | SystemRecord, page: Callable[[], str] | None = None) -> dict[str, bytes]:
     """The files of a release that follow from its record alone; `page` gives the HTML report where it is drawn already.
 
     It is asked for last, so that it is drawn while the others are rendered.
     """
-    drawn = {"html"} if page else set()
-    found = {each.file: each.render(record).encode() for each in FORMATS if each.file and each.name not in drawn}
-    return found | ({"report.html": page().encode()} if page else {})
+    files = written_files()
+    drawn = {files.pop("html"): page} if page else {}
+    found = {file: render(record, name).encode() for name, file in files.items()}
+    return found | {file: draw().encode() for file, draw in drawn.items()}
+
+
+def written_files() -> dict[str, str]:
+    """The formats that a release directory has, and the file of each."""
+    return {each.name: each.file for each in FORMATS if each.file}
 
 
 def warm_up() -> None:
@@ -61,7 +136,7 @@ def warm_up() -> None:
 
     for format_ in FORMATS:
         if format_.file is not None:
-            format_.render  # noqa: B018, which imports it
+            format_.renderer("record")
     markdown, page = import_module("gate.report.markdown"), import_module("gate.report.page")
     most = page.LIMITS[0].characters  # of the page that nearly every record fits
     template("report.html", clean, clean, most)
@@ -71,12 +146,16 @@ def warm_up() -> None:
 
 
 def named(name: str) -> Format:
-    return next(format_ for format_ in FORMATS if format_.name == name)
+    found = next((format_ for format_ in FORMATS if format_.name == name), None)
+    if found is None:
+        known = ", ".join(format_.name for format_ in FORMATS)
+        raise GateError(f"format: must be one of {known}, got {name[:40]!r}")
+    return found
 
 
-def offered() -> list[str]:
-    """What `gate report` can be asked for."""
-    return [format_.name for format_ in FORMATS if format_.offered]
+def offered(shown: Shown) -> list[str]:
+    """What a command that shows it can be asked for."""
+    return [format_.name for format_ in FORMATS if format_.offered and getattr(format_, shown)]
 
 
 def by_ending() -> dict[str, str]:

@@ -16,6 +16,7 @@ from gate.names import CheckName
 from gate.policy import Document, Location
 from gate.record import Record
 from gate.report import markdown
+from gate.report.formats import written_files
 from gate.report.numbers import clean
 from gate.report.rows import in_order
 from gate.report.templates import shortened
@@ -115,17 +116,16 @@ def outputs(record: Record, exit_code: int, directory: PurePath | None, manifest
     found = {"outcome": record.outcome, "exit-code": str(exit_code)}
     if directory is None:
         return found
-    files = {
-        "directory": directory,
-        "report-html": directory / "report.html",
-        "report-md": directory / "report.md",
-        "verdict-json": directory / "verdict.json",
-        "calibrator": directory / "calibrator.joblib",
-        "predicate": directory / "predicate.json",
-    }
-    paths = {name: str(path) for name, path in files.items()}
+    found |= paths_below(directory) | {"calibrator": str(directory / "calibrator.joblib")}
     digests = {"calibrator-sha256": record.calibrator.sha256, "manifest-sha256": hashlib.sha256(manifest).hexdigest()}
-    return found | paths | digests
+    return found | digests
+
+
+def paths_below(directory: PurePath) -> dict[str, str]:
+    """A release directory and what anyone may want to show of it, by the names of the outputs."""
+    named = {"report-html": "html", "report-md": "md", "verdict-json": "json", "predicate": "predicate"}
+    files = written_files()
+    return {"directory": str(directory)} | {name: str(directory / files[key]) for name, key in named.items()}
 
 
 def output_lines(values: Mapping[str, str], delimiter: str) -> str:

@@ -14,7 +14,7 @@ from gate.checks import reasons
 from gate.checks.check import Finding
 from gate.checks.system import System, Together, describe_pass
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
-from gate.report import formats
+from gate.report.formats import written_files
 from gate.report.junit import fill, written
 from gate.report.numbers import between, bounds, clean, exact, grouped, share
 from gate.report.page import Limit, fitting
@@ -63,7 +63,7 @@ class Line:
 
     @property
     def link(self) -> str:
-        return f"{DETECTORS}/{self.name}/report.html"
+        return f"{DETECTORS}/{self.name}/{written_files()['html']}"
 
 
 @dataclass(frozen=True)
@@ -403,27 +403,6 @@ def render_short(record: SystemRecord) -> str:
     said = [headline(record), clean(sentence(record))]
     said += [f"What to do: {remedy}" for _, _, remedy in remedies(record)[:1]]
     return shortened(". ".join(said) + ".", MAX_CHARACTERS - 1) + "\n"
-
-
-FORMATS = {
-    "short": render_short,
-    "md": render_markdown,
-    "html": render_html,
-    "junit": render_junit,
-    "predicate": render_predicate,
-    "json": SystemRecord.to_json,
-}
-
-
-def rendered_system(record: SystemRecord) -> dict[str, bytes]:
-    """The files at the top of a release of several detectors, which follow from its record alone."""
-    return {file: FORMATS[name](record).encode() for file, name in files_of_system().items()}
-
-
-def files_of_system() -> dict[str, str]:
-    """The names of these files, and the format of each."""
-    named = {format_.file: format_.name for format_ in formats.FORMATS if format_.file is not None}
-    return {file: name for file, name in named.items() if name in FORMATS}
 
 
 class Noted:

@@ -9,7 +9,7 @@ from gate.checks import parse_policy
 from gate.errors import GateError
 from gate.policy import Location
 from gate.record.system import SystemRecord
-from gate.report.github import MAX_ANNOTATIONS, error
+from gate.report.github import MAX_ANNOTATIONS, error, paths_below
 from gate.report.rows import in_order
 from gate.report.system import lines, render_markdown
 from gate.words import plural
@@ -48,11 +48,7 @@ def outputs(record: SystemRecord, exit_code: int, directory: PurePath | None, ma
     found = {"outcome": record.outcome, "exit-code": str(exit_code)}
     if directory is None:
         return found
-    names = {"html": "report.html", "md": "report.md"}
-    paths = {f"report-{kind}": str(directory / name) for kind, name in names.items()}
-    paths |= {"directory": str(directory), "verdict-json": str(directory / "verdict.json")}
-    paths["predicate"] = str(directory / "predicate.json")
-    return found | paths | {"manifest-sha256": hashlib.sha256(manifest).hexdigest()}
+    return found | paths_below(directory) | {"manifest-sha256": hashlib.sha256(manifest).hexdigest()}
 
 
 def _lines(record: SystemRecord) -> dict[Location, int]:

@@ -1,12 +1,11 @@
 """Several detectors in one release: each judged as if it were alone, then all of them together."""
 
 from gate.systems.detector import thresholds_at
-from gate.systems.past import ComparedSystems, Past, compare_systems, read_past, read_stored_system
+from gate.systems.past import Past, compare_systems, read_past, read_stored_system
 from gate.systems.release import SystemRelease, gate_system, run_system
 from gate.systems.rows import SystemRows, split_panels
 
 __all__ = [
-    "ComparedSystems",
     "Past",
     "SystemRelease",
     "SystemRows",

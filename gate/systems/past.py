@@ -10,7 +10,6 @@ from gate.checks import system
 from gate.checks.baseline import Reference
 from gate.errors import GateError
 from gate.gating import (
-    ComparedReleases,
     Reader,
     compare_stored,
     read_reference,
@@ -21,6 +20,7 @@ from gate.inspection.judgement import document_of, read_judged
 from gate.policy import Document
 from gate.record import Record, StoredRelease
 from gate.record.system import DETECTORS, SystemRecord, read_any, require_detector
+from gate.report.compared import ComparedSystems
 from gate.storage import NO_BASELINE
 from gate.systems.verdict import judge_again
 
@@ -88,15 +88,6 @@ def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, S
             f"{objection}; see `gate verify`, and restore the release"
         ) from None
     return record, stored
-
-
-@dataclass(frozen=True)
-class ComparedSystems:
-    """Two releases of several detectors side by side: the detectors of both, and those of one only."""
-
-    both: Mapping[str, ComparedReleases]
-    came: tuple[str, ...]
-    went: tuple[str, ...]
 
 
 def compare_systems(

@@ -26,8 +26,8 @@ from gate.gating import (
 from gate.policy import Document, Policy
 from gate.record import Record
 from gate.record.system import DETECTORS, SystemRecord, compose_system, facts_of
-from gate.report.formats import warm_up
-from gate.report.system import Noted, rendered_system
+from gate.report.formats import render, rendered, warm_up
+from gate.report.system import Noted
 from gate.scores.several import Joined, join_panels
 from gate.storage import manifest_of, write
 from gate.systems.detector import JudgedDetector, judge_one, side_by_side
@@ -53,11 +53,15 @@ class SystemRelease(Noted):
         """What the directory holds, by path: a directory for each detector, and what speaks for all."""
         rest = {name: release for name, release in self.releases.items() if "files" not in vars(release)}
         drawn = {name: vars(release).get("files", {}) for name, release in self.releases.items()}
-        found = rendered_system(self.record)
+        found = rendered(self.record)
         for name, files in (drawn | draw_side_by_side(rest)).items():
             own = {**files, "manifest.json": manifest_of(files)}
             found |= {f"{DETECTORS}/{name}/{file}": content for file, content in own.items()}
         return found
+
+    def render(self, name: str) -> str:
+        """The verdict on all detectors in one format, as of a `Release`."""
+        return render(self.record, name)
 
     def write(self, directory: str | Path, force: bool = False, replaces: str | None = None) -> None:
         """Write the directory with all detectors, whole or not at all.

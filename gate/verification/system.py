@@ -37,7 +37,7 @@ from gate.policy import Document
 from gate.policy.detectors import MOST_DETECTORS
 from gate.record import Record
 from gate.record.system import DETECTORS, SystemRecord, parse_system, require_detector
-from gate.report.system import files_of_system, rendered_system
+from gate.report.formats import rendered, written_files
 from gate.scores.several import Panel, reading_panels
 from gate.storage import CHECKS_DIRECTORY, NO_BASELINE
 from gate.systems import Past, SystemRows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
@@ -192,7 +192,7 @@ def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
     require(not stray, f"{named([f'{DETECTORS}/{name}' for name in stray])} of no detector that the record names")
     lacking = sorted(names - own)
     require(not lacking, f"{named([f'{DETECTORS}/{name}' for name in lacking])} missing")
-    known = {"manifest.json", *files_of_system()}
+    known = {"manifest.json", *written_files().values()}
     unknown = sorted(path for path in files if "/" not in path and path not in known)
     require(not unknown, f"{named(unknown)} foreign in a release of several detectors")
     what = "a check of" if record.kind == "check" else "the release"
@@ -251,7 +251,7 @@ def _check_verdict(
 
 
 def _check_reports(files: Mapping[str, bytes], record: SystemRecord) -> str:
-    return check_reports(files, record, rendered_system(record))
+    return check_reports(files, record, rendered(record))
 
 
 # --- the data -----------------------------------------------------------------------------------------------

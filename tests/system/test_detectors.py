@@ -20,7 +20,7 @@ import gate as api
 from gate.checks import parse_policy
 from gate.errors import GateError
 from gate.policy import Document
-from gate.report.system import rendered_system
+from gate.report.formats import rendered
 from gate.storage import manifest_of
 from gate.systems import read_past
 from gate.systems.verdict import judge_together
@@ -364,7 +364,7 @@ def test_many_detectors_are_one_release() -> None:
     together = found.benign[0]
     assert together.tally.rate == pytest.approx(together.independent, rel=0.05)
     assert together.largest < together.tally.rate < together.sum
-    files = rendered_system(release.record)
+    files = rendered(release.record)
     page, text = files["report.html"].decode(), files["report.md"].decode()
     assert all(f"detectors/{name}/report.html" in page and name in text for name in names)
     assert len(page) < 1_500_000
@@ -386,7 +386,7 @@ def test_a_detector_that_fails_fails_the_release_and_is_named_first() -> None:
     release = released(b=1.0, limit="90%")
     assert release.outcome == "fail"
     assert release.record.reason.startswith("b: ")
-    page = rendered_system(release.record)["report.html"].decode()
+    page = rendered(release.record)["report.html"].decode()
     assert page.index("detectors/b/report.html") < page.index("detectors/a/report.html")
     assert {name: own.outcome for name, own in release.releases.items()} == {"a": "pass", "b": "fail", "c": "pass"}
 

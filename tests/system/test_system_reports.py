@@ -12,6 +12,7 @@ import gate as api
 from gate.checks import parse_policy
 from gate.record.system import SystemRecord
 from gate.report import explain, system, system_text
+from gate.report.formats import render
 from gate.report.short import MAX_CHARACTERS
 from gate.verdict import NOT_JUDGED
 from gate.words import listed
@@ -111,13 +112,13 @@ def test_a_release_is_shown_shortly_in_python(three: api.SystemRelease) -> None:
 def test_a_pass_says_in_its_headline_whose_detection_was_not_judged(three: api.SystemRelease, format_: str) -> None:
     """Of all detectors, or of those that had no malicious rows; it is said once."""
     record = three.record.model_copy(update={"outcome": "pass", "reason": f"3 required detectors pass; {NOT_JUDGED}"})
-    said = " ".join(system.FORMATS[format_](record).split())
+    said = " ".join(render(record, format_).split())
     assert "may ship; detection was not judged" in said
     assert NOT_JUDGED not in said
     first = record.detectors[0].model_copy(update={"malicious_n": 7})
     some = record.model_copy(update={"detectors": (first, *record.detectors[1:])})
     others = listed([facts.name for facts in some.detectors[1:]])
-    assert f"may ship; detection by {others} was not judged" in " ".join(system.FORMATS[format_](some).split())
+    assert f"may ship; detection by {others} was not judged" in " ".join(render(some, format_).split())
     whole = tuple(facts.model_copy(update={"malicious_n": 7}) for facts in record.detectors)
     judged = record.model_copy(update={"detectors": whole, "reason": "3 required detectors pass"})
-    assert "was not judged" not in system.FORMATS[format_](judged)
+    assert "was not judged" not in render(judged, format_)

@@ -14,8 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import several
 from calls import call
 from numpy.typing import ArrayLike
+from repository import PACKAGE
 
 import gate
 from gate import inputs
@@ -27,6 +29,7 @@ from gate.inputs import INPUTS, Input
 from gate.planning import plan
 from gate.policy import PLOTTING_POSITIONS, Columns
 from gate.record import Record, read_record
+from gate.record.system import SystemRecord
 from gate.report import formats
 from gate.report.formats import FORMATS, Format
 from gate.scores import read
@@ -34,6 +37,7 @@ from gate.scores.budget import ByteBudget
 from gate.scores.formats import File, Table
 from gate.verification.release import verify
 from gate.verification.result import Data
+from gate.verification.system import verify_system
 
 CREATED = datetime(2026, 11, 1, tzinfo=UTC)
 POLICY = """\
@@ -120,15 +124,26 @@ class ToyReport:
     """The verdict as a word."""
 
     @staticmethod
-    def render(record: Record) -> str:
-        """As the module of a format has it."""
+    def render(record: Record | SystemRecord) -> str:
+        """As the module of a format has it; here for one detector and for several."""
         return f"{record.release} {record.outcome}\n"
+
+
+TOY = Format(
+    "toy",
+    record="toys:render",
+    system="toys:render",
+    comparison="toys:render",
+    history="toys:render",
+    file="report.toy",
+    endings=(".toy",),
+)
 
 
 @pytest.fixture
 def toy_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toys", ToyReport)
-    monkeypatch.setattr(formats, "FORMATS", (*FORMATS, Format("toy", "toys", "report.toy", (".toy",))))
+    monkeypatch.setattr(formats, "FORMATS", (*FORMATS, TOY))
 
 
 @pytest.mark.usefixtures("toy_output")
@@ -149,6 +164,35 @@ def test_a_toy_output_format_is_in_help_and_written_on_request(tmp_path: Path) -
     assert call("report", str(tmp_path / "v1"), "--format", "toy").stdout == "v1 pass\n"
     assert call("report", str(tmp_path / "v1"), "-o", str(tmp_path / "said.toy")).code == 0
     assert (tmp_path / "said.toy").read_text() == "v1 pass\n"
+    assert all("json|toy]" in call(name, "--help").stdout for name in ("report", "compare", "history"))
+
+
+@pytest.mark.usefixtures("toy_output")
+def test_a_toy_output_format_is_of_several_detectors_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the release of all and of each, verified, written on request, and given by name in Python."""
+    monkeypatch.setattr("gate.systems.detector.isolate", lambda function, _most: function())
+    monkeypatch.setattr("gate.systems.detector.cores", lambda: 1)
+    names = ("a", "b")
+    fit, holdout = (several.simulate(4_000, names, seed) for seed in (1, 2))
+    document = parse_policy(several.policy(names), "policy.yaml")
+    judged = gate.run_system(fit, holdout, release="v1", policy=document, created=CREATED)
+    said = f"v1 {judged.outcome}\n"
+    assert judged.files["report.toy"] == said.encode()
+    assert {judged.render("toy"), judged.files["report.toy"].decode()} == {said}
+    one = judged.releases["a"]
+    assert one.render("toy").encode() == judged.files["detectors/a/report.toy"]
+    judged.write(tmp_path / "v1")
+    assert verify_system(tmp_path / "v1").state == "holds"
+    assert call("report", str(tmp_path / "v1"), "--format", "toy").stdout == said
+    (tmp_path / "v1" / "report.toy").write_text("v1 fail\n")
+    found = verify_system(tmp_path / "v1")
+    assert {one.name for one in found.answers if one.state == "does not hold"} == {"manifest", "reports"}
+
+
+def test_the_readme_names_every_output_format() -> None:
+    text = (PACKAGE / "README.md").read_text()
+    assert f"--format {'|'.join(formats.offered('record'))} " in text
+    assert all(f"| `{file}`" in text or f", `{file}`" in text for file in formats.written_files().values())
 
 
 def test_a_release_with_a_report_of_no_format_does_not_hold(
@@ -158,6 +202,9 @@ def test_a_release_with_a_report_of_no_format_does_not_hold(
     monkeypatch.undo()
     assert {one.name for one in verify(tmp_path / "v1").answers if one.state == "does not hold"} == {"kind"}
     assert "'toy' is not one of" in call("report", str(tmp_path / "v1"), "--format", "toy").stderr
+    judged = gate.run(SAMPLES["fit"], SAMPLES["holdout"], release="v1", policy=parse_policy(POLICY, "policy.yaml"))
+    with pytest.raises(GateError, match=r"^format: must be one of text, short, md, .*, json, got 'toy'$"):
+        judged.render("toy")
 
 
 # --- a plotting position ------------------------------------------------------------------------------------
