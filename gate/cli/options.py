@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import partial, reduce, wraps
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,6 +20,10 @@ from gate.cli.inputs import now
 from gate.report.formats import Shown, by_ending, offered
 
 Command = Callable[..., int | None]
+if TYPE_CHECKING:
+    Type = click.ParamType[Any]
+else:
+    Type = click.ParamType  # before click 8.4 it takes no parameter
 
 
 def given(text: str) -> str:
@@ -35,7 +39,7 @@ def files(option: str, help_: str, **more: Any) -> Callable[[Command], Command]:
     return click.option(option, name, type=given, multiple=True, metavar="FILE", help=help_, **more)
 
 
-class NumberOption(click.ParamType[Any]):
+class NumberOption(Type):
     """A number in one of the ways that a policy may write it: 1000000, 1e6, 0.5 or, where it is a share, 50%."""
 
     name = "number"
@@ -61,7 +65,7 @@ SHARE = NumberOption("1e-9", "0.999999999", "a share of the rows above 0 and bel
 POWER = NumberOption("0.5", "0.9999", "from 50% to 99.99%, such as 95% or 0.95", whole=False)
 
 
-class Domain(click.ParamType[Any]):
+class Domain(Type):
     """The lowest and the highest raw score, as `-20,20`."""
 
     name = "domain"
@@ -113,7 +117,7 @@ calibrated_column = click.option(
 )
 
 
-class OneOf(click.ParamType[Any]):
+class OneOf(Type):
     """One of some words, which are asked for when they are needed."""
 
     name = "choice"

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from scipy.special import chdtrc, expit
 from scipy.stats import binom, norm
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.frozen import FrozenEstimator
 
 ROOT = Path(__file__).parents[2]
 RATES = np.array([0.1, 0.01, 0.001, 0.0001])
@@ -94,9 +94,11 @@ class Rival:
 
     @property
     def version(self) -> str | None:
-        """The installed version, None where it is missing; a published formula has its own."""
+        """The installed version, None where it is missing or too old; a published formula has its own."""
         if self.package is None:
             return "formula"
+        if self.package == "scikit-learn" and find_spec("sklearn.frozen") is None:  # before 1.6
+            return None
         try:
             return f"{self.package} {version(self.package)}"
         except PackageNotFoundError:
@@ -153,6 +155,8 @@ def fit_sklearn(sample: Sample, method: str) -> Fitted:
     """Platt 2000 and Zadrozny and Elkan 2002, by scikit-learn, around a detector that is already trained."""
     scores, labels = sample.labelled
     rows = scores.reshape(-1, 1)
+    from sklearn.frozen import FrozenEstimator
+
     model = CalibratedClassifierCV(FrozenEstimator(ScoreClassifier().fit(rows, labels)), method=method)
     model.fit(rows, labels)
     return picked(sample, lambda rows: model.predict_proba(rows.reshape(-1, 1))[:, 1], pickled(model))

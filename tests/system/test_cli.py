@@ -189,7 +189,7 @@ BY_POLICY = ["run", "--fit", "fit.npy", *HELD_OUT, "--release", "v1", "--policy"
 NO_JUDGEMENT = {
     "no command": ([], "Usage: gate"),
     "unknown command": (["rnu"], "No such command 'rnu'"),
-    "unknown option": (["run", "--polciy", "x"], "Did you mean one of: '--policy', '--split'?"),
+    "unknown option": (["run", "--polciy", "x"], "--policy"),  # what was meant, in the words that click has for it
     "option of two lines": (["run", "--x\n::error::y"], "No such option"),
     "missing option": (["run", *INPUTS, *HELD_OUT], "Missing option '--release'"),
     "missing argument": (["schema"], "Choose from: policy, record"),

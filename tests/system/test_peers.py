@@ -34,7 +34,7 @@ NAMES = list(BY_NAME)
 def fit(name: str, sample: Sample) -> Fitted:
     rival = BY_NAME[name]
     if rival.version is None:
-        pytest.skip(f"{rival.package} is not installed: {peers.INSTALL}")
+        pytest.skip(f"{rival.package} is not installed, or too old: {peers.INSTALL}")
     return rival.fit(sample)
 
 

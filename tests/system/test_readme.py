@@ -126,20 +126,6 @@ def test_the_policy_in_the_readme_is_a_policy() -> None:
     assert [parse_policy(block, "README.md").policy.name for block in blocks] == ["production"]
 
 
-def test_the_readme_names_paths_that_exist() -> None:
-    """Here, or in a repository where `gate init` has been."""
-    from gate.starter.init import POLICY, WORKFLOW
-
-    text = README.read_text()
-    named = set(re.findall(r"`((?:gate|tests|policies|\.github)/[\w./-]*)`", text)) | set(
-        re.findall(r"\]\((\.?\w[\w./-]*)(?:#[\w-]+)?\)", text)
-    )
-    assert named >= {str(POLICY), str(WORKFLOW)}
-    named -= {str(POLICY)}
-    assert len(named) >= 6
-    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
-
-
 def test_the_promises_name_tests_that_exist() -> None:
     text = (ROOT / "tests" / "README.md").read_text().partition("## What is promised")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)[2:]

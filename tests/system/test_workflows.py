@@ -65,9 +65,9 @@ def test_githubs_parser_finds_nothing(files: list[Path], tmp_path: Path) -> None
 
 
 def test_zizmor_finds_nothing(files: list[Path], tmp_path: Path) -> None:
-    """Without a network: what it can tell from the files alone."""
+    """Without a network: what it can tell from the files alone, and from all of `.github`, as in CI."""
     zizmor = [PROGRAMS / "zizmor", "--offline", "--no-progress", "--quiet"]
-    found = result(*zizmor, *files)
+    found = result(*zizmor, ROOT / ".github", *(path for path in files if path not in OWN))
     assert (found.returncode, found.stderr) == (0, ""), found.stdout
     assert result(*zizmor, *broken(tmp_path)).returncode > 10
 

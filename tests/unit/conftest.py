@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -25,13 +26,14 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="session")
-def fonts() -> None:
-    """Where matplotlib has no list of the fonts yet, it asks another program for them as it is imported."""
+def imported() -> None:
+    """What asks another program as it is imported: matplotlib without a list of fonts, and NumPy 1.26 for its tests."""
     drawing.matplotlib()
+    importlib.import_module("numpy.testing")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_process(fonts: None, in_one_process: None, few_points: None) -> Iterator[None]:
+def no_process(imported: None, in_one_process: None, few_points: None) -> Iterator[None]:
     """Refuse every process."""
 
     def refuse(*_args: object, **_more: object) -> NoReturn:

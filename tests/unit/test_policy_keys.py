@@ -1,19 +1,23 @@
-"""`policies/README.md` names every key of a policy, made from the schema that `gate schema policy` prints."""
+"""`policies/README.md` names every key of a policy, made from the schema that `gate schema policy` prints, and every
+check, made from what each says of itself."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import evidence
 
-from gate.checks import parse_policy, policy_schema
+from gate.checks import EVERY, Check, parse_policy, policy_schema
 
 README = Path(__file__).parents[2] / "policies" / "README.md"
-TABLE = re.compile(r"\| key \| default \| meaning \|\n(?:\|.*\n)+")
+KEYS = "| key | default | meaning |\n| --- | --- | --- |\n"
+ASKED = "| check | asks | blocks a release |\n| --- | --- | --- |\n"
 
 
 def resolved(part: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
@@ -44,20 +48,60 @@ def shown(value: Any) -> str:
     return "null" if value is None else json.dumps(value).replace('"', "")
 
 
+def write(head: str, rows: list[str], request: pytest.FixtureRequest) -> None:
+    """The table of this head has these rows; `--update-golden` writes it anew."""
+    table, text = head + "".join(rows), README.read_text()
+    part = re.compile(re.escape(head) + r"(?:\|.*\n)*")
+    if request.config.getoption("--update-golden"):
+        text = part.sub(lambda _: table, text)
+        README.write_text(text)
+    written = part.search(text)
+    assert written is not None
+    assert written[0] == table, "a table of policies/README.md has changed; use --update-golden"
+
+
 def test_every_key_stands_there_with_its_default_and_meaning(request: pytest.FixtureRequest) -> None:
-    """`--update-golden` writes the table anew."""
     whole = policy_schema()
     found = list(keys("", whole, whole["$defs"]))
     assert [place for place, _, meaning in found if not meaning] == []
     rows = [f"| `{place}` | {default} | {meaning.replace('|', '/')} |\n" for place, default, meaning in found]
-    table = "| key | default | meaning |\n| --- | --- | --- |\n" + "".join(rows)
-    text = README.read_text()
-    if request.config.getoption("--update-golden"):
-        text = TABLE.sub(lambda _: table, text)
-        README.write_text(text)
-    written = TABLE.search(text)
-    assert written is not None
-    assert written[0] == table, "policies/README.md differs from the schema; use --update-golden"
+    write(KEYS, rows, request)
+
+
+# --- every check --------------------------------------------------------------------------------------------
+
+LEAST = "version: 1\nname: least\ntargets: [{fpr: 1%, min_n: 9700, max_relative_error: 0.5}]\n"
+MOST = f"""\
+{LEAST}ranges: [{{from: 10%, to: 1%, min_n: 9700, max_relative_error: 0.5}}]
+data: {{segment: language, timestamp: seen}}
+checks:
+  freshness: {{max_age_days: 30}}
+  detection: {{targets: [{{fpr: 1%, min_tpr: 0.8}}], max_drop: 0.02}}
+  segments: {{targets: [1%], min_n: 9700, max_relative_error: 0.5}}
+reuse: {{max_uses: 20}}
+"""
+
+
+def blocks(check: Check) -> str:
+    """Whether it does so by itself; where a policy must ask for it, by which key."""
+    least, most = (
+        [asked.required for asked in check.asked(policy, whole)]
+        for policy in (parse_policy(text, "policy.yaml").policy for text in (LEAST, MOST))
+        for whole in [replace(evidence(policy, malicious_n=1000), calibrated=True)]
+    )
+    place = ".".join(check.places[0])
+    if least or (most and not all(most)):
+        return "yes" if all(least or most) else f"with `{place}.required: true`"
+    return f"with `{place}`"
+
+
+def test_every_check_stands_there_with_what_it_asks_and_whether_it_blocks(request: pytest.FixtureRequest) -> None:
+    rows = []
+    for check in EVERY:
+        others = ", ".join(f"`{name}`" for name in check.names if name != check.key)
+        name = f"`{check.key}`" + (f" ({others})" if others else "")
+        rows.append(f"| {name} | {check.asks} | {blocks(check)} |\n")
+    write(ASKED, rows, request)
 
 
 def test_the_examples_are_policies() -> None:
