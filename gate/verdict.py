@@ -9,7 +9,7 @@ from html import escape
 from typing import Any, Literal
 
 from gate.checks import CHECKS
-from gate.checks.check import NOT_MEASURED, Asked, Check, CheckOf, Evidence, Finding, Known, not_measured
+from gate.checks.check import NOT_MEASURED, Asked, Check, CheckOf, Evidence, EvidenceT, Finding, not_measured
 from gate.names import Name
 from gate.policy import Policy, Waiver
 from gate.stored import Outcome, Section
@@ -79,7 +79,7 @@ def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS
 
 
 def find(
-    policy: Policy, evidence: Known, checks: Sequence[CheckOf[Any, Known]], again: bool = False
+    policy: Policy, evidence: EvidenceT, checks: Sequence[CheckOf[Any, EvidenceT]], again: bool = False
 ) -> tuple[list[Finding], list[Asked]]:
     """Every check's findings, with what nobody measured; and what is passed over where a release is checked `again`."""
     measured = [[*check.judge(policy, evidence)] for check in checks]

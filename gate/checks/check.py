@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gate.scores import Scores
 
 Part = TypeVar("Part", bound=Section)
-Given = TypeVar("Given")
-Known = TypeVar("Known")
+CaseT = TypeVar("CaseT")
+EvidenceT = TypeVar("EvidenceT")
 RecordKind = Literal["run", "check"]
 
 
@@ -352,7 +352,7 @@ def nothing(policy: Policy, evidence: Any) -> Iterator[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class CheckOf(Generic[Given, Known]):
+class CheckOf(Generic[CaseT, EvidenceT]):
     """One question put to a release, with all that belongs to it.
 
     key               its place in the record, and in the policy's `checks:` where it has settings
@@ -376,17 +376,17 @@ class CheckOf(Generic[Given, Known]):
     causes: str
     helps: str
     evidence: type[Section]
-    measure: Callable[[Given], Section | None]
-    judge: Callable[[Policy, Known], Iterator[Finding]]
-    asked: Callable[[Policy, Known], Iterator[Asked]]
+    measure: Callable[[CaseT], Section | None]
+    judge: Callable[[Policy, EvidenceT], Iterator[Finding]]
+    asked: Callable[[Policy, EvidenceT], Iterator[Asked]]
     reasons: Mapping[str, str]
     sentences: Mapping[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = ()
     settings: type[Frozen] | None = None
     default: Frozen | None = None
     unasked: str = ""
-    contradictions: Callable[[Policy, Known], Iterator[str]] = nothing
-    warnings: Callable[[Policy, Known], Iterator[str]] = nothing
+    contradictions: Callable[[Policy, EvidenceT], Iterator[str]] = nothing
+    warnings: Callable[[Policy, EvidenceT], Iterator[str]] = nothing
     home: tuple[Location, ...] = ()
 
     @property
