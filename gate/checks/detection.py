@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from gate.checks.check import PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding, inside
-from gate.checks.fpr import AtAnchor, tally_contradictions
+from gate.checks.fpr import AtAnchor, AtAnchors, tally_contradictions
 from gate.checks.rates import NOT_COMPUTED, PROMISE, grade_count, judged_rate
 from gate.checks.reuse import malicious_alpha_of
 from gate.names import CheckName
@@ -19,7 +19,7 @@ from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.statistics.binomial import Band, CriticalCounts
 from gate.statistics.sequential import SequentialBand
 from gate.statistics.tally import Tally
-from gate.stored import Grade, Outcome, Section
+from gate.stored import Grade, Outcome
 from gate.words import plural
 
 
@@ -64,13 +64,8 @@ class DetectionSettings(Frozen):
         return value
 
 
-class Detection(Section):
+class Detection(AtAnchors):
     """The malicious rows at every anchor of the contract."""
-
-    anchors: tuple[AtAnchor, ...]
-
-    def at(self, fpr: Decimal) -> Tally | None:
-        return next((anchor.tally for anchor in self.anchors if anchor.fpr == fpr), None)
 
 
 def measure(case: Case) -> Detection | None:

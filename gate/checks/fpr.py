@@ -60,13 +60,21 @@ class AtAnchor(Section):
     tally: Tally
 
 
-class Targets(Section):
-    """The held-out rows at every anchor of the contract, the targets among them."""
+class AtAnchors(Section):
+    """The rows of one sample at every anchor of the contract."""
 
     anchors: tuple[AtAnchor, ...]
 
+    @property
+    def tallies(self) -> dict[Decimal, Tally]:
+        return {anchor.fpr: anchor.tally for anchor in self.anchors}
+
     def at(self, fpr: Decimal) -> Tally | None:
         return next((anchor.tally for anchor in self.anchors if anchor.fpr == fpr), None)
+
+
+class Targets(AtAnchors):
+    """The held-out rows at every anchor of the contract, the targets among them."""
 
 
 def measure(case: Case) -> Targets:
@@ -242,7 +250,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 def judge_targets(policy: Policy, evidence: Evidence) -> tuple[JudgedTarget, ...]:
     """The targets in the policy's order; from the highest rate down they share one budget of advice."""
     found = evidence.of(Targets)
-    counts = {} if found is None else {anchor.fpr: anchor.tally for anchor in found.anchors}
+    counts = {} if found is None else found.tallies
     measured = [target for target in policy.targets if target.fpr in counts]
     budget, judged = Budget(), {}
     for target in sorted(measured, key=lambda target: -target.fpr):
