@@ -195,5 +195,6 @@ CHECK = Check(
         "did-not-pass": "did not pass its own gate",
         "first-release": "first release",
     },
+    about="baseline",
     sentences={"did-not-pass": "the baseline did not pass its own gate"},
 )

@@ -372,6 +372,7 @@ class CheckOf(Generic[Given, Known]):
     reasons           its reason codes, in words
     sentences         by reason code, what a finding that blocks and has no rate says of the release
     families          how the names of its findings begin; its key where nothing else is said
+    about             what its findings speak of: the benign rows, the malicious ones, or the baseline
     settings          the type of its settings, and their default: None where only a policy that writes them asks
     contradictions    what its evidence says that no samples could show
     warnings          what a reader should know and no finding says
@@ -390,6 +391,7 @@ class CheckOf(Generic[Given, Known]):
     reasons: Mapping[str, str]
     sentences: Mapping[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = ()
+    about: Literal["benign", "malicious", "baseline"] = "benign"
     settings: type[Frozen] | None = None
     default: Frozen | None = None
     unasked: str = ""

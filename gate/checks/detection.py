@@ -198,6 +198,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     families=("tpr",),
+    about="malicious",
     reasons=PASSED | UNDECIDED | {"missed": "too few detected"},
     settings=DetectionSettings,
     unasked="null: malicious scores are shown and not judged",

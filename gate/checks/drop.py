@@ -141,6 +141,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     families=(FAMILY,),
+    about="malicious",
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),
     reasons=PASSED | UNDECIDED | {"dropped": "detection fell", NOT_MEASURED: "not measured"},
 )

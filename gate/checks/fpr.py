@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 from gate.calibration.positions import fractional_rank, named, rows_to_support
-from gate.calibration.served import remedy as served_remedy
 from gate.checks import readings
 from gate.checks.check import (
     MISCOUNTED,
@@ -25,7 +24,7 @@ from gate.checks.check import (
     inside,
 )
 from gate.checks.exchangeability import Exchangeability, ExchangeabilitySettings, p_value_at
-from gate.checks.granularity import attainability_of, describe
+from gate.checks.granularity import TOP_TIED, attainability_of, describe
 from gate.checks.rates import (
     NOT_COMPUTED,
     PROMISE,
@@ -36,9 +35,10 @@ from gate.checks.rates import (
     grade_count,
     judged_rate,
 )
-from gate.checks.readings import TOP_TIED, Sentences
+from gate.checks.readings import Sentences
 from gate.checks.reuse import alpha_of
 from gate.checks.served import ServedRows
+from gate.checks.served import remedy as served_remedy
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
 from gate.planning.law import SAFE_RANK
