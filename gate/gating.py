@@ -359,8 +359,9 @@ def compare_stored(
 ) -> ComparedReleases:
     """What two release directories say of each other; with scores in `files`, on those rows."""
     stored = read_judged(new)
-    document, calibrator = recorded_policy(stored).with_columns(columns), read_calibrator(stored)
-    policy, record = document.policy, stored.record
+    record, calibrator = stored.record, read_calibrator(stored)
+    document = recorded_policy(record.policy, record.data).with_columns(columns)
+    policy = document.policy
     reference = read_reference(old, document, files["baseline-holdout"], files["baseline-malicious"], reader)
     samples = {name: reader(name, files[name], policy) for name in ("holdout", "malicious") if files[name]}
     counts: dict[str, Mapping[Decimal, Tally]] = {}
@@ -369,7 +370,7 @@ def compare_stored(
             tallies = count(samples[name], [*calibrator.thresholds.values()], policy.alpha())
             counts[name] = dict(zip(calibrator.thresholds, tallies, strict=True))
         elif part is not None:
-            counts[name] = {anchor.fpr: anchor.tally for anchor in part.anchors}
+            counts[name] = part.tallies
     drops = None
     if reference.malicious is not None and "malicious" in counts:
         scores = (reference.malicious_scores, samples.get("malicious"))

@@ -149,10 +149,10 @@ _FIRST = ("direction", "overlap", "reuse", "duplicates", "floor")
 def _reason(outcome: Outcome, findings: tuple[Finding, ...], checks: tuple[Check, ...]) -> str:
     """What the benign rows say and what is said of them, then what the malicious ones and the baseline do."""
     if outcome == "pass":
-        return _reason_of_pass(findings)
+        return _reason_of_pass(findings, checks)
     blocking = [finding for finding in findings if finding.blocks and finding.outcome == outcome]
-    later = [finding for finding in blocking if _is_of_malicious(finding) or finding.check.kind == "baseline"]
-    benign = [finding for finding in blocking if finding not in later]
+    benign = [finding for finding in blocking if _about(finding, checks) == "benign"]
+    later = [finding for finding in blocking if _about(finding, checks) != "benign"]
     parts = [*_reasons("held-out benign", outcome, benign, checks), *_reasons("malicious", outcome, later, checks)]
     return "; ".join(parts) or "nothing was measured"
 
@@ -187,16 +187,16 @@ def _sentences(blocking: list[Finding], checks: tuple[Check, ...]) -> Iterator[s
     yield from (f"{listed(names)}: {reason}" for reason, names in others.items())
 
 
-def _is_of_malicious(finding: Finding) -> bool:
-    return finding.check.kind.startswith("tpr")
+def _about(finding: Finding, checks: tuple[Check, ...]) -> str:
+    return next((check.about for check in checks if finding.check.family in check.names), "benign")
 
 
-def _reason_of_pass(findings: tuple[Finding, ...]) -> str:
+def _reason_of_pass(findings: tuple[Finding, ...], checks: tuple[Check, ...]) -> str:
     targets = [f for f in findings if f.required and f.check.family == "fpr" and f.rate is not None]
     required = [finding for finding in targets if not finding.waived]
     proven = sum(finding.grade == "proven" for finding in required)
     waived = sum(finding.waived for finding in findings)
-    detection = sum(finding.required and _is_of_malicious(finding) for finding in findings)
+    detection = sum(finding.required and _about(finding, checks) == "malicious" for finding in findings)
     aside = f"; {plural(waived, 'finding')} waived" if waived else ""
     aside += f"; {plural(detection, 'detection check')} passed" if detection else ""
     if not required:

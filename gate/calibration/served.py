@@ -16,7 +16,7 @@ from pydantic import Field
 
 from gate.contract import Floats, Mask
 from gate.stored import Count, ExactRate, Rate, Section
-from gate.words import in_digits, percent, plural, visible
+from gate.words import plural, visible
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -25,30 +25,13 @@ if TYPE_CHECKING:
 ULP32 = 2.0**-24  # the largest relative error of one float32 rounding
 DECIMALS = 12  # beyond it a rounding to decimals is no longer one that people choose
 NEAR = 1e-6  # the relative error that a factor may leave, float32 included
-NAMED = 3  # anchors in a sentence
 FEWEST = 3  # rows of different scores that tell a factor from chance
 
-REMEDIES = {
-    "missing": "serve a calibrated score for every row, and alarm where there is none",
-    "float32-calibrated": "serve and log the calibrated score as float64",
-    "float32-raw": "calibrate the model's own score, widened to float64 and never narrowed",
-    "float32-both": "keep float64 from the calibrator's input to the log",
-    "float32-log": "log the raw score as it is calibrated, as float64",
-    "float32": "compute the calibrated score in float64",
-    "decimals": "serve and log the calibrated score with all of its digits",
-    "clipped": "serve the calibrated score as it is, without a limit of your own",
-    "uncalibrated": "calibrate the raw score before it is served",
-    "scaled": "serve the calibrated score as it is, without a factor",
-    "scaled-raw": "calibrate the model's own score, on the scale on which it was fitted",
-    "other-release": "serve the calibrator of this release (`gate export`), and compare its digests",
-    "other-column": "calibrate the column that the policy names, row by row",
-    "unexplained": "compare some of these rows by hand: the raw score, the export that serves and its release",
-}
 ROUNDINGS = {"float32-calibrated", "float32-raw", "float32-both", "float32-log", "float32", "decimals"}
 
 
 class Cause(Section):
-    """Why rows differ: one of `REMEDIES`, how many, and the end of the sentence that says what was done to them."""
+    """Why rows differ: of what kind, how many, and the end of the sentence that says what was done to them."""
 
     kind: str
     rows: Count
@@ -335,41 +318,3 @@ def _by(factor: float, offset: float) -> str:
     multiplied = [] if abs(factor - 1) <= NEAR else [f"multiplied by {factor:.6g}"]
     moved = [] if not offset else [f"moved by {offset:+.6g}"]
     return " and ".join([*multiplied, *moved])
-
-
-# --- in words -------------------------------------------------------------------------------------------------
-
-
-def message(served: Served) -> str:
-    """What was found, as the sentence of a finding; the reason code is `served-otherwise`."""
-    if not served.differ:
-        return f"all {plural(served.rows, 'row')} were served the calibrated score that the release gives"
-    causes = "; ".join(f"{cause.words} ({plural(cause.rows, 'row')})" for cause in served.causes)
-    much = f"they differ by at most {served.largest:.3g}, " if served.largest else ""
-    return (
-        f"{served.differ:,} of {plural(served.rows, 'row')} were served otherwise than the release gives them: "
-        f"{causes}; {much}from calibrated score {served.lowest:.6g} on; {_flags(served)}"
-    )
-
-
-def _flags(served: Served) -> str:
-    """At the anchors where most rows are flagged otherwise: a contract may have many."""
-    if not served.crossings:
-        return "no row crosses an anchor because of it"
-    at = []
-    most = sorted(served.crossings, key=lambda crossing: -crossing.more - crossing.fewer)[:NAMED]
-    for crossing in [crossing for crossing in served.crossings if crossing in most]:
-        counts = [f"{crossing.more:,} more"] if crossing.more else []
-        counts += [f"{crossing.fewer:,} fewer"] if crossing.fewer else []
-        promise = f"FPR {percent(crossing.fpr)}"
-        at.append(f"{' and '.join(counts)} at {in_digits(crossing.score)} ({promise})")
-    others = len(served.crossings) - len(at)
-    return f"rows flagged because of it: {', '.join(at)}" + (
-        f", and at {plural(others, 'more anchor')}" if others else ""
-    )
-
-
-def remedy(served: Served) -> str | None:
-    """What to do about the cause of most rows; None where nothing differs."""
-    causes = sorted(served.causes, key=lambda cause: -cause.rows)
-    return REMEDIES[causes[0].kind] if causes else None

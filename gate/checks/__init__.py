@@ -28,10 +28,9 @@ from gate.checks import (
     served,
     system,
 )
-from gate.checks.check import NOT_MEASURED, Case, Check, CheckOf, Evidence, Finding
+from gate.checks.check import NOT_MEASURED, Case, Check, CheckOf, Evidence, Finding, Measured
 from gate.names import CheckName
 from gate.policy import Document, Policy
-from gate.stored import Section
 
 CHECKS: tuple[Check, ...] = (
     fpr.CHECK,
@@ -56,10 +55,10 @@ EVERY: tuple[CheckOf[Any, Any], ...] = (*CHECKS, system.CHECK)
 
 
 @cache
-def parts_model(checks: tuple[Check, ...]) -> type[Section]:
-    """The type of what is measured: one field for each check, null where there was nothing to measure."""
+def parts_model(checks: tuple[Check, ...]) -> type[Measured]:
+    """The type of what these checks measure."""
     fields: dict[str, Any] = {check.key: (check.evidence | None, None) for check in checks}
-    model: type[Section] = create_model("Parts", __base__=Section, __doc__="What each check measured.", **fields)
+    model: type[Measured] = create_model("Parts", __base__=Measured, __doc__="What each check measured.", **fields)
     return model
 
 
@@ -77,7 +76,7 @@ def policy_model(checks: tuple[Check, ...]) -> type[Policy]:
 
 
 if TYPE_CHECKING:
-    Parts = Section  # whose fields are those of CHECKS
+    Parts = Measured  # whose fields are those of CHECKS
 else:
     Parts = parts_model(CHECKS)
 POLICY = policy_model(CHECKS)
@@ -107,7 +106,7 @@ def policy_schema() -> dict[str, Any]:
     return policies.schema(POLICY)
 
 
-def measure(case: Case, checks: tuple[Check, ...] = CHECKS) -> Section:
+def measure(case: Case, checks: tuple[Check, ...] = CHECKS) -> Measured:
     """What every check measures of a case."""
     return parts_model(checks)(**{check.key: check.measure(case) for check in checks})
 

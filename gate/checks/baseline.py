@@ -173,7 +173,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
         if evidence.kind == "check":
             yield "baseline must be the release that was checked"
         return
-    own = None if counted is None else {anchor.fpr: anchor.tally for anchor in counted.anchors}
+    own = None if counted is None else counted.tallies
     yield from change_contradictions("baseline", found.anchors, own)
 
 
@@ -195,5 +195,6 @@ CHECK = Check(
         "did-not-pass": "did not pass its own gate",
         "first-release": "first release",
     },
+    about="baseline",
     sentences={"did-not-pass": "the baseline did not pass its own gate"},
 )

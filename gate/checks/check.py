@@ -151,6 +151,14 @@ def count(
 # --- what is judged -----------------------------------------------------------------------------------------
 
 
+class Measured(Section):
+    """What each check measured: one field for each, by its key, null where there was nothing to measure."""
+
+    def of(self, part: type[Part]) -> Part | None:
+        """What one check measured."""
+        return next((value for value in vars(self).values() if isinstance(value, part)), None)
+
+
 class AnchorFacts(Section):
     """One anchor of the contract, and the raw score that first reaches it."""
 
@@ -180,7 +188,7 @@ class CalibratorFacts(Section):
 class Evidence:
     """All that was measured, fresh or as a record has it: a judgement follows from it and the policy alone.
 
-    `parts` has one field for each check, by its key. `calibrated` says that the rows' scores were calibrated already.
+    `calibrated` says that the rows' scores were calibrated already.
     Two are equal only if they are the same, so that what several checks ask of one can be kept.
     """
 
@@ -190,7 +198,7 @@ class Evidence:
     fit: SampleFacts
     holdout: SampleFacts
     malicious: SampleFacts | None
-    parts: Section
+    parts: Measured
     calibrated: bool = False
 
     @property
@@ -200,7 +208,7 @@ class Evidence:
 
     def of(self, part: type[Part]) -> Part | None:
         """What one check measured; None where nothing was there to measure."""
-        return next((value for value in vars(self.parts).values() if isinstance(value, part)), None)
+        return self.parts.of(part)
 
 
 # --- what is found ------------------------------------------------------------------------------------------
@@ -364,6 +372,7 @@ class CheckOf(Generic[CaseT, EvidenceT]):
     reasons           its reason codes, in words
     sentences         by reason code, what a finding that blocks and has no rate says of the release
     families          how the names of its findings begin; its key where nothing else is said
+    about             what its findings speak of: the benign rows, the malicious ones, or the baseline
     settings          the type of its settings, and their default: None where only a policy that writes them asks
     contradictions    what its evidence says that no samples could show
     warnings          what a reader should know and no finding says
@@ -382,6 +391,7 @@ class CheckOf(Generic[CaseT, EvidenceT]):
     reasons: Mapping[str, str]
     sentences: Mapping[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = ()
+    about: Literal["benign", "malicious", "baseline"] = "benign"
     settings: type[Frozen] | None = None
     default: Frozen | None = None
     unasked: str = ""

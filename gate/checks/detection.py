@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from gate.checks.check import PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding, inside
-from gate.checks.fpr import AtAnchor, tally_contradictions
+from gate.checks.fpr import AtAnchor, AtAnchors, tally_contradictions
 from gate.checks.rates import NOT_COMPUTED, PROMISE, grade_count, judged_rate
 from gate.checks.reuse import malicious_alpha_of
 from gate.names import CheckName
@@ -19,7 +19,7 @@ from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.statistics.binomial import CriticalCounts
 from gate.statistics.sequential import one_sided
 from gate.statistics.tally import Tally
-from gate.stored import Grade, Outcome, Section
+from gate.stored import Grade, Outcome
 from gate.words import percent, plural
 
 
@@ -64,13 +64,8 @@ class DetectionSettings(Frozen):
         return value
 
 
-class Detection(Section):
+class Detection(AtAnchors):
     """The malicious rows at every anchor of the contract."""
-
-    anchors: tuple[AtAnchor, ...]
-
-    def at(self, fpr: Decimal) -> Tally | None:
-        return next((anchor.tally for anchor in self.anchors if anchor.fpr == fpr), None)
 
 
 def measure(case: Case) -> Detection | None:
@@ -195,6 +190,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     families=("tpr",),
+    about="malicious",
     reasons=PASSED | UNDECIDED | {"missed": "too few detected"},
     settings=DetectionSettings,
     unasked="null: malicious scores are shown and not judged",

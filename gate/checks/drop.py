@@ -123,7 +123,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
     found, counted = evidence.of(Drops), evidence.of(Detection)
     if found is not None:
-        own = None if counted is None else {anchor.fpr: anchor.tally for anchor in counted.anchors}
+        own = None if counted is None else counted.tallies
         yield from change_contradictions("drop", found.anchors, own)
 
 
@@ -143,6 +143,7 @@ CHECK = Check(
     asked=asked,
     contradictions=contradictions,
     families=(FAMILY,),
+    about="malicious",
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),
     reasons=PASSED | UNDECIDED | {"dropped": "detection fell", NOT_MEASURED: "not measured"},
 )

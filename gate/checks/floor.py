@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from pydantic import Field
 
-from gate.checks import readings
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.fpr import judge_targets
-from gate.checks.granularity import Resolution, attainability_of, describe
+from gate.checks.granularity import TOP_TIED, Resolution, attainability_of, describe
+from gate.checks.readings import Sentences
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy
 from gate.stored import Rate, Section
-from gate.words import listed
+from gate.words import listed, percent
 
 NAME = CheckName("floor")
 
@@ -49,7 +50,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     tied = 0 if found is None else found.top_tie
     coarse = attainability_of(policy, evidence, rarest.target) != "fine"
     advised = [(judged.advice and judged.advice.again) or judged.support for judged in below]
-    said = readings.floor(
+    said = describe_support(
         rarest.target.fpr,
         evidence.fit.n,
         tied,
@@ -66,6 +67,23 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         message=f"{said.message}{f'; so is that of {listed(others)}' if others else ''}",
         remedy=said.remedy,
     )
+
+
+def describe_support(
+    fpr: Decimal, n: int, tied: int, lowest_label: float, support: int, of_tie: Sentences | None
+) -> Sentences:
+    """What is said of a target whose rate the fit sample does not show.
+
+    `tied` rows share its highest score; `of_tie` is what granularity says of the target, where that is not fine.
+    """
+    if tied > 1 and (of_tie is not None or n >= support):
+        share = f"{tied:,} of {n:,} fit rows share the highest score"
+        message = (
+            f"{share}, so that they show no rate below {percent(lowest_label, 3)}: at {percent(fpr, 3)} the threshold"
+        )
+        return Sentences(f"{message} is extrapolated", TOP_TIED if of_tie is None else of_tie.remedy)
+    message = f"{n:,} fit rows are too few to show {percent(fpr, 3)}: the threshold is extrapolated"
+    return Sentences(message, f"fit on at least {max(support, n + 1):,} benign rows")
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:

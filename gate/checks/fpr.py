@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 from gate.calibration.positions import fractional_rank, named, rows_to_support
-from gate.calibration.served import remedy as served_remedy
 from gate.checks import readings
 from gate.checks.check import (
     MISCOUNTED,
@@ -25,7 +24,7 @@ from gate.checks.check import (
     inside,
 )
 from gate.checks.exchangeability import Exchangeability, ExchangeabilitySettings, p_value_at
-from gate.checks.granularity import attainability_of, describe
+from gate.checks.granularity import TOP_TIED, attainability_of, describe
 from gate.checks.rates import (
     NOT_COMPUTED,
     PROMISE,
@@ -36,9 +35,10 @@ from gate.checks.rates import (
     grade_count,
     judged_rate,
 )
-from gate.checks.readings import TOP_TIED, Sentences
+from gate.checks.readings import Sentences
 from gate.checks.reuse import alpha_of
 from gate.checks.served import ServedRows
+from gate.checks.served import remedy as served_remedy
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
 from gate.planning.law import SAFE_RANK
@@ -60,13 +60,21 @@ class AtAnchor(Section):
     tally: Tally
 
 
-class Targets(Section):
-    """The held-out rows at every anchor of the contract, the targets among them."""
+class AtAnchors(Section):
+    """The rows of one sample at every anchor of the contract."""
 
     anchors: tuple[AtAnchor, ...]
 
+    @property
+    def tallies(self) -> dict[Decimal, Tally]:
+        return {anchor.fpr: anchor.tally for anchor in self.anchors}
+
     def at(self, fpr: Decimal) -> Tally | None:
         return next((anchor.tally for anchor in self.anchors if anchor.fpr == fpr), None)
+
+
+class Targets(AtAnchors):
+    """The held-out rows at every anchor of the contract, the targets among them."""
 
 
 def measure(case: Case) -> Targets:
@@ -242,7 +250,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 def judge_targets(policy: Policy, evidence: Evidence) -> tuple[JudgedTarget, ...]:
     """The targets in the policy's order; from the highest rate down they share one budget of advice."""
     found = evidence.of(Targets)
-    counts = {} if found is None else {anchor.fpr: anchor.tally for anchor in found.anchors}
+    counts = {} if found is None else found.tallies
     measured = [target for target in policy.targets if target.fpr in counts]
     budget, judged = Budget(), {}
     for target in sorted(measured, key=lambda target: -target.fpr):

@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field
 
 from gate.calibration.positions import fractional_rank, named
-from gate.checks import readings
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.readings import Sentences
 from gate.names import CheckName
@@ -20,7 +19,7 @@ from gate.policy import Flag, Frozen, Policy, Target
 from gate.statistics.atoms import Attainability, attainability, rows_to_reach, rows_to_settle
 from gate.statistics.clusters import effective_rows
 from gate.stored import Count, ExactRate, Outcome, Section, Size
-from gate.words import plural
+from gate.words import percent, plural
 
 
 class GranularitySettings(Frozen):
@@ -116,7 +115,7 @@ def describe(policy: Policy, evidence: Evidence, target: Target) -> Sentences | 
     stands = attainability_of(policy, evidence, target)
     borderline = stands == "borderline"
     rank = partial(fractional_rank, position)
-    return readings.granularity(
+    return describe_ties(
         stands,
         target.fpr,
         (atom.below, atom.through, atom.apart),
@@ -149,6 +148,64 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
                 message=f"{said.message}; {fineness}",
                 remedy=said.remedy,
             )
+
+
+# --- sentences ----------------------------------------------------------------------------------------------
+
+
+def describe_ties(
+    attainability: Attainability,
+    fpr: Decimal,
+    counts: tuple[int, int, int],
+    n: int,
+    *,
+    above: Fraction,
+    domain: tuple[float, float],
+    saturated: bool = False,
+    reach: int | None = None,
+    settle: int | None = None,
+) -> Sentences:
+    """What the detector's scores leave of a target.
+
+    `counts` are the fit rows that can be flagged, those of the next score, and those that could be flagged if a float
+    told all raw scores apart; `reach` and `settle` the fit rows of `atoms.rows_to_reach` and `atoms.rows_to_settle`.
+    """
+    below, through, apart = counts
+    around = f"{percent(below / n, 3)} ({below:,} of {n:,} fit rows) and {percent(through / n, 3)} ({through:,})"
+    if attainability == "fine":
+        return Sentences(f"around {percent(fpr, 3)} the detector can flag {around}", None)
+    if attainability == "resolution":
+        message = (
+            f"the raw scores differ by less than a float can hold after rescaling: {through - below:,} of {n:,} fit "
+            f"rows have become one score, and apart they would let {percent(apart / n, 3)} be flagged"
+        )
+        return Sentences(message, _LOGITS if domain == (0.0, 1.0) else _DOMAIN)
+    end = f"; {through - below:,} of them have the score at the end of the domain" if saturated else ""
+    if attainability == "unattainable":
+        message = f"the detector cannot resolve {percent(fpr, 3)}: attainable are {around}{end}"
+        return Sentences(message, _finer(above, saturated))
+    message = f"the detector may not resolve {percent(fpr, 3)}: attainable seem {around}{end}"
+    if reach is not None:
+        return Sentences(message, f"fit on {reach:,} benign rows: {percent(through / n, 3)} is then reached {_OFTEN}")
+    if settle is None:
+        return Sentences(message, _finer(above, saturated))
+    rows = f"fit on {settle:,} benign rows, which show whether any threshold has this rate"
+    return Sentences(message, f"{rows}; it seems that none has, and then {_finer(above, saturated)}")
+
+
+def _finer(above: Fraction, saturated: bool) -> str:
+    logits = " (logits with their range as calibration.domain, where it rounds them)" if saturated else ""
+    excess = f"max_relative_error: {{above: {float(above):.6g}, below: 1}}"
+    return f"more rows cannot help: give the detector finer scores{logits}, or let only excess count with {excess}"
+
+
+TOP_TIED = "give the detector finer scores: more rows do not part those that share the highest one"
+_OFTEN = "95 % of the time"
+_LOGITS = "give logits in the place of probabilities, with their range as calibration.domain"
+_DOMAIN = "set calibration.domain to the range that the scores have: it is too wide for a float to tell them apart"
+
+
+# --- what is asked ------------------------------------------------------------------------------------------
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:

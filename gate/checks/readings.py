@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from gate.statistics.atoms import Attainability
 from gate.statistics.drift import DriftReading, Ratio
-from gate.words import chance_at_most, percent, plural
+from gate.words import chance_at_most, plural
 
 
 class Sentences(NamedTuple):
@@ -64,78 +62,6 @@ def noise_or_drift(ratio: Ratio, reading: DriftReading, above: Fraction, below: 
 
 DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
 _MORE = "more benign rows to fit on and to hold out tell them apart"
-
-
-TOP_TIED = "give the detector finer scores: more rows do not part those that share the highest one"
-
-
-# --- tied scores --------------------------------------------------------------------------------------------
-
-
-def granularity(
-    attainability: Attainability,
-    fpr: Decimal,
-    counts: tuple[int, int, int],
-    n: int,
-    *,
-    above: Fraction,
-    domain: tuple[float, float],
-    saturated: bool = False,
-    reach: int | None = None,
-    settle: int | None = None,
-) -> Sentences:
-    """What the detector's scores leave of a target.
-
-    `counts` are the fit rows that can be flagged, those of the next score, and those that could be flagged if a float
-    told all raw scores apart; `reach` and `settle` the fit rows of `atoms.rows_to_reach` and `atoms.rows_to_settle`.
-    """
-    below, through, apart = counts
-    around = f"{percent(below / n, 3)} ({below:,} of {n:,} fit rows) and {percent(through / n, 3)} ({through:,})"
-    if attainability == "fine":
-        return Sentences(f"around {percent(fpr, 3)} the detector can flag {around}", None)
-    if attainability == "resolution":
-        message = (
-            f"the raw scores differ by less than a float can hold after rescaling: {through - below:,} of {n:,} fit "
-            f"rows have become one score, and apart they would let {percent(apart / n, 3)} be flagged"
-        )
-        return Sentences(message, _LOGITS if domain == (0.0, 1.0) else _DOMAIN)
-    end = f"; {through - below:,} of them have the score at the end of the domain" if saturated else ""
-    if attainability == "unattainable":
-        message = f"the detector cannot resolve {percent(fpr, 3)}: attainable are {around}{end}"
-        return Sentences(message, _finer(above, saturated))
-    message = f"the detector may not resolve {percent(fpr, 3)}: attainable seem {around}{end}"
-    if reach is not None:
-        return Sentences(message, f"fit on {reach:,} benign rows: {percent(through / n, 3)} is then reached {_OFTEN}")
-    if settle is None:
-        return Sentences(message, _finer(above, saturated))
-    rows = f"fit on {settle:,} benign rows, which show whether any threshold has this rate"
-    return Sentences(message, f"{rows}; it seems that none has, and then {_finer(above, saturated)}")
-
-
-def floor(fpr: Decimal, n: int, tied: int, lowest_label: float, support: int, of_tie: Sentences | None) -> Sentences:
-    """What is said of a target whose rate the fit sample does not show.
-
-    `tied` rows share its highest score; `of_tie` is what granularity says of the target, where that is not fine.
-    """
-    if tied > 1 and (of_tie is not None or n >= support):
-        share = f"{tied:,} of {n:,} fit rows share the highest score"
-        message = (
-            f"{share}, so that they show no rate below {percent(lowest_label, 3)}: at {percent(fpr, 3)} the threshold"
-        )
-        return Sentences(f"{message} is extrapolated", TOP_TIED if of_tie is None else of_tie.remedy)
-    message = f"{n:,} fit rows are too few to show {percent(fpr, 3)}: the threshold is extrapolated"
-    return Sentences(message, f"fit on at least {max(support, n + 1):,} benign rows")
-
-
-def _finer(above: Fraction, saturated: bool) -> str:
-    logits = " (logits with their range as calibration.domain, where it rounds them)" if saturated else ""
-    excess = f"max_relative_error: {{above: {float(above):.6g}, below: 1}}"
-    return f"more rows cannot help: give the detector finer scores{logits}, or let only excess count with {excess}"
-
-
-_OFTEN = "95 % of the time"
-_LOGITS = "give logits in the place of probabilities, with their range as calibration.domain"
-_DOMAIN = "set calibration.domain to the range that the scores have: it is too wide for a float to tell them apart"
 
 
 # --- groups -------------------------------------------------------------------------------------------------

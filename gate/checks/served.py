@@ -8,11 +8,12 @@ from decimal import Decimal
 
 from pydantic import Field
 
-from gate.calibration.served import REMEDIES, Served, compare, message, remedy
+from gate.calibration.served import Served, compare
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy
 from gate.stored import Section
+from gate.words import in_digits, percent, plural
 
 NAME = CheckName("served")
 
@@ -70,10 +71,69 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+# --- sentences ----------------------------------------------------------------------------------------------
+
+NAMED = 3  # anchors in a sentence
+REMEDIES = {
+    "missing": "serve a calibrated score for every row, and alarm where there is none",
+    "float32-calibrated": "serve and log the calibrated score as float64",
+    "float32-raw": "calibrate the model's own score, widened to float64 and never narrowed",
+    "float32-both": "keep float64 from the calibrator's input to the log",
+    "float32-log": "log the raw score as it is calibrated, as float64",
+    "float32": "compute the calibrated score in float64",
+    "decimals": "serve and log the calibrated score with all of its digits",
+    "clipped": "serve the calibrated score as it is, without a limit of your own",
+    "uncalibrated": "calibrate the raw score before it is served",
+    "scaled": "serve the calibrated score as it is, without a factor",
+    "scaled-raw": "calibrate the model's own score, on the scale on which it was fitted",
+    "other-release": "serve the calibrator of this release (`gate export`), and compare its digests",
+    "other-column": "calibrate the column that the policy names, row by row",
+    "unexplained": "compare some of these rows by hand: the raw score, the export that serves and its release",
+}
+
+
+def message(served: Served) -> str:
+    """What was found, as the sentence of a finding; the reason code is `served-otherwise`."""
+    if not served.differ:
+        return f"all {plural(served.rows, 'row')} were served the calibrated score that the release gives"
+    causes = "; ".join(f"{cause.words} ({plural(cause.rows, 'row')})" for cause in served.causes)
+    much = f"they differ by at most {served.largest:.3g}, " if served.largest else ""
+    return (
+        f"{served.differ:,} of {plural(served.rows, 'row')} were served otherwise than the release gives them: "
+        f"{causes}; {much}from calibrated score {served.lowest:.6g} on; {_flags(served)}"
+    )
+
+
+def _flags(served: Served) -> str:
+    """At the anchors where most rows are flagged otherwise: a contract may have many."""
+    if not served.crossings:
+        return "no row crosses an anchor because of it"
+    at = []
+    most = sorted(served.crossings, key=lambda crossing: -crossing.more - crossing.fewer)[:NAMED]
+    for crossing in [crossing for crossing in served.crossings if crossing in most]:
+        counts = [f"{crossing.more:,} more"] if crossing.more else []
+        counts += [f"{crossing.fewer:,} fewer"] if crossing.fewer else []
+        promise = f"FPR {percent(crossing.fpr)}"
+        at.append(f"{' and '.join(counts)} at {in_digits(crossing.score)} ({promise})")
+    others = len(served.crossings) - len(at)
+    return f"rows flagged because of it: {', '.join(at)}" + (
+        f", and at {plural(others, 'more anchor')}" if others else ""
+    )
+
+
+def remedy(served: Served) -> str | None:
+    """What to do about the cause of most rows; None where nothing differs."""
+    causes = sorted(served.causes, key=lambda cause: -cause.rows)
+    return REMEDIES[causes[0].kind] if causes else None
+
+
 def _message(found: ServedRows) -> str:
     if found.malicious is None:
         return message(found.benign)
     return f"benign: {message(found.benign)}; malicious: {message(found.malicious)}"
+
+
+# --- what is asked ------------------------------------------------------------------------------------------
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:

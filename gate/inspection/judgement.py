@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.checks import CHECKS, curve, parse_policy, ranges
+from gate.checks import CHECKS, curve, ranges
 from gate.checks.duplicates import Duplicates
 from gate.checks.reuse import confidences
 from gate.contract import Contract
 from gate.errors import GateError
 from gate.inspection.answers import RefusedError, other_installation, refuse_differences, require
 from gate.policy import Document, Policy
-from gate.record import Record, StoredRelease, read_release
+from gate.record import Record, StoredRelease, read_release, recorded_policy
 from gate.record.system import SystemRecord
 from gate.stored import MOST_ROWS
 from gate.verdict import Verdict, judge, judged_by_day
@@ -50,7 +50,7 @@ def document_of(record: Record | SystemRecord, pinned: Document | None = None) -
     digest = hashlib.sha256(section.content.encode()).hexdigest()
     require(digest == section.sha256, f"its text has the digest {digest[:12]}, the record says {section.sha256[:12]}")
     try:
-        document = parse_policy(section.content, section.path).with_columns(record.data.model_dump())
+        document = recorded_policy(section, record.data)
     except GateError as error:
         raise RefusedError(f"its text cannot be read: {str(error).splitlines()[0]}") from None
     policy = document.policy

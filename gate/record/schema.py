@@ -151,7 +151,7 @@ class Record(Section):
 
     def of(self, part: type[Any]) -> Any:
         """What one check measured."""
-        return next((value for value in vars(self.checks).values() if isinstance(value, part)), None)
+        return self.checks.of(part)
 
 
 def json_text(content: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from gate.checks import parse_policy, reasons
+from gate.checks import owner, parse_policy, reasons
 from gate.checks.baseline import Comparison
 from gate.checks.check import Finding, JudgedRate
 from gate.checks.detection import DetectionSettings
@@ -280,24 +280,26 @@ def segment_words(record: Record) -> tuple[str, str]:
     return ("segment", "segments") if single else ("test of a segment", "tests of segments")
 
 
-_APART = ("tpr", "tpr-drop", "baseline")
+def _about(finding: Finding) -> str:
+    check = owner(finding.check)
+    return "benign" if check is None else check.about
 
 
 def other_rows(record: Record) -> list[Row]:
     """Everything else that was checked: the data, mostly."""
     numbered = {id(found.finding) for found in rated(record.findings)}
-    rest = [f for f in in_order(record.findings) if id(f) not in numbered and f.check.kind not in _APART]
+    rest = [f for f in in_order(record.findings) if id(f) not in numbered and _about(f) == "benign"]
     return [word_row(finding) for finding in rest]
 
 
 def detection_findings(record: Record) -> list[Row]:
     """What is said of malicious rows, which has a place of its own: a detector can calibrate and detect nothing."""
-    return [word_row(f) for f in in_order(record.findings) if f.check.kind in ("tpr", "tpr-drop")]
+    return [word_row(f) for f in in_order(record.findings) if _about(f) == "malicious"]
 
 
 def baseline_findings(record: Record) -> list[Row]:
     """What is said of the release that this one is held against."""
-    return [word_row(f) for f in record.findings if f.check.kind == "baseline"]
+    return [word_row(f) for f in record.findings if _about(f) == "baseline"]
 
 
 def weight(finding: Finding) -> str:

@@ -17,7 +17,7 @@ from calls import Result, call
 from small import POLICY
 
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.calibration.served import REMEDIES
+from gate.checks.served import REMEDIES
 
 ROWS = 20_000
 BOTH = ("--calibrated", "--calibrated-column", "served")

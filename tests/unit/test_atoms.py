@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gate.calibration.fit import Attainable, attainable, fit
 from gate.calibration.positions import Filliben
-from gate.checks import readings
+from gate.checks import floor, granularity
 from gate.contract import Anchor, Contract
 from gate.policy import Calibration
 from gate.statistics.atoms import attainability, is_unattainable, rows_to_reach, rows_to_settle
@@ -96,7 +96,7 @@ def test_logits_help_where_it_is_said_that_they_do() -> None:
     scores = np.sort(1 / (1 + np.exp(-logits)))
     for rate, found in zip(RATES, attainable(scores, fit(scores, Calibration(), CONTRACT)), strict=True):
         assert stand(found, len(scores), rate) == "resolution"
-        said = readings.granularity(
+        said = granularity.describe_ties(
             "resolution",
             rate,
             (found.below, found.through, found.apart),
@@ -207,14 +207,14 @@ def test_the_floor_of_a_tied_sample_is_not_its_size() -> None:
     found = attainable(scores, calibrator)[2]
     assert (found.below, found.through, found.saturated) == (0, 80, True)
     assert stand(found, n, rate) == "unattainable"
-    tie = readings.granularity(
+    tie = granularity.describe_ties(
         "unattainable", rate, (0, 80, 0), n, above=Fraction(1, 2), domain=(0, 1), saturated=found.saturated
     )
-    said = readings.floor(rate, n, 80, calibrator.facts.lowest_label, 693, tie)
+    said = floor.describe_support(rate, n, 80, calibrator.facts.lowest_label, 693, tie)
     assert said.message.startswith(
         "80 of 54,375 fit rows share the highest score, so that they show no rate below 0.14"
     )
     assert said.remedy is not None
     assert said.remedy.startswith("more rows cannot help: give the detector finer scores (logits")
-    small = readings.floor(rate, 400, 1, 0.002, 693, None)
+    small = floor.describe_support(rate, 400, 1, 0.002, 693, None)
     assert small.remedy == "fit on at least 693 benign rows"

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gate.checks import readings
+from gate.checks import floor, granularity, readings
 from gate.planning import ships
 from gate.statistics.binomial import Band
 
@@ -52,13 +52,13 @@ def test_what_a_pass_means_is_said_in_one_sentence() -> None:
 
 def test_a_rate_below_the_highest_tie_is_extrapolated_however_many_rows_there_are() -> None:
     """Rows that share the highest score are named; with too few rows that is the reason, unless the tie is too."""
-    few = readings.floor(Decimal("0.0001"), 5_000, 50, 0.01, 6_932, None)
+    few = floor.describe_support(Decimal("0.0001"), 5_000, 50, 0.01, 6_932, None)
     assert few.message == "5,000 fit rows are too few to show 0.01 %: the threshold is extrapolated"
     assert few.remedy == "fit on at least 6,932 benign rows"
-    many = readings.floor(Decimal("0.0001"), 20_000, 50, 0.0025, 6_932, None)
+    many = floor.describe_support(Decimal("0.0001"), 20_000, 50, 0.0025, 6_932, None)
     assert many.message == (
         "50 of 20,000 fit rows share the highest score, so that they show no rate below 0.25 %: "
         "at 0.01 % the threshold is extrapolated"
     )
-    assert many.remedy == readings.TOP_TIED
-    assert readings.floor(Decimal("0.0001"), 5_000, 50, 0.01, 6_932, many).remedy == many.remedy
+    assert many.remedy == granularity.TOP_TIED
+    assert floor.describe_support(Decimal("0.0001"), 5_000, 50, 0.01, 6_932, many).remedy == many.remedy

@@ -26,7 +26,6 @@ from gate.checks import (
     granularity,
     overlap,
     parse_policy,
-    readings,
 )
 from gate.checks import reuse as uses
 from gate.checks import served as serving
@@ -386,7 +385,7 @@ def test_a_target_whose_granularity_nobody_measured_is_inconclusive() -> None:
     ],
 )
 def test_what_tied_scores_may_allow_is_told_by_fit_rows(reach: int | None, settle: int | None, remedy: str) -> None:
-    told = readings.granularity(
+    told = granularity.describe_ties(
         "borderline",
         HUNDREDTH,
         (2, 20, 2),

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from gate.calibration.calibrator import Calibrator
 from gate.calibration.fit import fit
-from gate.calibration.served import REMEDIES, Served, compare, message, remedy
+from gate.calibration.served import Served, compare
+from gate.checks.served import REMEDIES, message, remedy
 from gate.policy import Calibration
 
 seeds = st.integers(0, 10_000)
