@@ -20,7 +20,7 @@ from gate.errors import GateError
 from gate.policy import PLOTTING_POSITIONS
 from gate.statistics.binomial import beta_cdf, beta_quantiles, first
 
-NEAR = 1e-6  # chances as close as this may be equal
+NEAR = 2e-4  # chances as close as this may be equal
 ROUNDING = 2e-12  # of a label, relative to it
 
 
@@ -167,7 +167,7 @@ def _quantile(q: float, rank: ArrayLike, n: int) -> Floats:
 def _is_quantile_at_most(q: float, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
     """By the distribution function, which is ten times faster than inverting it; near q by the label itself.
 
-    The function errs by up to 4e-7 where rows are many, and a label would not be at most itself.
+    The function errs by up to 8e-7 at 10^12 rows, before scipy 1.17 by 6e-5, and a label would not be at most itself.
     """
     k, rates = np.broadcast_arrays(np.asarray(rank, dtype=np.float64), np.asarray(fpr, dtype=np.float64))
     reached = beta_cdf(k, n - k + 1, rates)

@@ -216,7 +216,17 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
     return NO_JUDGEMENT if collected.unread else 0
 
 
-@click.command()
+class WithChecks(click.Command):
+    """Its help ends with all checks, for which it waits alone: they need libraries that are slow to load."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from gate.checks import EVERY
+
+        with formatter.section("Checks"):
+            formatter.write_dl([(", ".join(dict.fromkeys((check.key, *check.names))), check.asks) for check in EVERY])
+
+
+@click.command(cls=WithChecks)
 @click.argument("check", type=given, metavar="CHECK")
 @click.argument("directory", type=given, metavar="[RELEASE_DIR]", required=False)
 def explain(check: str, directory: str | None) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
+
+# What matplotlib before 3.10 writes as one declaration.
+_FONT = re.compile(r"(?:(?P<style>[a-z]+) )?(?:(?P<weight>\d+) )?(?P<size>[\d.]+px) ")
 
 
 def simplify(root: ElementTree.Element, name: str, colors: Mapping[str, str]) -> None:
@@ -55,9 +59,8 @@ def _declarations(element: ElementTree.Element) -> list[tuple[str, str]]:
 
 def _presentation(style: dict[str, str]) -> dict[str, str]:
     """Style declarations as attributes, which hold where a page may have no inline style."""
-    font = style.pop("font", None)
-    if font:
-        style["font-size"] = font.split()[0] if font[0].isdigit() else font.split()[1]
+    if found := _FONT.match(style.pop("font", "")):
+        style |= {f"font-{key}": value for key, value in found.groupdict().items() if value}
     style.pop("font-family", None)
     return style
 

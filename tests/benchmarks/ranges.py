@@ -14,10 +14,10 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+from benchmarks.simulations import Row, share_error
 from scipy.special import ndtr
 from scipy.stats import binom, poisson
 
-from benchmarks.simulations import Row, share_error
 from gate.contract import Contract, Floats, Ints
 from gate.planning.ranges import RangeLaw, draw_counts
 from gate.policy import parse

@@ -17,6 +17,7 @@ from gate.checks.curve import MAX_POINTS, grid, trace
 from gate.contract import Anchor, Contract
 from gate.record import Record
 from gate.report import drawing, figures
+from gate.report.svg import simplify
 from gate.scores import Scores
 
 pytestmark = pytest.mark.figures
@@ -100,6 +101,25 @@ def test_a_figure_is_real_text_in_named_colours_and_the_same_every_time(display:
     used = {element.get(key) for element in root.iter() for key in ("fill", "stroke")} - {None, "none"}
     assert {color for color in used if color and not color.startswith("url(")} <= {*drawing.COLORS.values()}
     assert all(element.attrib["id"].startswith("one-") for element in root.iter() if "id" in element.attrib)
+
+
+ITALIC = {"font-style": "italic", "font-weight": "700", "font-size": "11px"}
+
+
+@pytest.mark.parametrize(
+    ("style", "traits"),
+    [
+        ("font: italic 700 11px 'DejaVu Sans', sans-serif", ITALIC),
+        ("font-style: italic; font-weight: 700; font-size: 11px; font-family: 'DejaVu Sans'", ITALIC),
+        ("font: 700 11px 'DejaVu Sans'", {"font-weight": "700", "font-size": "11px"}),
+        ("font: 9.5px 'DejaVu Sans'; text-anchor: end", {"font-size": "9.5px", "text-anchor": "end"}),
+    ],
+)
+def test_a_font_is_the_same_however_it_is_declared(style: str, traits: dict[str, str]) -> None:
+    """At once by matplotlib before 3.10, trait by trait since."""
+    text = ElementTree.Element("text", style=style)
+    simplify(text, "one", {})
+    assert text.attrib == traits
 
 
 def test_drawing_leaves_the_settings_of_a_notebook_alone() -> None:

@@ -8,7 +8,9 @@ import shlex
 import click
 import pytest
 
+from gate.checks import EVERY
 from gate.cli import cli
+from gate.report.explain import find
 
 EXAMPLE = re.compile(r"^ +(gate [a-z]+(?: .*)?)$", re.MULTILINE)
 
@@ -48,3 +50,12 @@ def test_every_option_says_what_happens_without_it() -> None:
                 continue
             _, said = option.get_help_record(context) or ("", "")
             assert re.search(r"\S  \[default: [^\]]+\]$", said), f"gate {name} {option.opts[-1]}: {said}"
+
+
+def test_explain_names_every_check_with_what_it_asks() -> None:
+    """The names that it takes, those of findings too; other help does not wait for what that loads."""
+    command = cli.commands["explain"]
+    said = " ".join(command.get_help(click.Context(command, info_name="explain")).partition("Checks:\n")[2].split())
+    shown = [f"{', '.join(dict.fromkeys([check.key, *check.names]))} {check.asks}" for check in EVERY]
+    assert said == " ".join(shown)
+    assert all(find(name)[0] is check for check in EVERY for name in (check.key, *check.names))

@@ -38,7 +38,7 @@ def columns_of(rows: int, seed: int, nulls: bool) -> dict[str, pa.Array]:
         "small": numbers.cast(pa.int8()),
         "text": pa.array(texts, mask=mask),
         "large": pa.array(texts, pa.large_string(), mask=mask),
-        "view": pa.array([f"{text} longer than twelve bytes" for text in texts], pa.string_view()),
+        "view": pa.array([f"{text} longer than twelve bytes" for text in texts]).cast(pa.string_view()),
         "binary": pa.array([b"abc"] * rows, pa.binary(3)),
         "decimal": numbers.cast(pa.decimal128(25, 2)),
         "date": numbers.cast(pa.int32()).cast(pa.date32()),

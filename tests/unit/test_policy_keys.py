@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cases import evidence
 
-from gate.checks import EVERY, Check, parse_policy, policy_schema
+from gate.checks import EVERY, parse_policy, policy_schema
 
 README = Path(__file__).parents[2] / "policies" / "README.md"
 KEYS = "| key | default | meaning |\n| --- | --- | --- |\n"
@@ -82,14 +82,14 @@ reuse: {{max_uses: 20}}
 """
 
 
-def blocks(check: Check) -> str:
+def blocks(check: CheckOf[Any, Any]) -> str:
     """Whether it does so by itself; where a policy must ask for it, by which key."""
     least, most = (
         [asked.required for asked in check.asked(policy, whole)]
         for policy in (parse_policy(text, "policy.yaml").policy for text in (LEAST, MOST))
         for whole in [replace(evidence(policy, malicious_n=1000), calibrated=True)]
     )
-    place = ".".join(check.places[0])
+    place = ".".join(map(str, check.places[0]))
     if least or (most and not all(most)):
         return "yes" if all(least or most) else f"with `{place}.required: true`"
     return f"with `{place}`"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gate.policy import Columns
 from gate.scores.budget import ByteBudget
-from gate.scores.formats.table import Batches, File, Table, pick, require
+from gate.scores.formats.table import Batches, File, Table, decoded_bytes, pick, require
 from gate.scores.layout import check_file, check_stream
 
 
@@ -20,7 +20,7 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
         held = []
         for batch in batches:
             held.append(batch)
-            budget.take(batch.nbytes, file)
+            budget.take(decoded_bytes(batch), file)
     return Table(pick(pa.Table.from_batches(held, schema), names), present)
 
 

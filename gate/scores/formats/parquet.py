@@ -13,7 +13,7 @@ import pyarrow.parquet
 from gate.contract import Floats
 from gate.policy import Columns
 from gate.scores.budget import ByteBudget
-from gate.scores.formats.table import File, Table, pick, require
+from gate.scores.formats.table import File, Table, decoded_bytes, pick, require
 
 _ROWS = 1 << 20  # of a batch
 
@@ -29,7 +29,7 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
         batches = []
         for batch in opened.iter_batches(_ROWS, columns=names):
             batches.append(batch)
-            budget.take(batch.nbytes, file)
+            budget.take(decoded_bytes(batch), file)
         table = pa.Table.from_batches(batches) if batches else opened.read(columns=names)
         counted = sum(opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups))
         if not rows == counted == len(table):

@@ -128,3 +128,11 @@ def one_dimensional(array: NDArray[Any], file: File) -> NDArray[Any]:
     if column.ndim != 1:
         raise GateError(f"{file}: must be a list of scores, got an array of shape {array.shape}; save one column of it")
     return column
+
+
+def decoded_bytes(batch: Any) -> int:
+    """What its columns hold; of text that is kept as views pyarrow before 24 knows only what the buffers take."""
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:
+        return int(batch.get_total_buffer_size())
