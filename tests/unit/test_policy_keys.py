@@ -14,6 +14,7 @@ import pytest
 from cases import evidence
 
 from gate.checks import EVERY, parse_policy, policy_schema
+from gate.checks.check import CheckOf
 
 README = Path(__file__).parents[2] / "policies" / "README.md"
 KEYS = "| key | default | meaning |\n| --- | --- | --- |\n"
