@@ -13,7 +13,7 @@ from gate.checks.check import Case, Evidence, count
 from gate.contract import Anchor, Contract
 from gate.policy import Policy
 from gate.statistics.tally import Tally
-from gate.stored import Count, ExactRate, Rate, Section
+from gate.stored import Count, ExactRate, Rate, Section, exact
 
 STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
 MAX_POINTS = 200
@@ -59,7 +59,7 @@ def trace(case: Case) -> Curve:
 def grid(contract: Contract) -> tuple[Anchor, ...]:
     """Hundredths of the score and the contract's own anchors, scores rising; at an anchor, exactly its FPR."""
     step = Decimal(1) / STEPS
-    fprs = {i * step: Decimal(repr(float(contract.fpr(float(i * step))))) for i in range(STEPS)}
+    fprs = {i * step: exact(float(contract.fpr(float(i * step)))) for i in range(STEPS)}
     own = contract.anchors[:: -(-len(contract.anchors) // (MAX_POINTS - STEPS))]
     fprs |= {anchor.score: anchor.fpr for anchor in own}
     return tuple(Anchor(fprs[score], score) for score in sorted(fprs))

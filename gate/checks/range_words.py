@@ -9,6 +9,7 @@ from fractions import Fraction
 from gate.checks.check import JudgedRange
 from gate.checks.rates import NOT_COMPUTED, TIED_SCORES, describe_deciding
 from gate.planning.range_advice import RangeAdvice
+from gate.stored import exact
 from gate.words import listed, percent, plural
 
 MOST_SAID = 3
@@ -54,7 +55,7 @@ def describe_refuted(points: Sequence[tuple[Decimal, int]], n: int, numbers: Jud
         return []
     fpr, k = max(points, key=lambda point: abs(Fraction(point[1], n) / Fraction(point[0]) - 1))
     at = listed([percent(rate, 3) for rate, _ in points])
-    low, high = (fpr * Decimal(str(share)) for share in (max(1 - numbers.tolerance[1], 0), 1 + numbers.tolerance[0]))
+    low, high = (fpr * (1 - numbers.tolerance[1]), fpr * (1 + numbers.tolerance[0]))
     allowed = f"{percent(max(low, Decimal(0)), 3).removesuffix(' %')} to {percent(min(high, Decimal(1)), 3)}"
     counted = f"{plural(k, 'false positive')} ({percent(Decimal(k) / n, 3)})"
     return [f"disproved at {at}: at {percent(fpr, 3)} there are {counted}, allowed {allowed}"]
@@ -98,11 +99,12 @@ def describe_nearest(numbers: JudgedRange) -> list[str]:
         return []
     side, error = ("upper", near.error) if near.side == "above" else ("lower", -near.error)
     allowed = numbers.tolerance[0 if near.side == "above" else 1]
-    off = Context(prec=3, rounding=ROUND_CEILING).create_decimal(Decimal(repr(100 * error)))
-    limit = f"{Decimal(repr(100 * allowed)).normalize():f} %"
+    off = Context(prec=3, rounding=ROUND_CEILING).create_decimal(exact(100 * error))
     how = "within what is promised" if error < 0 else f"{off.normalize():,f} % {near.side} what is promised"
     verb = "comes nearest" if near.left >= 0 else "leaves the tolerance most"
-    return [f"the curve {verb} at {percent(near.fpr, 3)}, where the {side} bound is {how} ({limit} tolerated)"]
+    return [
+        f"the curve {verb} at {percent(near.fpr, 3)}, where the {side} bound is {how} ({percent(allowed)} tolerated)"
+    ]
 
 
 # --- what would help ----------------------------------------------------------------------------------------

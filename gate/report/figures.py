@@ -17,9 +17,10 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.record import Record
 from gate.report.drawing import COLORS, STYLE, defaults, matplotlib
-from gate.report.numbers import exact, grouped
+from gate.report.numbers import grouped
 from gate.report.rows import RatedFinding, shown_targets
 from gate.report.svg import simplify
+from gate.stored import exact
 from gate.words import percent
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class ForestDisplay(Display):
             [f.target_fpr for f in found],
             [f.rate.tally.rate for f in found],
             [f.rate.interval for f in found],
-            [f.rate.tolerance for f in found],
+            [f.edges for f in found],
             [f.outcome for f in found],
             labels,
         )
@@ -180,7 +181,7 @@ class _CurveDisplay(Display):
             curve.floor,
             [float(f.rate.score) for f in found],
             [f.target_fpr for f in found],
-            [f.rate.tolerance for f in found],
+            [f.edges for f in found],
         )
 
     def _mark_floor(self, ax: Axes) -> None:
@@ -352,7 +353,7 @@ class DetectionDisplay(Display):
             [float(at.fpr) for at in found.anchors],
             [at.tally.rate for at in found.anchors],
             [at.tally.interval(record.alphas.malicious) for at in found.anchors],
-            [(float(rate.target), rate.tolerance[0]) for rate in minima if rate.target is not None],
+            [(float(rate.target), float(rate.tolerance[0])) for rate in minima if rate.target is not None],
             [(float(change.fpr), change.old.rate) for change in (drops.anchors if drops else ())],
         )
 

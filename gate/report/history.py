@@ -164,7 +164,7 @@ def _detected(found: Detected | None) -> tuple[str, str, str]:
     """The detection rate, its counts and its interval."""
     if found is None:
         return "", "", ""
-    edges, tally = None if found.minimum is None else (found.minimum, 1.0), found.tally
+    edges, tally = None if found.minimum is None else (found.minimum, Decimal(1)), found.tally
     counted = f"{grouped(tally.flagged)} / {grouped(tally.rows)}"
     return share(tally.flagged, tally.rows, edges), counted, bounds(found.interval, edges)
 
@@ -316,7 +316,7 @@ def _tpr_as_json(found: Detected | None) -> dict[str, Any] | None:
     return {
         "tally": found.tally.model_dump(mode="json"),
         "interval": found.interval,
-        "minimum": found.minimum,
+        "minimum": None if found.minimum is None else float(found.minimum),
         "outcome": found.outcome,
     }
 

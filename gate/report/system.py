@@ -17,7 +17,7 @@ from gate.checks.system import System, Together
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
 from gate.report import formats
 from gate.report.junit import fill, written
-from gate.report.numbers import between, bounds, clean, exact, grouped, share
+from gate.report.numbers import between, bounds, clean, grouped, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
 from gate.report.rows import VERDICTS, describe_blocking, in_order, unseen_by, weight
@@ -264,7 +264,7 @@ def _joint(system: System, one: Together, finding: Finding | None) -> Joint:
         message="" if finding is None else clean(finding.message),
         remedy="" if finding is None else clean(finding.remedy or ""),
         blocks=finding is not None and finding.blocks,
-        limit="none" if edges is None else percent(exact(edges[1])),
+        limit="none" if edges is None else percent(edges[1]),
         counted=f"{grouped(tally.flagged)} / {grouped(tally.rows)}",
         observed=share(tally.flagged, tally.rows, edges),
         interval="" if finding is None or finding.rate is None else bounds(finding.rate.interval, edges),
