@@ -10,7 +10,7 @@ from gate.checks.check import JudgedRange
 from gate.checks.rates import NOT_COMPUTED, TIED_SCORES, describe_deciding
 from gate.planning.range_advice import RangeAdvice
 from gate.stored import exact
-from gate.words import listed, percent, plural
+from gate.words import between, listed, percent, plural
 
 MOST_SAID = 3
 BEYOND_ROWS = ("granularity", "unreachable")  # reasons that no number of rows helps
@@ -23,7 +23,7 @@ TIED_TOP = (
 
 def span_text(start: Decimal, stop: Decimal) -> str:
     """`10 to 0.231 %`: never more than what the ends say."""
-    return f"{percent(start, 3, ROUND_FLOOR).removesuffix(' %')} to {percent(stop, 3, ROUND_CEILING)}"
+    return between(percent(start, 3, ROUND_FLOOR), percent(stop, 3, ROUND_CEILING))
 
 
 def describe_in_brief(numbers: JudgedRange, grade: str | None) -> str:
@@ -56,7 +56,7 @@ def describe_refuted(points: Sequence[tuple[Decimal, int]], n: int, numbers: Jud
     fpr, k = max(points, key=lambda point: abs(Fraction(point[1], n) / Fraction(point[0]) - 1))
     at = listed([percent(rate, 3) for rate, _ in points])
     low, high = (fpr * (1 - numbers.tolerance[1]), fpr * (1 + numbers.tolerance[0]))
-    allowed = f"{percent(max(low, Decimal(0)), 3).removesuffix(' %')} to {percent(min(high, Decimal(1)), 3)}"
+    allowed = between(percent(max(low, Decimal(0)), 3), percent(min(high, Decimal(1)), 3))
     counted = f"{plural(k, 'false positive')} ({percent(Decimal(k) / n, 3)})"
     return [f"disproved at {at}: at {percent(fpr, 3)} there are {counted}, allowed {allowed}"]
 

@@ -42,6 +42,7 @@ from gate.policy import Policy, Range
 from gate.statistics.clusters import Effective, Groups
 from gate.statistics.ranges import Corridor, Grid, Sides, worth_of
 from gate.stored import Count, ExactRate, Outcome, Section, Size, exact
+from gate.words import percent
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -374,7 +375,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
         for fpr, count in own.items():
             anchor = None if known is None else known.at(fpr)
             if anchor is not None and anchor.flagged != count:
-                yield f"{where} counts otherwise than the targets at {fpr}"
+                yield f"{where} counts otherwise than the targets at {percent(fpr)}"
 
 
 def _on_grids(policy: Policy, evidence: Evidence) -> Iterator[tuple[InRange, Grid]]:

@@ -283,7 +283,7 @@ def contradictions(
         for i, point in enumerate(grid.points):
             whole = None if known is None else known.at(point.fpr)
             if whole is not None and int(counts[:, i].sum()) != whole.flagged:
-                yield f"{where} counts otherwise than the targets at {point.fpr}"
+                yield f"{where} counts otherwise than the targets at {percent(point.fpr)}"
         if (at.effective is not None) != (evidence.holdout.groups is not None):
             yield f"{where} must say what its rows are worth where they come in groups, only there"
         places = len(asked_of_groups(grid, policy.anchors.anchors))

@@ -174,7 +174,7 @@ class _CurveDisplay(Display):
         curve = _curve(record)
         found = shown_targets(record)
         return cls(
-            [p.score for p in curve.points],
+            [float(p.score) for p in curve.points],
             [float(p.fpr) for p in curve.points],
             [p.tally.rate for p in curve.points],
             [p.tally.interval(record.alphas.benign) for p in curve.points],
@@ -292,7 +292,7 @@ class MappingDisplay(Display):
         found = [f for f in shown_targets(record) if f.rate.tally.threshold is not None]
         return cls(
             [p.tally.threshold for p in points if p.tally.threshold is not None],
-            [p.score for p in points],
+            [float(p.score) for p in points],
             [f.rate.tally.threshold for f in found if f.rate.tally.threshold is not None],
             [float(f.rate.score) for f in found],
             [percent(f.target) for f in found],

@@ -27,7 +27,7 @@ from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, SCREEN, STYLES, console_on, inert, text_of
 from gate.report.timeline import MOST_DRAWN, Column, counted, display, finding_of, in_words, latest, title_of
 from gate.report.timeline import figure as draw
-from gate.words import percent, plural
+from gate.words import between, percent, plural
 
 MAX_BYTES = {"html": 1_000_000, "md": 60_000}
 MOST = {"html": 50, "md": 30, "text": 20}  # records in the table: the latest, releases and checks by halves
@@ -177,7 +177,7 @@ def _flagged(flagged: Flagged) -> str:
     )
     if flagged.least == flagged.most:
         return percent(Context(prec=3).divide(Decimal(flagged.most), Decimal(max(flagged.benign, 1))))
-    return f"{percent(low).removesuffix(' %')} to {percent(high)}"
+    return between(percent(low), percent(high))
 
 
 def summary(history: History) -> str:

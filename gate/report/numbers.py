@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decima
 
 from gate.statistics.proportions import Interval
 from gate.stored import exact
-from gate.words import percent, signed, visible
+from gate.words import between, percent, signed, visible
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
 WIDE = Context(prec=60)
@@ -25,11 +25,6 @@ def signed_percent(error: Decimal) -> str:
 
 def grouped(count: int) -> str:
     return f"{count:,}"
-
-
-def between(low: str, high: str) -> str:
-    """Two rates in percent as `0.05 to 0.15 %`."""
-    return f"{low.removesuffix(' %')} to {high}"
 
 
 def bounds(interval: Interval | Edges, edges: Edges | None = None) -> str:

@@ -23,7 +23,6 @@ from gate.report.numbers import (
     WIDE,
     Edges,
     beside,
-    between,
     bounds,
     clean,
     grouped,
@@ -32,7 +31,7 @@ from gate.report.numbers import (
     signed_percent,
 )
 from gate.stored import exact
-from gate.words import in_digits, listed, p_value, percent
+from gate.words import between, in_digits, listed, p_value, percent
 
 MOST_NOT_ASKED = 20
 

@@ -17,7 +17,7 @@ from gate.checks.system import System, Together
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
 from gate.report import formats
 from gate.report.junit import fill, written
-from gate.report.numbers import between, bounds, clean, grouped, share
+from gate.report.numbers import bounds, clean, grouped, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
 from gate.report.rows import VERDICTS, describe_blocking, in_order, unseen_by, weight
@@ -26,7 +26,7 @@ from gate.report.templates import shortened
 from gate.report.together import picture
 from gate.stored import Outcome
 from gate.verdict import NOT_JUDGED
-from gate.words import in_digits, listed, percent, plural
+from gate.words import between, in_digits, listed, percent, plural
 
 MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
 TABLED = ("fpr", "ranges", "tpr")  # families with a column of their own
