@@ -13,6 +13,7 @@ from gate.checks import system
 from gate.checks.check import Finding
 from gate.checks.system import System
 from gate.inspection.answers import refuse_differences, require
+from gate.inspection.judgement import plain
 from gate.policy import Policy
 from gate.record import Record
 from gate.record.system import SystemRecord, facts_of
@@ -80,7 +81,7 @@ def judge_again(
     verdict = judge_together(policy, records, record.system, record.day)
     fields = ("outcome", "reason", "findings", "waivers", "warnings")
     recorded = record.model_dump(include={*fields})
-    again: dict[str, Any] = {name: in_digits(getattr(verdict, name)) for name in fields}
+    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
     if record.tool.version != version("fpr-gate"):
         for content in (recorded, again):
             content["findings"] = [{**one, "message": None, "remedy": None} for one in content["findings"]]
