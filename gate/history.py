@@ -44,7 +44,7 @@ class Detected:
 
     tally: Tally
     interval: tuple[float, float]
-    minimum: float | None
+    minimum: Decimal | None
     outcome: Outcome | None
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, LiteralString
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from gate.words import in_digits
 
-NUMBER = r"(?:(?:0|[1-9][0-9_]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?%?"
+# No leading zeros: `010` is eight to YAML 1.1 and ten to YAML 1.2, so here it is text.
+NUMBER = r"((0|[1-9][0-9_]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?"
 DETECTOR = r"[A-Za-z0-9._-]{1,64}"
 _NAME = re.compile(
     rf"(?:(?P<detector>{DETECTOR}):)?(?P<kind>[a-z]+(?:-[a-z]+)*)"
-    rf"(?:@(?P<rate>{NUMBER})(?:\.\.(?P<to>{NUMBER}))?)?(?:/(?P<segment>.+))?",
+    rf"(?:@(?P<rate>{NUMBER}%?)(?:\.\.(?P<to>{NUMBER}%?))?)?(?:/(?P<segment>.+))?",
     re.DOTALL,
 )
 BY_SCORE = ("system",)  # kinds whose number is a calibrated score and no rate
@@ -72,19 +74,22 @@ def parse_name(text: str) -> CheckName | None:
     found = _NAME.fullmatch(text)
     if found is None:
         return None
-    rate, to = _rate(found["rate"]), _rate(found["to"])
-    if any(number is not None and not 0 < number <= 1 for number in (rate, to)):
+    written = (found["rate"], found["to"])
+    rate, to = (None if text is None else exact_number(text) for text in written)
+    if any(text is not None and not 0 < (number or 0) <= 1 for text, number in zip(written, (rate, to), strict=True)):
         return None
     return CheckName(found["kind"], rate, to, found["segment"], found["detector"])
 
 
-def _rate(text: str | None) -> Decimal | None:
-    if text is None:
-        return None
+def exact_number(text: str) -> Decimal | None:
+    """The number that digits name, `0.1%` in percent; None where it is of no ordinary size."""
     exact = Decimal(text.removesuffix("%").replace("_", ""))
     if exact and not -40 < exact.adjusted() < 40:
-        return Decimal(-1)  # which no rate is
+        return None
     return exact / 100 if text.endswith("%") else exact
+
+
+NOT_A_NAME: LiteralString = "must be the name of a check, such as fpr@0.01%"
 
 
 def _name(value: Any) -> Any:
@@ -92,7 +97,7 @@ def _name(value: Any) -> Any:
         return value
     found = parse_name(value) if isinstance(value, str) else None
     if found is None:
-        raise ValueError("must be the name of a check, such as fpr@0.1%")
+        raise PydanticCustomError("check", NOT_A_NAME)
     return found
 
 

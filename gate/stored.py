@@ -19,18 +19,24 @@ Size = Annotated[float, Field(ge=0, le=1e15)]
 Share = Annotated[float, Field(ge=-1, le=1)]
 
 
+def exact(number: float) -> Decimal:
+    """The shortest decimal that names a float: as the record writes it, with all digits that an anchor may have."""
+    return Decimal(repr(number))
+
+
 def _exact(value: Any) -> Any:
-    """A rate as a policy writes it: floats keep all digits that an anchor may have."""
-    return Decimal(repr(value)) if isinstance(value, float | int) and not isinstance(value, bool) else value
+    """A number as a policy writes it; text is one no more than it is elsewhere in the record."""
+    number = float(value) if isinstance(value, str) else value
+    return exact(number) if isinstance(number, float | int) and not isinstance(number, bool) else number
 
 
+_Exact = Annotated[Decimal, BeforeValidator(_exact), PlainSerializer(float)]
 ExactRate = Annotated[
-    Decimal,
-    BeforeValidator(_exact),
-    Field(gt=0, le=1),
-    PlainSerializer(float),
-    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
+    _Exact, Field(gt=0, le=1), WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1})
 ]
+# The end of what is accepted, of a rate and as an error: as exact as a rate, and perhaps none.
+ExactEdge = Annotated[_Exact, Field(ge=0, le=1), WithJsonSchema({"maximum": 1, "minimum": 0, "type": "number"})]
+ExactError = Annotated[_Exact, Field(ge=0, le=1000), WithJsonSchema({"type": "number"})]
 
 
 class Section(BaseModel):

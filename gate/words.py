@@ -46,6 +46,11 @@ def percent(rate: Decimal | float, digits: int | None = None, rounding: str = RO
     return f"{in_digits(share if digits is None else Context(prec=digits, rounding=rounding).create_decimal(share))} %"
 
 
+def between(low: str, high: str) -> str:
+    """Two rates in percent as `0.05 to 0.15 %`."""
+    return f"{low.removesuffix(' %')} to {high}"
+
+
 def signed(number: Decimal) -> str:
     """`+0.50`, and a true minus sign: all digits that the number has."""
     return f"{number:+,f}".replace("-", "−")

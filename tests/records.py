@@ -144,7 +144,7 @@ def curve_through(
         flagged = at_targets.get(anchor.fpr, min(round(ratio * float(anchor.fpr) * benign), benign))
         found = Tally(threshold=round(0.2 + float(anchor.score) / 2, 6), flagged=flagged, rows=benign)
         caught = None if detected is None else detected.get(anchor.fpr)
-        points.append(CurvePoint(score=float(anchor.score), fpr=anchor.fpr, tally=found, detected=caught))
+        points.append(CurvePoint(score=anchor.score, fpr=anchor.fpr, tally=found, detected=caught))
     return Curve(floor=float(policy.anchors.score(3.5e-6)), points=tuple(points))
 
 

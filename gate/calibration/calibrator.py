@@ -23,6 +23,7 @@ from gate.errors import GateError
 from gate.ordered import Ordered, in_order
 from gate.policy import Calibration
 from gate.statistics.floats import from_ordinal, ordinal
+from gate.stored import exact
 from gate.words import percent, visible
 
 FAN = 32  # scores that are asked at a time of each anchor
@@ -173,7 +174,7 @@ def from_json(text: str, where: str = "calibrator.json") -> Calibrator:
             ties=document["ties"],
             domain=(low, high),
         )
-        anchors = tuple(Anchor(Decimal(repr(p["fpr"])), Decimal(repr(p["score"]))) for p in document["contract"])
+        anchors = tuple(Anchor(exact(p["fpr"]), exact(p["score"])) for p in document["contract"])
         facts = FitFacts(**document["fit"])
         x = np.array(document["rescaled"], dtype=np.float64)
         y = np.array(document["calibrated"], dtype=np.float64)

@@ -18,6 +18,7 @@ import numpy as np
 
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.errors import GateError
+from gate.stored import exact
 from gate.words import percent, visible
 
 OPSET, IR_VERSION = 17, 8  # what ONNX Runtime reads from version 1.12 on
@@ -74,7 +75,7 @@ def to_sql(exported: Exported) -> bytes:
 
 
 def _double(value: Any) -> str:
-    return f"{Decimal(repr(float(value))).normalize():E}"
+    return f"{exact(float(value)).normalize():E}"
 
 
 def to_onnx(exported: Exported) -> bytes:

@@ -17,6 +17,7 @@ from gate.statistics.clusters import korn_graubard
 from gate.statistics.proportions import Interval, Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Section, Size
+from gate.words import percent
 
 if TYPE_CHECKING:
     from gate.scores import Scores
@@ -171,6 +172,6 @@ def contradictions(where: str, changes: tuple[Change, ...], own: Mapping[Decimal
     for change in changes:
         here = None if own is None else own.get(change.fpr)
         if here is None or here.threshold != change.new.threshold:
-            yield f"{where} at {change.fpr} has another threshold than this release"
+            yield f"{where} at {percent(change.fpr)} has another threshold than this release"
         elif change.flipped is None and change.new != here:
-            yield f"{where} at {change.fpr} counts otherwise than this release"
+            yield f"{where} at {percent(change.fpr)} counts otherwise than this release"

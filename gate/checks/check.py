@@ -19,7 +19,7 @@ from gate.policy import Frozen, Location, Policy
 from gate.sources import SampleFacts
 from gate.statistics.clusters import Effective, Groups
 from gate.statistics.tally import Tally
-from gate.stored import Count, ExactRate, Grade, Outcome, Rate, Section, Size
+from gate.stored import Count, ExactEdge, ExactError, ExactRate, Grade, Outcome, Rate, Section, Size
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -231,7 +231,7 @@ class JudgedRate(Section):
     tally: Tally
     interval: tuple[Rate, Rate]
     plain_interval: tuple[Rate, Rate] | None = None
-    tolerance: tuple[Rate, Rate]
+    tolerance: tuple[ExactEdge, ExactEdge]
     min_n: Count | None = None
     accepts: tuple[Count, Count] | None = None
     predicted: tuple[Count, Count] | None = None
@@ -282,7 +282,7 @@ class JudgedRange(Section):
     points: Count
     rows: Size
     min_n: Count
-    tolerance: tuple[float, float]
+    tolerance: tuple[ExactError, ExactError]
     nearest: NearestPoint | None
     proven: tuple[tuple[ExactRate, ExactRate], ...] = ()
     refuted: tuple[ExactRate, ...] = ()

@@ -13,7 +13,8 @@ from gate.checks.check import Case, Evidence, count
 from gate.contract import Anchor, Contract
 from gate.policy import Policy
 from gate.statistics.tally import Tally
-from gate.stored import Count, ExactRate, Rate, Section
+from gate.stored import Count, ExactEdge, ExactRate, Rate, Section, exact
+from gate.words import in_digits, percent
 
 STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
 MAX_POINTS = 200
@@ -23,7 +24,7 @@ WEIGHED = 10  # of so many points, one at which what grouped rows are worth is f
 class CurvePoint(Section):
     """One calibrated score: the rate it promises, the held-out rows that reach it, and the malicious ones."""
 
-    score: Rate
+    score: ExactEdge
     fpr: ExactRate
     tally: Tally
     detected: Count | None = None
@@ -50,7 +51,7 @@ def trace(case: Case) -> Curve:
     return Curve(
         floor=float(case.calibrator.contract.score(case.calibrator.facts.lowest_label)),
         points=tuple(
-            CurvePoint(score=float(anchor.score), fpr=anchor.fpr, tally=found, detected=caught)
+            CurvePoint(score=anchor.score, fpr=anchor.fpr, tally=found, detected=caught)
             for anchor, found, caught in zip(anchors, benign, detected, strict=True)
         ),
     )
@@ -59,7 +60,7 @@ def trace(case: Case) -> Curve:
 def grid(contract: Contract) -> tuple[Anchor, ...]:
     """Hundredths of the score and the contract's own anchors, scores rising; at an anchor, exactly its FPR."""
     step = Decimal(1) / STEPS
-    fprs = {i * step: Decimal(repr(float(contract.fpr(float(i * step))))) for i in range(STEPS)}
+    fprs = {i * step: exact(float(contract.fpr(float(i * step)))) for i in range(STEPS)}
     own = contract.anchors[:: -(-len(contract.anchors) // (MAX_POINTS - STEPS))]
     fprs |= {anchor.score: anchor.fpr for anchor in own}
     return tuple(Anchor(fprs[score], score) for score in sorted(fprs))
@@ -72,13 +73,13 @@ def contradictions(policy: Policy, evidence: Evidence, curve: Curve) -> Iterator
     from gate.checks.ranges import beside_curve
 
     anchors = grid(policy.anchors)
-    if [(point.score, point.fpr) for point in curve.points] != [(float(a.score), a.fpr) for a in anchors]:
+    if [(point.score, point.fpr) for point in curve.points] != [(a.score, a.fpr) for a in anchors]:
         yield f"the curve must have the {len(anchors)} points of the contract"
     if curve.floor != float(policy.anchors.score(evidence.calibrator.lowest_label)):
         yield "the curve has another floor than the fit sample"
     known, detected = evidence.of(Targets), evidence.of(Detection)
     for point in curve.points:
-        if evidence.calibrated and point.tally.threshold != point.score:
+        if evidence.calibrated and point.tally.threshold != float(point.score):
             yield "the curve is not counted at the calibrated scores themselves"
             return
         if point.tally.rows != evidence.holdout.n:
@@ -86,11 +87,12 @@ def contradictions(policy: Policy, evidence: Evidence, curve: Curve) -> Iterator
             return
         own = None if known is None else known.at(point.fpr)
         if own is not None and own != point.tally:
-            yield f"the curve counts otherwise than the targets at {point.fpr}"
+            yield f"the curve counts otherwise than the targets at {percent(point.fpr)}"
         caught = None if detected is None else detected.at(point.fpr)
         if (point.detected is None) != (detected is None) or (caught and caught.flagged != point.detected):
-            yield f"the curve counts malicious rows otherwise than detection at {point.fpr}"
+            yield f"the curve counts malicious rows otherwise than detection at {percent(point.fpr)}"
     for lower, higher in pairwise(curve.points):
         if higher.tally.flagged > lower.tally.flagged or (higher.detected or 0) > (lower.detected or 0):
-            yield f"the curve flags more rows from a score of {higher.score} on than from {lower.score} on"
-    yield from beside_curve(policy, evidence, [(point.score, point.tally.flagged) for point in curve.points])
+            low, high = in_digits(lower.score), in_digits(higher.score)
+            yield f"the curve flags more rows from a score of {high} on than from {low} on"
+    yield from beside_curve(policy, evidence, [(float(point.score), point.tally.flagged) for point in curve.points])

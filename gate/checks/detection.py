@@ -170,7 +170,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
     if [anchor.fpr for anchor in found.anchors] != [*thresholds]:
         yield "detection.anchors must be those of the contract"
     for anchor in found.anchors:
-        where = f"detection at {anchor.fpr}"
+        where = str(CheckName("tpr", anchor.fpr))
         yield from tally_contradictions(where, anchor.tally, thresholds.get(anchor.fpr), sample.n, sample.groups)
 
 

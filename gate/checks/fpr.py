@@ -39,6 +39,7 @@ from gate.checks.readings import Sentences
 from gate.checks.reuse import alpha_of
 from gate.checks.served import ServedRows
 from gate.checks.served import remedy as served_remedy
+from gate.names import CheckName
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
 from gate.planning.law import SAFE_RANK
@@ -372,7 +373,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
         yield "fpr.anchors must be those of the contract"
     for anchor in found.anchors:
         yield from tally_contradictions(
-            f"fpr at {anchor.fpr}",
+            str(CheckName("fpr", anchor.fpr)),
             anchor.tally,
             thresholds.get(anchor.fpr),
             evidence.holdout.n,

@@ -9,7 +9,8 @@ from fractions import Fraction
 from gate.checks.check import JudgedRange
 from gate.checks.rates import NOT_COMPUTED, TIED_SCORES, describe_deciding
 from gate.planning.range_advice import RangeAdvice
-from gate.words import listed, percent, plural
+from gate.stored import exact
+from gate.words import between, listed, percent, plural
 
 MOST_SAID = 3
 BEYOND_ROWS = ("granularity", "unreachable")  # reasons that no number of rows helps
@@ -22,7 +23,7 @@ TIED_TOP = (
 
 def span_text(start: Decimal, stop: Decimal) -> str:
     """`10 to 0.231 %`: never more than what the ends say."""
-    return f"{percent(start, 3, ROUND_FLOOR).removesuffix(' %')} to {percent(stop, 3, ROUND_CEILING)}"
+    return between(percent(start, 3, ROUND_FLOOR), percent(stop, 3, ROUND_CEILING))
 
 
 def describe_in_brief(numbers: JudgedRange, grade: str | None) -> str:
@@ -54,8 +55,8 @@ def describe_refuted(points: Sequence[tuple[Decimal, int]], n: int, numbers: Jud
         return []
     fpr, k = max(points, key=lambda point: abs(Fraction(point[1], n) / Fraction(point[0]) - 1))
     at = listed([percent(rate, 3) for rate, _ in points])
-    low, high = (fpr * Decimal(str(share)) for share in (max(1 - numbers.tolerance[1], 0), 1 + numbers.tolerance[0]))
-    allowed = f"{percent(max(low, Decimal(0)), 3).removesuffix(' %')} to {percent(min(high, Decimal(1)), 3)}"
+    low, high = (fpr * (1 - numbers.tolerance[1]), fpr * (1 + numbers.tolerance[0]))
+    allowed = between(percent(max(low, Decimal(0)), 3), percent(min(high, Decimal(1)), 3))
     counted = f"{plural(k, 'false positive')} ({percent(Decimal(k) / n, 3)})"
     return [f"disproved at {at}: at {percent(fpr, 3)} there are {counted}, allowed {allowed}"]
 
@@ -98,11 +99,12 @@ def describe_nearest(numbers: JudgedRange) -> list[str]:
         return []
     side, error = ("upper", near.error) if near.side == "above" else ("lower", -near.error)
     allowed = numbers.tolerance[0 if near.side == "above" else 1]
-    off = Context(prec=3, rounding=ROUND_CEILING).create_decimal(Decimal(repr(100 * error)))
-    limit = f"{Decimal(repr(100 * allowed)).normalize():f} %"
+    off = Context(prec=3, rounding=ROUND_CEILING).create_decimal(exact(100 * error))
     how = "within what is promised" if error < 0 else f"{off.normalize():,f} % {near.side} what is promised"
     verb = "comes nearest" if near.left >= 0 else "leaves the tolerance most"
-    return [f"the curve {verb} at {percent(near.fpr, 3)}, where the {side} bound is {how} ({limit} tolerated)"]
+    return [
+        f"the curve {verb} at {percent(near.fpr, 3)}, where the {side} bound is {how} ({percent(allowed)} tolerated)"
+    ]
 
 
 # --- what would help ----------------------------------------------------------------------------------------

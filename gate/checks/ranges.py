@@ -41,7 +41,8 @@ from gate.planning.ranges import corridor_of
 from gate.policy import Policy, Range
 from gate.statistics.clusters import Effective, Groups
 from gate.statistics.ranges import Corridor, Grid, Sides, worth_of
-from gate.stored import Count, ExactRate, Outcome, Section, Size
+from gate.stored import Count, ExactRate, Outcome, Section, Size, exact
+from gate.words import percent
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -242,7 +243,7 @@ class JudgedSpan:
             points=len(points),
             rows=self.rows,
             min_n=self.asked.min_n,
-            tolerance=(float(self.corridor.above), float(self.corridor.below)),
+            tolerance=(exact(float(self.corridor.above)), exact(float(self.corridor.below))),
             nearest=self.nearest,
             proven=tuple((points[run.first].fpr, points[run.last].fpr) for run in says.proven[:MOST_LISTED]),
             refuted=tuple(points[i].fpr for i in says.refuted[:MOST_LISTED]),
@@ -374,7 +375,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
         for fpr, count in own.items():
             anchor = None if known is None else known.at(fpr)
             if anchor is not None and anchor.flagged != count:
-                yield f"{where} counts otherwise than the targets at {fpr}"
+                yield f"{where} counts otherwise than the targets at {percent(fpr)}"
 
 
 def _on_grids(policy: Policy, evidence: Evidence) -> Iterator[tuple[InRange, Grid]]:

@@ -10,7 +10,7 @@ from gate.planning.ranges import round_up
 from gate.planning.sequential import Deciding
 from gate.statistics.binomial import Band, CountRange, CriticalCounts
 from gate.statistics.tally import Tally
-from gate.stored import Grade
+from gate.stored import Grade, exact
 from gate.words import plural, rounded_percent
 
 PROMISE = "then passes 95 % of the time"
@@ -52,7 +52,7 @@ def judged_rate(
         tally=found,
         interval=found.bounds(band),
         plain_interval=found.plain_interval(alpha) if found.is_clustered else None,
-        tolerance=(float(max(band.low, Fraction(0))), float(min(band.high, Fraction(1)))),
+        tolerance=(exact(float(max(band.low, Fraction(0)))), exact(float(min(band.high, Fraction(1))))),
         min_n=min_n,
         accepts=accepts,
         predicted=predicted,

@@ -24,7 +24,7 @@ from gate.statistics.binomial import Band
 from gate.statistics.clusters import Effective, Groups, korn_graubard
 from gate.statistics.ranges import MOST_SEGMENTS, Corridor, Grid, Sides, worth_of
 from gate.statistics.sequential import SequentialBand
-from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
+from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size, exact
 from gate.words import percent, plural
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def finding(one: JudgedSegment, tests: int) -> Finding:
         points=len(points),
         rows=one.rows,
         min_n=one.question.min_n,
-        tolerance=(float(one.corridor.above), float(one.corridor.below)),
+        tolerance=(exact(float(one.corridor.above)), exact(float(one.corridor.below))),
         nearest=None,
         proven=tuple((points[run.first].fpr, points[run.last].fpr) for run in says.proven[:20]),
         refuted=tuple(points[i].fpr for i in says.refuted[:20]),
@@ -283,7 +283,7 @@ def contradictions(
         for i, point in enumerate(grid.points):
             whole = None if known is None else known.at(point.fpr)
             if whole is not None and int(counts[:, i].sum()) != whole.flagged:
-                yield f"{where} counts otherwise than the targets at {point.fpr}"
+                yield f"{where} counts otherwise than the targets at {percent(point.fpr)}"
         if (at.effective is not None) != (evidence.holdout.groups is not None):
             yield f"{where} must say what its rows are worth where they come in groups, only there"
         places = len(asked_of_groups(grid, policy.anchors.anchors))

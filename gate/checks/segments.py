@@ -26,7 +26,7 @@ from gate.statistics.binomial import TIE, Band
 from gate.statistics.ranges import MOST_SEGMENTS
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
-from gate.words import plural
+from gate.words import percent, plural
 
 NAME = CheckName("segments")
 MOST_SHOWN = 50  # findings; the record counts the others
@@ -365,7 +365,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
         if whole is not None and flagged != whole.flagged and (all_shown or flagged > whole.flagged):
             yield f"segments count otherwise than {CheckName('fpr', at.fpr)}"
         if at.threshold != thresholds.get(at.fpr):
-            yield f"segments at {at.fpr} are counted at another threshold than the calibrator's"
+            yield f"segments at {percent(at.fpr)} are counted at another threshold than the calibrator's"
         if (at.effective is not None) != (evidence.holdout.groups is not None):
             yield "segments must say what their rows are worth where they come in groups, only there"
     yield from segment_ranges.contradictions(policy, evidence, question_of(policy), found.rows, found.ranges)

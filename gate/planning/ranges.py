@@ -23,7 +23,7 @@ from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
 from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, corridor
 from gate.statistics.tails import FixedTails
-from gate.words import percent, rounded_percent
+from gate.words import between, percent, rounded_percent
 
 DRAWS = 4000
 PIECE = 1000  # draws at a time
@@ -294,7 +294,7 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8, passe
     elif planned.passes.value < weak:
         problem = f"a sound release passes only {rounded_percent(planned.passes.value)} of the time {sizes}"
     elif worst.passes > WEAK_AGAINST_BAD:
-        decade = f"from {100 * worst.start:.3g} to {100 * worst.stop:.3g} %"
+        decade = f"from {between(percent(worst.start, 3), percent(worst.stop, 3))}"
         problem = f"a release at {float(worst.multiple):g} times its rates {decade} may still pass"
         needed = planned.needed_against_bad
         cure = (

@@ -9,12 +9,10 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
-    PlainSerializer,
-    PlainValidator,
     ValidationInfo,
-    WithJsonSchema,
     create_model,
     field_validator,
     model_validator,
@@ -22,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gate.contract import PAPER_ANCHORS, Anchor, Contract
-from gate.names import CheckName, parse_name
+from gate.names import NOT_A_NAME, CheckName, Name
 from gate.policy.coherence import incoherences
 from gate.policy.detectors import FILES, MERGED, REPLACED, Detector, SystemTarget, alone
 from gate.policy.targets import Range, Target
@@ -146,19 +144,19 @@ class Reuse(Frozen):
         return value
 
 
-def _check_name(value: object) -> CheckName:
-    found = value if isinstance(value, CheckName) else parse_name(value) if isinstance(value, str) else None
-    if found is None or (found.segment is not None and (len(found.segment) > 200 or not found.segment.isprintable())):
-        raise PydanticCustomError("check", "must be the name of a check, such as fpr@0.01%")
-    return found
+def _waivable(check: CheckName) -> CheckName:
+    """A segment may be called anything; what a person writes is one line."""
+    if check.segment is not None and (len(check.segment) > 200 or not check.segment.isprintable()):
+        raise PydanticCustomError("check", NOT_A_NAME)
+    return check
 
 
 class Waiver(Frozen):
     """A finding that is known, owned and accepted until a date."""
 
-    check: Annotated[
-        CheckName, PlainValidator(_check_name), PlainSerializer(str), WithJsonSchema({"type": "string"})
-    ] = Field(description="the check waived, as reports name it, such as fpr@0.01%")
+    check: Annotated[Name, AfterValidator(_waivable)] = Field(
+        description="the check waived, as reports name it, such as fpr@0.01%"
+    )
     reason: Text = Field(description="why it is accepted")
     owner: Text = Field(description="who answers for it")
     expires: Day = Field(description="the last day on which it waives")

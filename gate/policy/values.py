@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from gate.names import NUMBER as UNSIGNED
+from gate.names import exact_number
 from gate.words import in_digits
 
 MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
@@ -34,10 +36,10 @@ def exact_decimal(value: object, kind: str = "a number such as 0.001, 1e-3 or 0.
         raise PydanticCustomError("number", f"must be {kind}")
     if len(text) > MAX_NUMBER_LENGTH:
         raise PydanticCustomError("number", f"must be written in at most {MAX_NUMBER_LENGTH} characters")
-    exact = Decimal(number.replace("_", ""))
-    if exact and not -40 < exact.adjusted() < 40:
+    exact = exact_number(text)
+    if exact is None:
         raise PydanticCustomError("number", "must be a number of ordinary size")
-    return exact / 100 if text.endswith("%") else exact
+    return exact
 
 
 def _count(value: object) -> int:
@@ -127,8 +129,7 @@ def _plotting_position(value: object) -> str:
 
 ANCHOR_DIGITS = 12  # two rates that differ in these differ as floats too, and so do their logarithms
 
-# No leading zeros: `010` is eight to YAML 1.1 and ten to YAML 1.2, so here it is text.
-NUMBER = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
+NUMBER = re.compile(rf"[-+]?{UNSIGNED}")
 RATE_SCHEMA = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({NUMBER.pattern})%?$"}]}
 _NP_SCHEMA = {
     "type": "object",

@@ -13,9 +13,10 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.checks.reuse import Alphas
 from gate.record import Record
-from gate.report.numbers import bounds, clean, exact, grouped, share
+from gate.report.numbers import bounds, clean, grouped, share
 from gate.report.rows import in_order, weight
 from gate.statistics.tally import Tally
+from gate.stored import exact
 from gate.words import in_digits, p_value, percent, plural, signed
 
 
@@ -84,7 +85,7 @@ def detection_rows(record: Record) -> list[DetectionRow]:
         finding = judged.get(anchor.fpr)
         rate = None if finding is None else finding.rate
         minimum = None if rate is None else rate.tolerance[0]
-        edges = None if minimum is None else (minimum, 1.0)
+        edges = None if minimum is None else (minimum, Decimal(1))
         interval = anchor.tally.interval(record.alphas.malicious) if rate is None else rate.interval
         rows.append(
             DetectionRow(
@@ -99,11 +100,11 @@ def detection_rows(record: Record) -> list[DetectionRow]:
     return rows
 
 
-def _judgement(finding: Finding | None, minimum: float | None) -> dict[str, str]:
+def _judgement(finding: Finding | None, minimum: Decimal | None) -> dict[str, str]:
     if finding is None or minimum is None:
         return {}
     return {
-        "minimum": percent(exact(minimum)),
+        "minimum": percent(minimum),
         "outcome": finding.outcome,
         "because": reasons().get(finding.reason, clean(finding.reason)),
         "weight": weight(finding),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
@@ -54,7 +53,7 @@ def _numbers(record: Record, finding: Finding) -> _AtPoints | None:
     found: InRange | None = next((r for r in measured.ranges if (r.start, r.stop) == ends), None) if measured else None
     if judged is None or found is None or not _is_possible(record, judged, found):
         return None
-    above, below = (Fraction(Decimal(repr(error))) for error in judged.tolerance)
+    above, below = map(Fraction, judged.tolerance)
     contract = Contract(tuple(Anchor(anchor.fpr, anchor.score) for anchor in record.calibrator.anchors))
     looks = record.policy.interval == "sequential"
     along = corridor(contract, judged.start, judged.stop, above, below, Fraction(1, 20), sequential=looks)

@@ -17,9 +17,10 @@ from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.record import Record
 from gate.report.drawing import COLORS, STYLE, defaults, matplotlib
-from gate.report.numbers import exact, grouped
+from gate.report.numbers import grouped
 from gate.report.rows import RatedFinding, shown_targets
 from gate.report.svg import simplify
+from gate.stored import exact
 from gate.words import percent
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class ForestDisplay(Display):
             [f.target_fpr for f in found],
             [f.rate.tally.rate for f in found],
             [f.rate.interval for f in found],
-            [f.rate.tolerance for f in found],
+            [f.edges for f in found],
             [f.outcome for f in found],
             labels,
         )
@@ -173,14 +174,14 @@ class _CurveDisplay(Display):
         curve = _curve(record)
         found = shown_targets(record)
         return cls(
-            [p.score for p in curve.points],
+            [float(p.score) for p in curve.points],
             [float(p.fpr) for p in curve.points],
             [p.tally.rate for p in curve.points],
             [p.tally.interval(record.alphas.benign) for p in curve.points],
             curve.floor,
             [float(f.rate.score) for f in found],
             [f.target_fpr for f in found],
-            [f.rate.tolerance for f in found],
+            [f.edges for f in found],
         )
 
     def _mark_floor(self, ax: Axes) -> None:
@@ -291,7 +292,7 @@ class MappingDisplay(Display):
         found = [f for f in shown_targets(record) if f.rate.tally.threshold is not None]
         return cls(
             [p.tally.threshold for p in points if p.tally.threshold is not None],
-            [p.score for p in points],
+            [float(p.score) for p in points],
             [f.rate.tally.threshold for f in found if f.rate.tally.threshold is not None],
             [float(f.rate.score) for f in found],
             [percent(f.target) for f in found],
@@ -352,7 +353,7 @@ class DetectionDisplay(Display):
             [float(at.fpr) for at in found.anchors],
             [at.tally.rate for at in found.anchors],
             [at.tally.interval(record.alphas.malicious) for at in found.anchors],
-            [(float(rate.target), rate.tolerance[0]) for rate in minima if rate.target is not None],
+            [(float(rate.target), float(rate.tolerance[0])) for rate in minima if rate.target is not None],
             [(float(change.fpr), change.old.rate) for change in (drops.anchors if drops else ())],
         )
 

@@ -27,7 +27,7 @@ from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, SCREEN, STYLES, console_on, inert, text_of
 from gate.report.timeline import MOST_DRAWN, Column, counted, display, finding_of, in_words, latest, title_of
 from gate.report.timeline import figure as draw
-from gate.words import percent, plural
+from gate.words import between, percent, plural
 
 MAX_BYTES = {"html": 1_000_000, "md": 60_000}
 MOST = {"html": 50, "md": 30, "text": 20}  # records in the table: the latest, releases and checks by halves
@@ -164,7 +164,7 @@ def _detected(found: Detected | None) -> tuple[str, str, str]:
     """The detection rate, its counts and its interval."""
     if found is None:
         return "", "", ""
-    edges, tally = None if found.minimum is None else (found.minimum, 1.0), found.tally
+    edges, tally = None if found.minimum is None else (found.minimum, Decimal(1)), found.tally
     counted = f"{grouped(tally.flagged)} / {grouped(tally.rows)}"
     return share(tally.flagged, tally.rows, edges), counted, bounds(found.interval, edges)
 
@@ -177,7 +177,7 @@ def _flagged(flagged: Flagged) -> str:
     )
     if flagged.least == flagged.most:
         return percent(Context(prec=3).divide(Decimal(flagged.most), Decimal(max(flagged.benign, 1))))
-    return f"{percent(low).removesuffix(' %')} to {percent(high)}"
+    return between(percent(low), percent(high))
 
 
 def summary(history: History) -> str:
@@ -316,7 +316,7 @@ def _tpr_as_json(found: Detected | None) -> dict[str, Any] | None:
     return {
         "tally": found.tally.model_dump(mode="json"),
         "interval": found.interval,
-        "minimum": found.minimum,
+        "minimum": None if found.minimum is None else float(found.minimum),
         "outcome": found.outcome,
     }
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.record import Record
-from gate.report.numbers import clean, exact, share
+from gate.report.numbers import clean, share
 from gate.report.page import Limit, fitting, parts
 from gate.report.rows import Row, in_order, segment_rows, target_rows
 from gate.report.templates import template
+from gate.stored import exact
 from gate.words import listed, percent
 
 if TYPE_CHECKING:

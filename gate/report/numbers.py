@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 from gate.statistics.proportions import Interval
-from gate.words import percent, signed, visible
+from gate.stored import exact
+from gate.words import between, percent, signed, visible
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
 WIDE = Context(prec=60)
-
-
-def exact(number: float) -> Decimal:
-    """The number as the record writes it."""
-    return Decimal(repr(number))
+Edges = Sequence[Decimal]  # of what is accepted: a number beside one is printed on its side
 
 
 def clean(text: str) -> str:
@@ -29,26 +27,20 @@ def grouped(count: int) -> str:
     return f"{count:,}"
 
 
-def between(low: str, high: str) -> str:
-    """Two rates in percent as `0.05 to 0.15 %`."""
-    return f"{low.removesuffix(' %')} to {high}"
-
-
-def bounds(interval: Interval, edges: Interval | None) -> str:
+def bounds(interval: Interval | Edges, edges: Edges | None = None) -> str:
     """An interval in percent, rounded outward, and still on its side of each edge."""
-    near = [] if edges is None else [exact(edge) for edge in edges]
-    low = beside(exact(interval[0]), near, 3, ROUND_FLOOR)
-    high = beside(exact(interval[1]), near, 3, ROUND_CEILING)
-    return between(percent(low), percent(high))
+    low, high = (end if isinstance(end, Decimal) else exact(end) for end in interval)
+    return between(
+        percent(beside(low, edges or (), 3, ROUND_FLOOR)), percent(beside(high, edges or (), 3, ROUND_CEILING))
+    )
 
 
-def share(k: int, n: int, edges: Interval | None = None, digits: int = 3) -> str:
+def share(k: int, n: int, edges: Edges | None = None, digits: int = 3) -> str:
     """So many of n in percent, still on its side of each edge."""
-    near = [] if edges is None else [exact(edge) for edge in edges]
-    return percent(beside(WIDE.divide(Decimal(k), Decimal(max(n, 1))), near, digits, ROUND_HALF_EVEN))
+    return percent(beside(WIDE.divide(Decimal(k), Decimal(max(n, 1))), edges or (), digits, ROUND_HALF_EVEN))
 
 
-def beside(value: Decimal, edges: list[Decimal], digits: int, rounding: str) -> Decimal:
+def beside(value: Decimal, edges: Edges, digits: int, rounding: str) -> Decimal:
     """Rounded to at least so many digits, and to as many as it takes to stay below, on or above every edge."""
     sides = [value.compare(edge) for edge in edges]
     rounded = value
@@ -59,7 +51,7 @@ def beside(value: Decimal, edges: list[Decimal], digits: int, rounding: str) -> 
     return rounded
 
 
-def one_in(rate: Decimal, edges: list[Decimal], rounding: str = ROUND_HALF_EVEN) -> str:
+def one_in(rate: Decimal, edges: Edges, rounding: str = ROUND_HALF_EVEN) -> str:
     """A rate as `1 in 513`, on its side of every edge; `about` where no short number is; empty for a rate of zero."""
     if rate <= 0:
         return ""

@@ -15,7 +15,7 @@ from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
 from gate.record import Record
 from gate.report.changes import changes, detection_rows
-from gate.report.numbers import clean, exact
+from gate.report.numbers import clean
 from gate.report.rows import (
     Row,
     baseline_findings,
@@ -32,6 +32,7 @@ from gate.report.rows import (
     shown_targets,
     target_rows,
 )
+from gate.stored import exact
 from gate.words import chance_of_few, percent
 
 MOST = {"segments": 50, "blocking": 12, "unsettled": 12}
@@ -272,7 +273,7 @@ def forest(record: Record, entries: int) -> list[str]:
     found = shown_targets(record)[:entries]
     if not found:
         return []
-    edges = [(f.target_fpr, bound) for f in found for bound in (*f.rate.interval, *f.rate.tolerance)]
+    edges = [(f.target_fpr, bound) for f in found for bound in (*f.rate.interval, *f.edges)]
     reach = [abs(_doublings(bound, fpr)) for fpr, bound in edges if bound > 0]
     doublings = min(max(1, math.ceil(max(reach))), 5)
     names = [percent(f.target) for f in found]
@@ -289,7 +290,7 @@ def forest(record: Record, entries: int) -> list[str]:
             return min(max(math.floor(share * CELLS), 0), CELLS - 1)
 
         bar = ["·"] * CELLS
-        _fill(bar, "░", cell(f.rate.tolerance[0]), cell(f.rate.tolerance[1]))
+        _fill(bar, "░", *map(cell, f.edges))
         bar[half] = "│"
         _fill(bar, "━", cell(f.rate.interval[0]), cell(f.rate.interval[1]))
         bar[cell(f.rate.tally.rate)] = "●"

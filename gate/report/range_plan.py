@@ -11,7 +11,7 @@ from gate.planning import Plan
 from gate.planning.ranges import DRAWS, Estimate, RangePlan, describe_weakness, round_up
 from gate.planning.sequential import PATHS, LookRows, SequentialPlan
 from gate.policy import Tolerance
-from gate.words import chance, percent
+from gate.words import between, chance, percent
 
 RANGES = (
     "Ranges: rows needed so that a sound release passes at every threshold {power} of the time, beside those of "
@@ -33,7 +33,7 @@ def tolerance(error: Tolerance) -> str:
 
 
 def _span(planned: RangePlan) -> str:
-    return f"{percent(planned.judged.start).removesuffix(' %')} to {percent(planned.judged.stop)}"
+    return between(percent(planned.judged.start), percent(planned.judged.stop))
 
 
 def needs(plan: Plan, table: Table) -> Table:
@@ -62,7 +62,7 @@ def chances(plan: Plan, table: Table) -> Table:
             f"{planned.holdout_n:,}",
             *(_about(found) for found in (planned.passes, planned.fails)),
             chance(worst.passes),
-            f"{100 * worst.start:.3g} to {100 * worst.stop:.3g} %",
+            between(percent(worst.start, 3), percent(worst.stop, 3)),
         )
     return table
 

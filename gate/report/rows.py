@@ -21,17 +21,17 @@ from gate.record.system import SystemRecord
 from gate.report.numbers import (
     FLOAT_DIGITS,
     WIDE,
+    Edges,
     beside,
-    between,
     bounds,
     clean,
-    exact,
     grouped,
     one_in,
     share,
     signed_percent,
 )
-from gate.words import in_digits, listed, p_value, percent
+from gate.stored import exact
+from gate.words import between, in_digits, listed, p_value, percent
 
 MOST_NOT_ASKED = 20
 
@@ -122,7 +122,7 @@ def _nearness(finding: Finding) -> float:
     rate = finding.rate
     assert rate is not None
     assert rate.target is not None
-    target, (low, high), (least, most) = float(rate.target), rate.interval, rate.tolerance
+    target, (low, high), (least, most) = float(rate.target), rate.interval, map(float, rate.tolerance)
     above = (high - target) / (most - target) if most > target else 0.0
     below = (target - low) / (target - least) if 0 < least < target else 0.0
     return max(above, below)
@@ -165,10 +165,7 @@ def _flags(finding: Finding) -> str:
     where = f" of {clean(finding.check.segment)}" if finding.check.segment else ""
     verb, kind = ("detects", "malicious") if malicious else ("flags", "benign")
     least, most = rate.tolerance
-    if malicious:
-        allowed = f"asks for {percent(exact(least))}"
-    else:
-        allowed = f"allows {between(percent(exact(least)), percent(exact(most)))}"
+    allowed = f"asks for {percent(least)}" if malicious else f"allows {between(percent(least), percent(most))}"
     return f"{verb} {observed} of {kind} rows{where}{at}; the policy {allowed}"
 
 
@@ -238,6 +235,12 @@ class RatedFinding:
     @property
     def target_fpr(self) -> float:
         return float(self.target)
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """The tolerance as it is drawn."""
+        least, most = self.rate.tolerance
+        return float(least), float(most)
 
 
 _FindingOrRow = TypeVar("_FindingOrRow", Finding, Row)
@@ -328,8 +331,7 @@ def _words(finding: Finding) -> dict[str, Any]:
 
 def rate_row(found: RatedFinding) -> Row:
     rate, tally = found.rate, found.rate.tally
-    edges = [exact(edge) for edge in rate.tolerance]
-    observed = exact(tally.rate)
+    edges, observed = rate.tolerance, exact(tally.rate)
     words = _words(found.finding) | {
         "target": percent(found.target),
         "target_one_in": one_in(found.target, [found.target]),
@@ -356,13 +358,12 @@ def rate_row(found: RatedFinding) -> Row:
 
 def _interval_one_in(rate: JudgedRate) -> str:
     """A smaller rate is one in more: the lower bound is rounded up and the upper one down."""
-    edges = [exact(edge) for edge in rate.tolerance]
-    low = one_in(exact(rate.interval[0]), edges, ROUND_CEILING)
-    high = one_in(exact(rate.interval[1]), edges, ROUND_FLOOR)
+    low = one_in(exact(rate.interval[0]), rate.tolerance, ROUND_CEILING)
+    high = one_in(exact(rate.interval[1]), rate.tolerance, ROUND_FLOOR)
     return f"{low} to {high}" if low else f"at most {high}"
 
 
-def _tolerance_one_in(edges: list[Decimal]) -> str:
+def _tolerance_one_in(edges: Edges) -> str:
     low, high = (one_in(edge, [edge]) for edge in edges)
     return f"{low} to {high}" if low else f"at most {high}"
 
@@ -371,7 +372,7 @@ def _relative_error(found: RatedFinding) -> Decimal:
     """From the counts: the float of the record may lie on the wrong side of an edge that the rate is on."""
     rate = Fraction(found.rate.tally.flagged, found.rate.tally.rows)
     observed = WIDE.divide(Decimal(rate.numerator), Decimal(rate.denominator))
-    ratios = [WIDE.divide(number, found.target) for number in (observed, *map(exact, found.rate.tolerance))]
+    ratios = [WIDE.divide(number, found.target) for number in (observed, *found.rate.tolerance)]
     error, *edges = (Context(prec=40).create_decimal(ratio) - 1 for ratio in ratios)
     return beside(error, edges, 3, "ROUND_HALF_EVEN")
 

@@ -16,7 +16,7 @@ from gate.checks.system import System, Together, describe_pass
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
 from gate.report.formats import written_files
 from gate.report.junit import fill, written
-from gate.report.numbers import between, bounds, clean, exact, grouped, share
+from gate.report.numbers import bounds, clean, grouped, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
 from gate.report.rows import VERDICTS, describe_blocking, in_order, unseen_by, weight
@@ -24,7 +24,7 @@ from gate.report.short import MAX_CHARACTERS
 from gate.report.templates import shortened
 from gate.report.together import picture
 from gate.stored import Outcome
-from gate.words import in_digits, listed, percent, plural
+from gate.words import between, in_digits, listed, percent, plural
 
 MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
 TABLED = ("fpr", "ranges", "tpr")  # families with a column of their own
@@ -264,7 +264,7 @@ def _joint(system: System, one: Together, finding: Finding | None) -> Joint:
         message="" if finding is None else clean(finding.message),
         remedy="" if finding is None else clean(finding.remedy or ""),
         blocks=finding is not None and finding.blocks,
-        limit="none" if edges is None else percent(exact(edges[1])),
+        limit="none" if edges is None else percent(edges[1]),
         counted=f"{grouped(tally.flagged)} / {grouped(tally.rows)}",
         observed=share(tally.flagged, tally.rows, edges),
         interval="" if finding is None or finding.rate is None else bounds(finding.rate.interval, edges),

@@ -255,7 +255,7 @@ def display(history: History, check: CheckName) -> HistoryDisplay:
         [_drawn_name(number[id(record)], record.name) for record in drawn],
         [found.rate.tally.rate for found in numbers],
         [found.rate.interval for found in numbers],
-        [found.rate.tolerance for found in numbers],
+        [found.edges for found in numbers],
         [found.outcome for found in numbers],
         [reading.threshold for reading in readings],
         [_kept_rates(reading, found) for reading, found in zip(readings, numbers, strict=True)],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from html import escape
 
 from gate.checks.check import Finding
 from gate.checks.system import Together
 from gate.record.system import SystemRecord
 from gate.report.html import FigurePart
-from gate.report.numbers import clean, exact, grouped, share
+from gate.report.numbers import clean, grouped, share
 from gate.words import cut_within, in_digits, percent, plural
 
 WIDTH, NAME, VALUE, ROW = 560, 176, 74, 30  # pixels: of all, of the names, of the numbers, and of a row's height
@@ -34,7 +35,7 @@ def title_of(one: Together, finding: Finding | None) -> str:
     edges = _edges(finding)
     observed = share(one.tally.flagged, one.tally.rows, edges)
     said = f"Together they flag {observed} from a score of {in_digits(one.score)} on"
-    return said if edges is None else f"{said}; {percent(exact(edges[1]))} is allowed"
+    return said if edges is None else f"{said}; {percent(edges[1])} is allowed"
 
 
 def draw(one: Together, finding: Finding | None) -> str:
@@ -43,7 +44,7 @@ def draw(one: Together, finding: Finding | None) -> str:
     interval = None if finding is None or finding.rate is None else finding.rate.interval
     largest = sorted(one.detectors, key=lambda member: -member.flagged)[:MOST]
     bars = [(clean(member.name), member.flagged / max(rows, 1), member.flagged) for member in largest]
-    top = max(one.tally.rate, *(rate for _, rate, _ in bars), *(interval or ()), *(edges or ()), 1e-12) * 1.04
+    top = max(one.tally.rate, *(rate for _, rate, _ in bars), *(interval or ()), *map(float, edges or ()), 1e-12) * 1.04
     more = len(one.detectors) - len(bars)
     height, title = ROW * (len(bars) + 2) + 8, title_of(one, finding)
 
@@ -69,11 +70,12 @@ def draw(one: Together, finding: Finding | None) -> str:
     if interval is not None:
         drawn.append(f'<path d="M{x(interval[0])} {middle}H{x(interval[1])}" class="stroke-ink" stroke-width="2"/>')
     if edges is not None:
+        limit = x(float(edges[1]))
         drawn.append(
-            f'<path d="M{x(edges[1])} 0V{height - 26}" class="stroke-ink" stroke-width="1.4" stroke-dasharray="4 3"/>'
+            f'<path d="M{limit} 0V{height - 26}" class="stroke-ink" stroke-width="1.4" stroke-dasharray="4 3"/>'
         )
-        place = min(float(x(edges[1])), WIDTH - 50.0)
-        drawn.append(_text(place, height - 12, f"allowed {percent(exact(edges[1]))}", "middle", "soft"))
+        place = min(float(limit), WIDTH - 50.0)
+        drawn.append(_text(place, height - 12, f"allowed {percent(edges[1])}", "middle", "soft"))
     if more > 0:
         drawn.append(_text(4, height - 12, f"and {plural(more, 'detector')}", "start", "soft"))
     return "\n".join([*drawn, "</svg>"])
@@ -84,5 +86,5 @@ def _text(x: float, y: float, words: str, anchor: str, role: str = "ink") -> str
     return f"<text {place}>{escape(words)}</text>"
 
 
-def _edges(finding: Finding | None) -> tuple[float, float] | None:
+def _edges(finding: Finding | None) -> tuple[Decimal, Decimal] | None:
     return None if finding is None or finding.rate is None else finding.rate.tolerance

@@ -62,11 +62,11 @@ def count_rows_from(before: int) -> Iterator[None]:
         _before.reset(token)
 
 
-def name_rows(bad: NDArray[np.bool_], benign: NDArray[np.bool_] | None) -> str:
-    """`row 17`, or `row 17 and 2 more`, counted from 1 in the file even when only benign rows were looked at."""
+def name_rows(bad: NDArray[np.bool_], taken: NDArray[np.bool_] | None) -> str:
+    """`row 17`, or `row 17 and 2 more`, counted from 1 in the file even when only the rows taken were looked at."""
     places = np.flatnonzero(bad)
-    if benign is not None:
-        places = np.flatnonzero(benign)[places]
+    if taken is not None:
+        places = np.flatnonzero(taken)[places]
     more = len(places) - 1
     return f"row {_before.get() + places[0] + 1:,}" + (f" and {more:,} more" if more else "")
 

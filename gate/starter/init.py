@@ -173,7 +173,7 @@ def range_block(policy: Policy, wanted: list[Wanted], rows: int | None) -> list[
 
 def _range_entry(policy: Policy, start: Decimal, stop: Decimal, rows: int, error: Tolerance) -> list[str]:
     scores = {anchor.fpr: anchor.score for anchor in policy.contract}
-    low, high = (f"{in_digits(1 + share)}" for share in (-error.below, error.above))
+    low, high = (in_digits(1 + share) for share in (-error.below, error.above))
     errors = f"{{above: {error.above}, below: {error.below}}}" if error.above != error.below else str(error.above)
     needs = "enough held-out rows that a sound release passes 95 % of the time (fit on as many)"
     return [

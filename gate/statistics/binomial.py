@@ -44,8 +44,12 @@ def upper_tail(k: float, n: float, p: float) -> float:
 def clopper_pearson(k: float, n: float, alpha: float) -> tuple[float, float]:
     """The interval that misses the true rate with probability at most `alpha`, half of it on each side."""
     low = 0.0 if k <= 0 else _beta_quantile(k, n - k + 1, alpha / 2)
-    high = 1.0 if k >= n else _beta_quantile(k + 1, n - k, alpha / 2, upper=True)
-    return low, high
+    return low, upper_bound(k, n, alpha / 2)
+
+
+def upper_bound(k: float, n: float, tail: float) -> float:
+    """The rate of which k of n rows or fewer have this chance."""
+    return 1.0 if k >= n else _beta_quantile(k + 1, n - k, tail, upper=True)
 
 
 def _beta_quantile(a: float, b: float, tail: float, upper: bool = False) -> float:

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainccinv, betaln, ndtri, stdtrit
+from scipy.special import betaln, ndtri, stdtrit
 
 from gate.contract import Floats
+from gate.statistics.binomial import upper_bound
 from gate.statistics.grouped import Sizes, bins_of, tails
 
 FINE, FINE_RATIO = 64, 1.02  # groups of up to so many rows by themselves, larger ones within 2 % together
@@ -76,7 +77,7 @@ class Groups:
             return Effective(self.kish, self.kish)
         if k > n / 2:
             return Effective(*reversed(self.worth(self.sizes - counts, alpha)))
-        bound = _upper_bound(self._tabulate(counts), n, k, alpha / 2)
+        bound = _bound_of_groups(self._tabulate(counts), n, k, alpha / 2)
         return Effective(self.korn_graubard(counts, alpha), _rows_with_bound(k / n, n, bound, alpha / 2))
 
     def korn_graubard(self, counts: Floats, alpha: float) -> float:
@@ -147,9 +148,9 @@ class _CountsBySize(NamedTuple):
     of_cell: Floats
 
 
-def _upper_bound(known: _CountsBySize, n: float, k: float, tail: float) -> float:
+def _bound_of_groups(known: _CountsBySize, n: float, k: float, tail: float) -> float:
     """The rate at which so few flagged rows have this chance, groups being as unlike as they may be at that rate."""
-    bound = float(betainccinv(k + 1, n - k, tail))
+    bound = upper_bound(k, n, tail)
     for _ in range(12):  # the correlation hardly moves with the rate: a few steps settle both
         if bound >= 1:
             return 1.0
@@ -233,10 +234,10 @@ def _crossing(value: Callable[[float], float], low: float, high: float) -> float
 def _rows_with_bound(rate: float, n: float, bound: float, tail: float) -> float:
     """The rows whose upper bound of Clopper and Pearson is this, with the rate observed; at most n."""
     low, high = 1e-6, n
-    if bound >= 1 or float(betainccinv(rate * n + 1, n - rate * n, tail)) >= bound:
+    if bound >= 1 or upper_bound(rate * n, n, tail) >= bound:
         return low if bound >= 1 else n
     while high / low > 1 + 1e-9:
         middle = math.sqrt(low * high)
-        is_above = float(betainccinv(rate * middle + 1, middle - rate * middle, tail)) > bound
+        is_above = upper_bound(rate * middle, middle, tail) > bound
         low, high = (middle, high) if is_above else (low, middle)
     return high

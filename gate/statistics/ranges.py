@@ -24,7 +24,7 @@ from gate.statistics.binomial import TIE
 from gate.statistics.clusters import Effective
 from gate.statistics.sequential import SequentialTails
 from gate.statistics.tails import FixedTails, Tails, last_counts
-from gate.stored import Grade
+from gate.stored import Grade, exact
 
 Side = Literal["above", "below"]
 
@@ -87,9 +87,7 @@ def grid(
         rates += _spaced(one, other, math.ceil(_decades(one, other) / step - 1e-9))[1:]
     known = {anchor.fpr: anchor.score for anchor in contract.anchors}
     scores = contract.score(np.array([float(rate) for rate in rates])).tolist()
-    points = tuple(
-        Anchor(rate, known.get(rate, Decimal(repr(score)))) for rate, score in zip(rates, scores, strict=True)
-    )
+    points = tuple(Anchor(rate, known.get(rate, exact(score))) for rate, score in zip(rates, scores, strict=True))
     places = {rate: i for i, rate in enumerate(rates)}
     return Grid(points, tuple(places[rate] for rate in refuting))
 

@@ -21,6 +21,7 @@ from gate.policy import Policy
 from gate.scores import Scores
 from gate.scores.child import Returned, isolate
 from gate.scores.place import here
+from gate.stored import exact
 from gate.systems.past import Past
 from gate.systems.rows import SystemRows
 
@@ -65,7 +66,7 @@ def thresholds_at(calibrator: Calibrator, scores: Sequence[Decimal]) -> tuple[fl
     """The smallest raw score whose calibrated one reaches each of some; None where none does."""
     contract = calibrator.contract
     order = sorted({*scores})
-    points = tuple(Anchor(Decimal(repr(float(contract.fpr(float(score))))), score) for score in order)
+    points = tuple(Anchor(exact(float(contract.fpr(float(score)))), score) for score in order)
     found = [*replace(calibrator, contract=Contract(points)).thresholds.values()]
     return tuple(found[order.index(score)] for score in scores)
 

@@ -36,11 +36,11 @@ Forgeries = dict[str, list[tuple[str, str, Any]]]  # under each sentence: whose 
 
 TARGETS: Forgeries = {
     "fpr.anchors must be those of the contract": [("plain", "fpr.anchors", last_left_out)],
-    "fpr at 0.1 is not counted on the 402 rows of its sample": [("plain", "fpr.anchors.0.tally.rows", more)],
-    "fpr at 0.1 is counted at another threshold than the calibrator's": [
+    "fpr@10% is not counted on the 402 rows of its sample": [("plain", "fpr.anchors.0.tally.rows", more)],
+    "fpr@10% is counted at another threshold than the calibrator's": [
         ("plain", "fpr.anchors.0.tally.threshold", 0.5),
     ],
-    f"fpr at 0.1 {IN_GROUPS}": [
+    f"fpr@10% {IN_GROUPS}": [
         ("plain", "fpr.anchors.0.tally.effective", [9, 9]),
         ("grouped", "fpr.anchors.0.tally.effective", None),
     ],
@@ -50,7 +50,7 @@ TARGETS: Forgeries = {
         ("plain", "malicious", None),
     ],
     "detection.anchors must be those of the contract": [("plain", "detection.anchors", first_left_out)],
-    "detection at 0.01 is not counted on the 102 rows of its sample": [
+    "tpr@1% is not counted on the 102 rows of its sample": [
         ("plain", "detection.anchors.1.tally.rows", more),
     ],
     "direction must be measured at every anchor where there are malicious rows, only there": [
@@ -58,20 +58,20 @@ TARGETS: Forgeries = {
         ("plain", "direction.anchors", 5),
         ("plain", "malicious", None),
     ],
-    "baseline at 0.1 has another threshold than this release": [
+    "baseline at 10 % has another threshold than this release": [
         ("plain", "baseline.anchors.0.new.threshold", 0.5),
         ("plain", "fpr", None),
     ],
-    "baseline at 0.1 counts otherwise than this release": [("plain", "baseline.anchors.0.new.flagged", more)],
+    "baseline at 10 % counts otherwise than this release": [("plain", "baseline.anchors.0.new.flagged", more)],
     "baseline must be the release that was checked": [
         ("served", "baseline", None),
         ("served", "baseline.reference", None),
     ],
-    "drop at 0.1 has another threshold than this release": [
+    "drop at 10 % has another threshold than this release": [
         ("plain", "drop.anchors.0.new.threshold", 0.5),
         ("plain", "detection", None),
     ],
-    "drop at 0.01 counts otherwise than this release": [("plain", "drop.anchors.1.new.flagged", more)],
+    "drop at 1 % counts otherwise than this release": [("plain", "drop.anchors.1.new.flagged", more)],
     "reuse must be counted, as the policy asks": [("plain", "reuse", None)],
     "reuse must count malicious rows where there are any, only there": [
         ("plain", "reuse.malicious", None),
@@ -162,7 +162,7 @@ RANGES: Forgeries = {
         ("plain", "ranges.ranges.0.flagged.1", 0),
         ("plain", "ranges.ranges.0.reached", 120),
     ],
-    "fpr@10%..1% counts otherwise than the targets at 0.1": [("plain", "ranges.ranges.0.flagged.0", 43)],
+    "fpr@10%..1% counts otherwise than the targets at 10 %": [("plain", "ranges.ranges.0.flagged.0", 43)],
     f"fpr@10%..1% {IN_GROUPS}": [
         ("plain", "ranges.ranges.0.worth", []),
         ("grouped", "ranges.ranges.0.worth", None),
@@ -181,7 +181,7 @@ SEGMENTS: Forgeries = {
     "segments have other rates than the policy asks": [("plain", "segments.targets.0.fpr", 0.01)],
     "segments are not the held-out rows": [("plain", "segments.rows.0", more)],
     "segments count otherwise than fpr@10%": [("plain", "segments.targets.0.flagged.0", more)],
-    "segments at 0.1 are counted at another threshold than the calibrator's": [
+    "segments at 10 % are counted at another threshold than the calibrator's": [
         ("plain", "segments.targets.0.threshold", 0.5),
     ],
     "segments must say what their rows are worth where they come in groups, only there": [
@@ -201,7 +201,7 @@ SEGMENTS: Forgeries = {
         ("plain", "segments.ranges.0.flagged.0.0", N),
         ("plain", "segments.ranges.0.reached", 16),
     ],
-    "segments@10%..2% counts otherwise than the targets at 0.1": [("plain", "segments.ranges.0.flagged.0.0", more)],
+    "segments@10%..2% counts otherwise than the targets at 10 %": [("plain", "segments.ranges.0.flagged.0.0", more)],
     f"segments@10%..2% {IN_GROUPS}": [
         ("plain", "segments.ranges.0.effective", []),
         ("grouped", "segments.ranges.0.effective", None),
@@ -249,8 +249,8 @@ CURVE: Forgeries = {
         ("served", "curve.points.7.tally.threshold", 0.5),
     ],
     "the curve is not counted on the held-out rows": [("plain", "curve.points.7.tally.rows", more)],
-    "the curve counts otherwise than the targets at 0.1": [("plain", "curve.points.10.tally.flagged", more)],
-    "the curve counts malicious rows otherwise than detection at 0.1": [
+    "the curve counts otherwise than the targets at 10 %": [("plain", "curve.points.10.tally.flagged", more)],
+    "the curve counts malicious rows otherwise than detection at 10 %": [
         ("plain", "curve.points.10.detected", 0),
         ("plain", "curve.points.10.detected", None),
         ("plain", "detection", None),

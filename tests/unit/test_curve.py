@@ -53,7 +53,7 @@ def test_the_curve_meets_the_evidence_at_every_anchor(ties: int | None, grouped:
     for benign_at, detected_at, anchor in zip(
         parts.fpr.anchors, parts.detection.anchors, measured.anchors, strict=True
     ):
-        point = points[float(anchor.score)]
+        point = points[anchor.score]
         assert (point.fpr, point.tally) == (benign_at.fpr, benign_at.tally)
         assert point.tally.is_clustered == grouped
         assert point.detected == detected_at.tally.flagged
@@ -63,7 +63,7 @@ def test_every_count_is_that_of_the_calibrated_scores() -> None:
     measured = case(default_policy().policy, sample(3, 5_000), sample(4, 5_000))
     curve, calibrator = trace(measured), measured.calibrator
     calibrated = calibrator.predict(sample(4, 5_000))
-    assert [p.tally.flagged for p in curve.points] == [int(np.sum(calibrated >= p.score)) for p in curve.points]
+    assert [p.tally.flagged for p in curve.points] == [int(np.sum(calibrated >= float(p.score))) for p in curve.points]
     assert curve.floor == float(calibrator.contract.score(calibrator.facts.lowest_label))
     assert [p.score for p in curve.points] == sorted({p.score for p in curve.points})
 
@@ -144,8 +144,8 @@ def extreme(name: str) -> Record:
     changes: dict[str, dict[str, Any]] = {
         "none": {"tally": tally(0, 200_000, threshold=None), "interval": (0.0, 1e-5)},
         "all": {"tally": tally(200_000, 200_000, threshold=0.0), "interval": (0.99, 1.0)},
-        "rare": {"target": Decimal("1e-9"), "tolerance": (0.0, 2e-9), "score": Decimal("0.98")},
-        "wide": {"tolerance": (0.0, 1.0)},
+        "rare": {"target": Decimal("1e-9"), "tolerance": (Decimal(0), Decimal("2e-9")), "score": Decimal("0.98")},
+        "wide": {"tolerance": (Decimal(0), Decimal(1))},
     }
     findings = tuple(
         finding.model_copy(update={"rate": finding.rate.model_copy(update=changes[name])})

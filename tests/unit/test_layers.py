@@ -26,7 +26,7 @@ FLOORS = [
 ORDER = [name for floor in FLOORS for name in floor]
 OWNERS = {
     "pydantic": {"stored", "names", "sources", "policy", "statistics", "calibration", "checks", "record"},
-    "pydantic_core": {"policy", "checks"},
+    "pydantic_core": {"names", "policy", "checks"},
     "yaml": {"policy"},
     "pyarrow": {"scores", "flagged"},
     "sklearn": {"calibration"},

@@ -515,10 +515,10 @@ def test_derived_numbers_of_a_finding() -> None:
     assert found is not None
     assert found.observed == 0.0017
     assert found.relative_error == pytest.approx(0.7, rel=1e-15)
-    assert found.tolerance == (0.0, 0.0015)
+    assert found.tolerance == (Decimal(0), Decimal("0.0015"))
     wide = find(make("proven", target("0.5", 1, "3")), 1, 2).rate
     assert wide is not None
-    assert wide.tolerance == (0.0, 1.0)
+    assert wide.tolerance == (Decimal(0), Decimal(1))
 
 
 # --- the paper ----------------------------------------------------------------------------------------------
