@@ -9,7 +9,6 @@ import hashlib
 import json
 from typing import Any
 
-from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.reuse import Uses
 from gate.record import Record
 
@@ -46,14 +45,9 @@ def _digests(record: Record) -> dict[str, str]:
         digests["holdout ids"] = record.holdout.rows_sha256
     if record.malicious is not None:
         digests["malicious"] = record.malicious.sha256
-    if (reference := _reference(record)) is not None:
+    if (reference := record.reference) is not None:
         digests["baseline"] = reference.verdict_sha256
     return digests
-
-
-def _reference(record: Record) -> ReferenceFacts | None:
-    comparison: Comparison | None = record.of(Comparison)
-    return None if comparison is None else comparison.reference
 
 
 def _options(record: Record) -> dict[str, Any]:
@@ -62,14 +56,13 @@ def _options(record: Record) -> dict[str, Any]:
     The digest is of the annotations as JSON with sorted keys and without spaces. Whole numbers may be larger than
     those that readers of JSON keep exactly, so a seed is text.
     """
-    baseline, split = _reference(record), record.split
-    first, uses = record.of(Comparison) is not None and baseline is None, record.of(Uses)
+    baseline, split, uses = record.reference, record.split, record.of(Uses)
     options = {
         "kind": record.kind,
         "calibrated": record.calibrated,
         "columns": record.data.model_dump(mode="json"),
         "split": None if split is None else {"fraction": split.fraction, "seed": str(split.seed), "by": split.by},
-        "baseline": "none" if first else None if baseline is None else baseline.release,
+        "baseline": "none" if record.is_first else None if baseline is None else baseline.release,
         "baseline_holdout": bool(baseline and baseline.sources),
         "baseline_malicious": bool(baseline and baseline.malicious_sources),
         "malicious": record.malicious is not None,
