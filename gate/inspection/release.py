@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from gate.errors import GateError
 from gate.inspection import beside
 from gate.inspection.answers import Answer, RefusedError, answer, listed_files, refuse_other_bytes
-from gate.inspection.files import check_kind, check_manifest, load
+from gate.inspection.files import Directory, check_kind, check_manifest, load
 from gate.inspection.judgement import check_calibrator, check_verdict, document_of
 from gate.policy import Document
 from gate.record import Record, parse_record
@@ -54,23 +54,16 @@ def begin(
 
 def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection[Record]:
     """All that takes no data, in order; `pinned` is the policy, with its columns, that it must be judged by."""
-    place = Path(directory)
-    return inspect_files(*load(place), directory, pinned, beside.holds_checks(place))
+    return inspect_files(load(Path(directory)), Path(directory), pinned)
 
 
-def inspect_files(
-    files: Mapping[str, bytes],
-    unusual: list[str],
-    directory: str | Path,
-    pinned: Document | None = None,
-    holds_checks: bool = False,
-) -> Inspection[Record]:
-    """The same of files that were read already; `directory` names them, and may hold checks made later."""
-    place = Path(directory)
+def inspect_files(found: Directory, place: Path, pinned: Document | None = None) -> Inspection[Record]:
+    """The same of files that were read already, in that place."""
+    files = found.files
     begun = begin(
-        answer("manifest", lambda: check_manifest(files, unusual, holds_checks)),
+        answer("manifest", lambda: check_manifest(found)),
         lambda: parse_record(files.get("verdict.json", b""), place / "verdict.json"),
-        lambda record: check_kind(files, record, {*written_files().values()}, holds_checks),
+        lambda record: check_kind(found, record, {*written_files().values()}),
         pinned,
     )
     record, document = begun.record, begun.document
@@ -82,7 +75,7 @@ def inspect_files(
     answers.append(answer("reports", lambda: check_reports(files, record, rendered(record))))
     if record.kind == "run" and files.keys() & beside.EXPORTS:
         answers.append(answer("exports", lambda: beside.check_exports(files, record)))
-    if record.kind == "run" and holds_checks:
+    if record.kind == "run" and found.holds_checks:
         answers.append(answer("checks", lambda: beside.check_checks(place)))
     return Inspection(tuple(answers), record, document)
 

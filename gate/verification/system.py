@@ -27,7 +27,7 @@ from gate.inspection.answers import (
     refuse_differences,
     require,
 )
-from gate.inspection.files import check_manifest, load
+from gate.inspection.files import Directory, check_manifest, load
 from gate.inspection.release import Inspection, begin, check_reports, inspect_files
 from gate.policy import Document
 from gate.record import Record
@@ -35,7 +35,6 @@ from gate.record.schema import read_time
 from gate.record.system import DETECTORS, SystemRecord, parse_system, require_name
 from gate.report.formats import rendered, written_files
 from gate.scores.several import Panel, reading_panels
-from gate.storage import CHECKS_DIRECTORY
 from gate.systems import (
     Past,
     SystemRelease,
@@ -95,12 +94,13 @@ def verify_system(
 
 
 def _inspect(directory: Path, pinned: Document | None) -> tuple[Inspection[SystemRecord], dict[str, Record]]:
-    files, unusual = _load(directory)
+    whole, inside = _load(directory)
+    files = whole.files
     sealed = {path: content for path, content in files.items() if not _is_export(path)}
     begun = begin(
-        answer("manifest", lambda: check_manifest(sealed, unusual, beside.holds_checks(directory))),
+        answer("manifest", lambda: check_manifest(replace(whole, files=sealed))),
         lambda: parse_system(files.get("verdict.json", b""), directory / "verdict.json"),
-        lambda record: _check_kind(files, record),
+        lambda record: _check_kind(files, inside, record),
         pinned,
     )
     record, document = begun.record, begun.document
@@ -109,41 +109,40 @@ def _inspect(directory: Path, pinned: Document | None) -> tuple[Inspection[Syste
     answers = [*begun.answers]
     records: dict[str, Record] = {}
     for name, own in document.detectors.items():
-        found = _inspect_one(files, directory, name, own)
+        found = _inspect_one(inside.get(name, Directory({})), directory / DETECTORS / name, own)
         answers += _said(name, found)
         if found.record is not None:
             records[name] = found.record
     if len(records) == len(document.policy.detectors):
-        answers.append(answer("system", lambda: _check_system(files, record, document, records)))
-        answers.append(answer("verdict", lambda: _check_verdict(files, record, document, records)))
+        answers.append(answer("system", lambda: _check_system(inside, record, document, records)))
+        answers.append(answer("verdict", lambda: _check_verdict(inside, record, document, records)))
     answers.append(answer("reports", lambda: check_reports(files, record, rendered(record))))
     return replace(begun, answers=tuple(answers)), records
 
 
-def _load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
-    """Every plain file of the directory and of each detector's, read once; links are not followed."""
-    files, unusual = load(directory)
+def _load(directory: Path) -> tuple[Directory, dict[str, Directory]]:
+    """Every plain file of the directory and of each detector's, read once; and each detector's by itself."""
+    found, inside = load(directory), {}
     place = directory / DETECTORS
-    if DETECTORS not in unusual or place.is_symlink():
-        return files, unusual
-    unusual.remove(DETECTORS)
+    if DETECTORS not in found.unusual or place.is_symlink():
+        return found, {}
     try:
         names = sorted(os.listdir(place))
     except OSError as error:
         raise GateError(f"{place}: must hold a directory for each detector, got {error.strerror}") from None
+    files, unusual = {**found.files}, [name for name in found.unusual if name != DETECTORS]
     for name in names[:MOST_DETECTORS]:
-        inside = place / name
         try:
-            if inside.is_symlink() or not inside.is_dir():
+            if (place / name).is_symlink() or not (place / name).is_dir():
                 raise OSError(errno.ENOTDIR, "no directory")
-            some, odd = load(inside)
+            inside[name] = load(place / name)
         except (OSError, GateError):
             unusual.append(f"{DETECTORS}/{name}")
             continue
-        odd = [file for file in odd if not (file == CHECKS_DIRECTORY and beside.holds_checks(inside))]
-        files |= {f"{DETECTORS}/{name}/{file}": content for file, content in some.items()}
-        unusual += [f"{DETECTORS}/{name}/{file}" for file in odd]
-    return files, unusual + [f"{DETECTORS}/{name}" for name in names[MOST_DETECTORS:]]
+        files |= {f"{DETECTORS}/{name}/{file}": content for file, content in inside[name].files.items()}
+        unusual += [f"{DETECTORS}/{name}/{file}" for file in inside[name].unusual]
+    unusual += [f"{DETECTORS}/{name}" for name in names[MOST_DETECTORS:]]
+    return Directory(files, tuple(unusual), found.holds_checks), inside
 
 
 def _is_export(path: str) -> bool:
@@ -151,13 +150,10 @@ def _is_export(path: str) -> bool:
     return path.startswith(f"{DETECTORS}/") and path.rpartition("/")[2] in beside.EXPORTS
 
 
-def _inspect_one(files: Mapping[str, bytes], directory: Path, name: str, own: Document) -> Inspection[Record]:
+def _inspect_one(found: Directory, place: Path, own: Document) -> Inspection[Record]:
     """One detector's directory, as if it were alone, by the policy that the policy of all gives it."""
-    start = f"{DETECTORS}/{name}/"
-    some = {path.removeprefix(start): content for path, content in files.items() if path.startswith(start)}
     try:
-        place = directory / DETECTORS / name
-        return inspect_files(some, [], place, own, beside.holds_checks(place))
+        return inspect_files(replace(found, unusual=()), place, own)  # the manifest of all tells of what is unusual
     except GateError as error:
         return Inspection((Answer("record", "does not hold", str(error)),))
 
@@ -172,7 +168,7 @@ def _said(name: str, found: Inspection[Record]) -> list[Answer]:
     ]
 
 
-def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
+def _check_kind(files: Mapping[str, bytes], inside: Mapping[str, Directory], record: SystemRecord) -> str:
     """Which files there may be at the top, and which directories."""
     for facts in record.detectors:
         try:
@@ -180,10 +176,9 @@ def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
         except GateError as error:
             raise RefusedError(str(error)) from None
     names = {facts.name for facts in record.detectors}
-    own = {path.split("/")[1] for path in files if path.startswith(f"{DETECTORS}/")}
-    stray = sorted(own - names)
+    stray = sorted(inside.keys() - names)
     require(not stray, f"{named([f'{DETECTORS}/{name}' for name in stray])} of no detector that the record names")
-    lacking = sorted(names - own)
+    lacking = sorted(names - inside.keys())
     require(not lacking, f"{named([f'{DETECTORS}/{name}' for name in lacking])} missing")
     known = {"manifest.json", *written_files().values()}
     unknown = sorted(path for path in files if "/" not in path and path not in known)
@@ -193,7 +188,7 @@ def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
 
 
 def _check_system(
-    files: Mapping[str, bytes], record: SystemRecord, document: Document, records: Mapping[str, Record]
+    inside: Mapping[str, Directory], record: SystemRecord, document: Document, records: Mapping[str, Record]
 ) -> str:
     """The counts of all together: possible, at the calibrators' thresholds, and those of each where rows are alike."""
     found = record.system
@@ -203,7 +198,7 @@ def _check_system(
         raise RefusedError(objection)
     scores = systems_check.asked_scores(document.policy)
     for name, own in records.items():
-        cuts = _thresholds(files, name, own, scores)
+        cuts = _thresholds(inside[name].files, own, scores)
         for i, one in enumerate(found.benign):
             member = next(each for each in one.detectors if each.name == name)
             if cuts is not None:
@@ -215,11 +210,11 @@ def _check_system(
     return f"{rows} counted at {plural(len(scores), 'score')}, at the thresholds of every detector"
 
 
-def _thresholds(files: Mapping[str, bytes], name: str, own: Record, scores: Any) -> tuple[float | None, ...] | None:
+def _thresholds(files: Mapping[str, bytes], own: Record, scores: Any) -> tuple[float | None, ...] | None:
     if own.kind == "check":  # whose calibrator lies in the release that it checks
         known = {anchor.score: anchor.threshold for anchor in own.calibrator.anchors}
         return tuple(known[score] for score in scores) if all(score in known for score in scores) else None
-    return thresholds_at(from_json(files[f"{DETECTORS}/{name}/calibrator.json"].decode()), scores)
+    return thresholds_at(from_json(files["calibrator.json"].decode()), scores)
 
 
 def _compare_alone(one: systems_check.Together, member: systems_check.Member, own: Record) -> None:
@@ -234,10 +229,10 @@ def _compare_alone(one: systems_check.Together, member: systems_check.Member, ow
 
 
 def _check_verdict(
-    files: Mapping[str, bytes], record: SystemRecord, document: Document, records: Mapping[str, Record]
+    inside: Mapping[str, Directory], record: SystemRecord, document: Document, records: Mapping[str, Record]
 ) -> str:
     """The verdict on all, from the detectors' own records and the counts together."""
-    digests = {name: hashlib.sha256(files[f"{DETECTORS}/{name}/verdict.json"]).hexdigest() for name in records}
+    digests = {name: hashlib.sha256(inside[name].files["verdict.json"]).hexdigest() for name in records}
     judge_again(record, document.policy, records, digests)
     return f"{record.outcome} follows from the detectors' own verdicts and the counts of all together"
 
