@@ -7,24 +7,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gate.checks.reuse import Uses
 from gate.record import Record
+from gate.record.system import SystemRecord
 
 TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 
 
 def render(record: Record) -> str:
-    """There is no value for inconclusive, which is FAILED; a pass with anything waived or advisory amiss is WARNED."""
+    return written(record, _digests(record), [_options(record)])
+
+
+def written(record: Record | SystemRecord, digests: Mapping[str, str], options: Sequence[Any] = ()) -> str:
+    """The result, and what it rests on: files by their digests, then options.
+
+    There is no value for inconclusive, which is FAILED; a pass with anything waived or advisory amiss is WARNED.
+    """
     passed = [str(finding.check) for finding in record.findings if finding.outcome == "pass"]
     failed = [str(finding.check) for finding in record.findings if finding.blocks]
     warned = [str(finding.check) for finding in record.findings if finding.outcome != "pass" and not finding.blocks]
     predicate = {
         "result": "FAILED" if failed or record.outcome != "pass" else "WARNED" if warned else "PASSED",
         "configuration": [
-            *({"name": name, "digest": {"sha256": digest}} for name, digest in _digests(record).items()),
-            _options(record),
+            *({"name": name, "digest": {"sha256": digest}} for name, digest in digests.items()),
+            *options,
         ],
         "passedTests": passed,
         "warnedTests": warned,
