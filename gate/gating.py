@@ -75,7 +75,7 @@ def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrat
     Calibrator(fitted on 1,001 benign scores, 1,001 distinct, 6 anchors, domain [0, 1])
     """
     document = _document(policy)
-    sample = from_object(benign, "fit", columns_for("fit", document.policy), document.policy.calibration.domain)
+    sample = _sample(benign, "fit", document.policy)
     return fit_sorted(sample.ordered, document.policy.calibration, document.policy.anchors)
 
 
@@ -84,13 +84,13 @@ def evaluate(
 ) -> Verdict:
     """Judge a calibrator on held-out benign scores, without writing anything.
 
-    calibrator   what `gate.fit` gave
+    calibrator   what `gate.fit` gave, by a policy with the same contract and domain
     holdout      scores of other benign rows, in any of the forms above
     fit          the scores that it was fitted on; by default none, and what compares the two samples is left out
     policy       a path or a loaded policy, whose targets and checks judge; the built-in one by default
 
     Returns a `Verdict`: `outcome` ("pass", "fail" or "inconclusive"), `reason` and `findings`. Raises
-    `gate.errors.GateError` for scores or a policy that cannot be read.
+    `gate.errors.GateError` for scores or a policy that cannot be read, or rows on which `gate.run` would not judge.
 
     >>> import gate, numpy as np
     >>> scores = np.linspace(0, 1, 4_000)
@@ -99,13 +99,14 @@ def evaluate(
     """
     document = _document(policy)
     document.require_columns()
-    columns, domain = columns_for("holdout", document.policy), document.policy.calibration.domain
+    _require_contract(document, calibrator, "the calibrator")
     case = Case(
         document.policy,
         calibrator,
-        from_object(holdout, "holdout", columns, domain),
-        None if fit is None else from_object(fit, "fit", columns, domain),
+        _sample(holdout, "holdout", document.policy),
+        None if fit is None else _sample(fit, "fit", document.policy),
     )
+    _refuse_copies(case)
     unseen = SampleFacts(sources=(), sha256="", n=calibrator.facts.n)
     fitted = unseen if case.fit is None else describe(case.fit)
     return judge(case.policy, gather(case, fitted, facts_of(calibrator), datetime.now(UTC).date()))
@@ -142,19 +143,18 @@ def run(
     'inconclusive'
     """
     document, created = _document(policy), created or datetime.now(UTC)
-    domain = document.policy.calibration.domain
-
-    def sample(data: Any, name: str) -> Scores:
-        return from_object(data, name, columns_for(name, document.policy), domain, kind_of(name))
-
     return gate_release(
         Job(document, release, created, judging_day(created), ledger),
-        sample(fit, "fit"),
-        sample(holdout, "holdout"),
-        malicious=None if malicious is None else sample(malicious, "malicious"),
+        _sample(fit, "fit", document.policy),
+        _sample(holdout, "holdout", document.policy),
+        malicious=None if malicious is None else _sample(malicious, "malicious", document.policy),
         reference=None if baseline in (None, NO_BASELINE) else as_reference(read_judged(str(baseline))),
         first_release=baseline == NO_BASELINE,
     )
+
+
+def _sample(data: Any, name: str, policy: Policy) -> Scores:
+    return from_object(data, name, columns_for(name, policy), policy.calibration.domain, kind_of(name))
 
 
 Reader = Callable[[str, tuple[str, ...], Policy], Scores]
@@ -291,17 +291,23 @@ def check_release(
     """
     _require(job)
     policy, calibrator = job.document.policy, read_calibrator(stored)
+    _require_contract(job.document, calibrator, stored.path)
+    case = Case(policy, calibrator, holdout, None, malicious, as_reference(stored), calibrated=calibrated)
+    return _judged(job, case, stored.record.fit, stored.record.calibrator, None)
+
+
+def _require_contract(document: Document, calibrator: Calibrator, name: str) -> None:
+    """A calibrator is judged by its own contract, on scores of its own domain."""
+    policy = document.policy
     for key, shipped, wanted in (
         ("contract", calibrator.contract, policy.anchors),
         ("calibration.domain", calibrator.settings.domain, policy.calibration.domain),
     ):
         if shipped != wanted:
             raise GateError(
-                f"{job.document.path}: {key}: must be the one that {stored.path} was fitted to, got another; "
+                f"{document.path}: {key}: must be the one that {name} was fitted to, got another; "
                 "check it with the policy it was released under"
             )
-    case = Case(policy, calibrator, holdout, None, malicious, as_reference(stored), calibrated=calibrated)
-    return _judged(job, case, stored.record.fit, stored.record.calibrator, None)
 
 
 def _require(job: Job) -> None:
@@ -311,11 +317,7 @@ def _require(job: Job) -> None:
 
 
 def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, split: Split | None) -> Release:
-    for sample in (case.fit, case.holdout):
-        if case.malicious is not None and sample is not None:
-            _refuse_both_kinds(sample, case.malicious)
-    if case.fit is not None:
-        refuse_identical(case.fit, case.holdout)
+    _refuse_copies(case)
     looks = case.policy.interval == "sequential" and split is None
     case = replace(
         case, uses=_uses(job, case, fitted.sha256, looks)
@@ -402,6 +404,15 @@ def facts_of(calibrator: Calibrator) -> CalibratorFacts:
             for anchor in calibrator.contract.anchors
         ),
     )
+
+
+def _refuse_copies(case: Case) -> None:
+    """Refuse rows that were given twice: as benign and malicious ones, or to fit and to judge on."""
+    for sample in (case.fit, case.holdout):
+        if case.malicious is not None and sample is not None:
+            _refuse_both_kinds(sample, case.malicious)
+    if case.fit is not None:
+        refuse_identical(case.fit, case.holdout)
 
 
 def _refuse_both_kinds(benign: Scores, malicious: Scores) -> None:

@@ -23,17 +23,15 @@ def publish(judged: Release | SystemRelease, exit_code: int, out: Path | None) -
     from gate.report import github
     from gate.storage import manifest_of
 
-    record = judged.record
-    if not isinstance(record, Record):
+    record, file = judged.record, _file_of_the_repository(judged.record.policy.path)
+    manifest = manifest_of(judged.files) if out else b""  # as it was written, not as it may have become since
+    if isinstance(record, Record):
+        errors, outputs = github.errors(record, file), github.outputs(record, exit_code, out, manifest)
+    else:
         from gate.report import system_github
 
-        manifest = manifest_of(judged.files) if out else b""
-        errors = system_github.errors(record, _file_of_the_repository(record.policy.path))
-        _tell_github(system_github.summary(record), errors, system_github.outputs(record, exit_code, out, manifest))
-        return
-    manifest = manifest_of(judged.files) if out else b""  # as it was written, not as it may have become since
-    errors = github.errors(record, _file_of_the_repository(record.policy.path))
-    _tell_github(github.summary(record), errors, github.outputs(record, exit_code, out, manifest))
+        errors, outputs = system_github.errors(record, file), system_github.outputs(record, exit_code, out, manifest)
+    _tell_github(github.summary(record), errors, outputs)
 
 
 def publish_refusal(message: str, exit_code: int) -> None:

@@ -67,6 +67,19 @@ def other_installation(record: Record | SystemRecord) -> str:
     return ", ".join(f"written with {name} {theirs.get(name, 'unknown')}, here {ours[name]}" for name in other)
 
 
+def same_words(record: Record | SystemRecord) -> bool:
+    """Whether its sentences are those of this version of gate."""
+    return record.tool.version == version("fpr-gate")
+
+
+def refuse_other_bytes(names: list[str], record: Record | SystemRecord, what: str) -> None:
+    """Refuse files that are not what follows, in words; of another installation they may differ."""
+    other = other_installation(record)
+    if names and other:
+        raise RefusedError(f"{named(names)} to be compared where it was written: {other}", "cannot be checked")
+    require(not names, f"{named(names)} {what}")
+
+
 def named(names: list[str]) -> str:
     return f"{listed_files(names)} {'is' if len(names) == 1 else 'are'}"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gate.calibration.export import FILES, Exported
 from gate.errors import GateError
+from gate.inspection.answers import RefusedError, named, refuse_other_bytes, require
 from gate.record import Record
 from gate.storage import CHECKS_DIRECTORY, checks_in
 from gate.words import plural
@@ -18,8 +19,13 @@ from gate.words import plural
 EXPORTS = frozenset(name for name, _ in FILES.values())
 
 
-def differing_exports(files: Mapping[str, bytes], record: Record) -> tuple[list[str], list[str], list[str]]:
-    """The exports that lie here: those that calibrator.json gives, others, and those that cannot be made here."""
+def holds_checks(directory: Path) -> bool:
+    """Whether checks of the release lie below it; a link to some elsewhere is none."""
+    return (directory / CHECKS_DIRECTORY).is_dir() and not (directory / CHECKS_DIRECTORY).is_symlink()
+
+
+def check_exports(files: Mapping[str, bytes], record: Record) -> str:
+    """The exports that lie here are those that calibrator.json gives."""
     text = files.get("calibrator.json", b"").decode(errors="replace")
     exported = Exported(record.release, record.outcome, record.calibrator.sha256, text)
     same: list[str] = []
@@ -31,25 +37,23 @@ def differing_exports(files: Mapping[str, bytes], record: Record) -> tuple[list[
                 (same if render(exported) == files[name] else others).append(name)
             except GateError:
                 unmade.append(name)
-    return same, others, unmade
+    refuse_other_bytes(others, record, "not what calibrator.json gives; do not serve it, and export it again")
+    if unmade:
+        raise RefusedError(
+            f"{named(unmade)} to be compared where the package onnx is installed: pip install 'fpr-gate[onnx]'",
+            "cannot be checked",
+        )
+    return f"{named(same)} what calibrator.json gives, byte for byte"
 
 
-def holds_checks(directory: Path) -> bool:
-    """Whether checks of the release lie below it; a link to some elsewhere is none."""
-    return (directory / CHECKS_DIRECTORY).is_dir() and not (directory / CHECKS_DIRECTORY).is_symlink()
-
-
-def foreign_in_checks(directory: Path) -> list[str]:
-    """What lies among the checks and is none: a check is a directory with a record."""
-    place = directory / CHECKS_DIRECTORY
-    return [
+def check_checks(directory: Path) -> str:
+    """What lies among the checks is a check each: a directory with a record."""
+    place, names = directory / CHECKS_DIRECTORY, checks_in(directory)
+    foreign = [
         f"{CHECKS_DIRECTORY}/{name}"
-        for name in checks_in(directory)
+        for name in names
         if (place / name).is_symlink() or not os.path.lexists(place / name / "verdict.json")
     ]
-
-
-def describe_checks(directory: Path) -> str:
-    count = len(checks_in(directory))
-    each = {0: "", 1: ", to verify by itself"}.get(count, ", each to verify by itself")
-    return f"{CHECKS_DIRECTORY}/ holds {plural(count, 'check')} of this release{each}"
+    require(not foreign, f"{named(foreign)} foreign among the checks of a release")
+    each = {0: "", 1: ", to verify by itself"}.get(len(names), ", each to verify by itself")
+    return f"{CHECKS_DIRECTORY}/ holds {plural(len(names), 'check')} of this release{each}"

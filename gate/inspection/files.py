@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from gate.errors import GateError
@@ -20,8 +21,17 @@ MAX_FILES = 100
 MAX_BYTES = 100_000_000  # of one file
 
 
-def load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
-    """Every plain file of the directory, read once, and the names of what is none. Links are not followed."""
+@dataclass(frozen=True)
+class Directory:
+    """What lies in a release directory: plain files, the names of what is none, and whether there are checks of it."""
+
+    files: Mapping[str, bytes]
+    unusual: tuple[str, ...] = ()
+    holds_checks: bool = False
+
+
+def load(directory: Path) -> Directory:
+    """Every file, read once; links are not followed."""
     files: dict[str, bytes] = {}
     unusual = []
     try:
@@ -45,13 +55,15 @@ def load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
             f"{directory}: must be a release directory, got one without manifest.json and verdict.json; name one that "
             "`gate run` wrote"
         )
-    return files, unusual + names[MAX_FILES:]
+    holds_checks = beside.holds_checks(directory)
+    unusual = [name for name in unusual + names[MAX_FILES:] if not (name == CHECKS_DIRECTORY and holds_checks)]
+    return Directory(files, tuple(unusual), holds_checks)
 
 
-def check_manifest(files: Mapping[str, bytes], unusual: list[str], holds_checks: bool = False) -> str:
+def check_manifest(found: Directory) -> str:
+    files, unusual = found.files, [*found.unusual]
     exports = sorted(files.keys() & beside.EXPORTS)
     others = {name: content for name, content in files.items() if name not in ("manifest.json", *exports)}
-    unusual = [name for name in unusual if not (name == CHECKS_DIRECTORY and holds_checks)]
     try:
         content = json.loads(files.get("manifest.json", b""))
         listed = {str(name): str(digest) for name, digest in content["sha256"].items()}
@@ -70,17 +82,17 @@ def check_manifest(files: Mapping[str, bytes], unusual: list[str], holds_checks:
     require(not added, f"{named(added)} added after the release was written")
     require(not unusual, f"{named(unusual)} not a plain file of a release's size")
     require(files["manifest.json"] == manifest_of(others), "manifest.json is not written as gate writes it")
-    later = [*exports, *([f"{CHECKS_DIRECTORY}/"] if holds_checks else [])]
+    later = [*exports, *([f"{CHECKS_DIRECTORY}/"] if found.holds_checks else [])]
     since = f"{listed_files(later)} unlisted, as what comes later is" if later else "none added"
     return f"{plural(len(others), 'file')} with the digests listed, none missing, {since}"
 
 
-def check_kind(files: Mapping[str, bytes], record: Record, reports: set[str], holds_checks: bool) -> str:
+def check_kind(found: Directory, record: Record, reports: set[str]) -> str:
     """What a directory may hold follows from its kind: a check fits nothing, so it has no calibrator to deploy."""
-    fitted = {"calibrator.joblib", "calibrator.json"} | beside.EXPORTS
+    files, fitted = found.files, {"calibrator.joblib", "calibrator.json"} | beside.EXPORTS
     if record.kind == "check":
         stray = sorted(files.keys() & fitted)
-        require(not holds_checks, f"{CHECKS_DIRECTORY}/ is foreign in a check, which is not checked again")
+        require(not found.holds_checks, f"{CHECKS_DIRECTORY}/ is foreign in a check, which is not checked again")
         require(not stray, f"{named(stray)} foreign in a check, which has no calibrator; do not use it")
     else:
         lacking = sorted(fitted - beside.EXPORTS - files.keys())

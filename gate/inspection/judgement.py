@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from gate.checks.duplicates import Duplicates
 from gate.checks.reuse import confidences
 from gate.contract import Contract
 from gate.errors import GateError
-from gate.inspection.answers import RefusedError, other_installation, refuse_differences, require
+from gate.inspection.answers import RefusedError, other_installation, refuse_differences, require, same_words
 from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, read_release, recorded_policy
 from gate.record.system import SystemRecord
@@ -23,6 +22,7 @@ from gate.stored import MOST_ROWS
 from gate.verdict import Verdict, judge, judged_by_day
 from gate.words import plural
 
+VERDICT = ("outcome", "reason", "findings", "waivers", "not_asked", "warnings")
 # Sentences may change from version to version of gate; what they say of the verdict may not.
 SENTENCES = ("message", "remedy")
 
@@ -134,31 +134,36 @@ def check_verdict(record: Record, policy: Policy) -> str:
     _judge_again(record, policy)
     findings = plural(len(record.findings), "finding")
     judged = f"{record.outcome} follows from the recorded counts and policy; {findings} judged again"
-    if record.tool.version != version("fpr-gate"):
+    if not same_words(record):
         other = other_installation(record)
         raise RefusedError(f"{judged}, but the sentences may be other ones: {other}", "cannot be checked")
     return judged
 
 
 def _judge_again(record: Record, policy: Policy) -> Verdict:
-    """Refuse a record that says otherwise than the policy says of its evidence; another gate's sentences may differ."""
+    """Refuse a record that says otherwise than the policy says of its evidence."""
     evidence = record.evidence
     for objection in _contradictions(record, policy):
         raise RefusedError(objection)
     verdict = judge(policy, evidence)
-    fields = ("outcome", "reason", "findings", "waivers", "not_asked", "warnings")
-    recorded = record.model_dump(include={*fields, "confidence", "malicious_confidence"})
-    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
-    again |= confidences(policy, evidence)
-    if record.tool.version != version("fpr-gate"):
+    refuse_another_verdict(record, verdict, confidences(policy, evidence))
+    return verdict
+
+
+def refuse_another_verdict(record: Record | SystemRecord, verdict: Verdict, more: Mapping[str, Any]) -> None:
+    """Refuse a record with another verdict, or other numbers than these; another gate's sentences may differ."""
+    fields = [name for name in VERDICT if name in type(record).model_fields]
+    recorded = record.model_dump(include={*fields, *more})
+    again: dict[str, Any] = {name: _plain(getattr(verdict, name)) for name in fields}
+    again |= more
+    if not same_words(record):
         for content in (recorded, again):
             content["findings"] = [{**found, **dict.fromkeys(SENTENCES)} for found in content["findings"]]
             content |= {"reason": None, "warnings": None}
     refuse_differences("verdict.json", recorded, again)
-    return verdict
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     return (
         [part if isinstance(part, str) else part.model_dump() for part in value] if isinstance(value, tuple) else value
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from gate.checks import Parts
+from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.check import CalibratorFacts, Evidence, Finding
 from gate.checks.curve import Curve
 from gate.checks.detection import Detection
@@ -128,6 +129,17 @@ class Record(Section):
     @property
     def day(self) -> date:
         return self.judged_on or self.time.date()
+
+    @property
+    def reference(self) -> ReferenceFacts | None:
+        """The release that it was held against."""
+        comparison: Comparison | None = self.of(Comparison)
+        return None if comparison is None else comparison.reference
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it was declared to be the first release."""
+        return self.of(Comparison) is not None and self.reference is None
 
     @property
     def alphas(self) -> Alphas:

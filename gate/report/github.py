@@ -15,8 +15,9 @@ from gate.errors import GateError
 from gate.names import CheckName
 from gate.policy import Document, Location
 from gate.record import Record
+from gate.record.system import SystemRecord
 from gate.report import markdown
-from gate.report.formats import written_files
+from gate.report.formats import render, written_files
 from gate.report.numbers import clean
 from gate.report.rows import in_order
 from gate.report.templates import shortened
@@ -31,9 +32,9 @@ MAX_CHARACTERS = 2000  # of a message; the runner cuts it at 4096
 # --- the step summary ---------------------------------------------------------------------------------------
 
 
-def summary(record: Record) -> str:
+def summary(record: Record | SystemRecord) -> str:
     """The Markdown report, which is far smaller than a summary may be."""
-    return markdown.render(record)
+    return render(record, "md")
 
 
 def refusal(error: str) -> str:

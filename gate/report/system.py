@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -14,6 +13,7 @@ from gate.checks import reasons
 from gate.checks.check import Finding
 from gate.checks.system import System, Together, describe_pass
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
+from gate.report import predicate
 from gate.report.formats import written_files
 from gate.report.junit import fill, written
 from gate.report.numbers import bounds, clean, grouped, share
@@ -382,20 +382,10 @@ def render_junit(record: SystemRecord) -> str:
 
 def render_predicate(record: SystemRecord) -> str:
     """The verdict on all as an in-toto test result; see `gate.report.predicate`."""
-    passed = [str(finding.check) for finding in record.findings if finding.outcome == "pass"]
-    failed = [str(finding.check) for finding in record.findings if finding.blocks]
-    warned = [str(finding.check) for finding in record.findings if finding.outcome != "pass" and not finding.blocks]
     digests = {"policy": record.policy.sha256}
     for facts in record.detectors:
         digests |= {f"{facts.name} calibrator": facts.calibrator_sha256, f"{facts.name} verdict": facts.verdict_sha256}
-    predicate = {
-        "result": "FAILED" if failed or record.outcome != "pass" else "WARNED" if warned else "PASSED",
-        "configuration": [{"name": name, "digest": {"sha256": digest}} for name, digest in digests.items()],
-        "passedTests": passed,
-        "warnedTests": warned,
-        "failedTests": failed,
-    }
-    return json.dumps(predicate, indent=2) + "\n"
+    return predicate.written(record, digests)
 
 
 def render_short(record: SystemRecord) -> str:

@@ -11,12 +11,8 @@ from gate.policy import Location
 from gate.record.system import SystemRecord
 from gate.report.github import MAX_ANNOTATIONS, error, paths_below
 from gate.report.rows import in_order
-from gate.report.system import lines, render_markdown
+from gate.report.system import lines
 from gate.words import plural
-
-
-def summary(record: SystemRecord) -> str:
-    return render_markdown(record)
 
 
 def errors(record: SystemRecord, policy_file: str | None) -> list[str]:

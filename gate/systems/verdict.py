@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from importlib.metadata import version
-from typing import Any
 
 from gate.checks import system
 from gate.checks.check import Finding
 from gate.checks.system import System, SystemEvidence
 from gate.inspection.answers import refuse_differences, require
-from gate.inspection.judgement import plain
+from gate.inspection.judgement import refuse_another_verdict
 from gate.policy import Policy
 from gate.record import Record
 from gate.record.system import SystemRecord, facts_of
@@ -50,7 +48,7 @@ def judge_together(policy: Policy, records: Mapping[str, Record], found: System 
 def judge_again(
     record: SystemRecord, policy: Policy, records: Mapping[str, Record], digests: Mapping[str, str]
 ) -> None:
-    """Refuse a record that says otherwise than the policy says of these detectors; another gate's sentences may differ.
+    """Refuse a record that says otherwise than the policy says of these detectors.
 
     digests   of the detectors' own records, as they were read
     """
@@ -66,15 +64,7 @@ def judge_again(
         depends_on_day(policy) == (record.judged_on is not None),
         "judged_on must be recorded where the policy has waivers or a freshness, only there",
     )
-    verdict = judge_together(policy, records, record.system, record.day)
-    fields = ("outcome", "reason", "findings", "waivers", "warnings")
-    recorded = record.model_dump(include={*fields})
-    again: dict[str, Any] = {name: plain(getattr(verdict, name)) for name in fields}
-    if record.tool.version != version("fpr-gate"):
-        for content in (recorded, again):
-            content["findings"] = [{**one, "message": None, "remedy": None} for one in content["findings"]]
-            content |= {"reason": None, "warnings": None}
-    refuse_differences("verdict.json", recorded, again)
+    refuse_another_verdict(record, judge_together(policy, records, record.system, record.day), {})
 
 
 def depends_on_day(policy: Policy) -> bool:

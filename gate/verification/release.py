@@ -5,52 +5,28 @@ What nothing given here binds is named, and so is what nothing could bind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from fnmatch import fnmatchcase
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.freshness import expired as no_longer_fresh
-from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release, read_reference, read_sample
-from gate.inspection.answers import Answer, RefusedError, answer, other_installation, refuse_differences, state_of
+from gate.inspection.answers import Answer, answer
 from gate.inspection.differences import differences
 from gate.inspection.judgement import read_judged
 from gate.inspection.release import inspect
 from gate.policy import Document, Policy
 from gate.record import Record
-from gate.record.system import SystemRecord
 from gate.scores import Scores, split
-from gate.sources import Split
+from gate.sources import SampleFacts, Split
 from gate.storage import NO_BASELINE
+from gate.verification.compared import not_bound, refuse_another, refuse_other_words
+from gate.verification.needed import needed_for, not_checked, option, refuse_unneeded, with_data
 from gate.verification.result import NOTHING_GIVEN, Data, NotChecked, Verification
 from gate.words import plural
-
-# What no data and no policy can bind, by its place in the record: times, names that people chose, where things lay, and
-# a fraction or seed beside another one that divides the rows alike. Files by the names that they had then are compared.
-UNBOUND = (
-    "created",
-    "judged_on",
-    "release",
-    "policy.path",
-    "checks.baseline.reference.path",
-    "checks.reuse.ledger",
-    "split.fraction",
-    "split.seed",
-    "tool.libraries.*",
-    "*sources.*.path",
-    "*.files.first.*.path",
-    "*.files.sha256",
-)
-# What depends on the libraries, of a record that others than those installed here have written.
-OF_LIBRARIES = ("calibrator.sha256", "calibrator.bytes")
-# Sentences may change from version to version of gate.
-SENTENCES = ("tool.version", "reason", "warnings", "findings.*.message", "findings.*.remedy")
 
 
 def verify(
@@ -65,23 +41,13 @@ def verify(
 
     Once any data is given, or where all must be `complete`, what is left unbound is no pass.
     """
-    inspected = inspect(directory, pinned)
-    answers, record, document = list(inspected.answers), inspected.record, inspected.document
-    whole = complete or bool(data.given)
+    found = inspect(directory, pinned)
+    record, document, whole = found.record, found.document, complete or bool(data.given)
     unbound = () if record is None else not_bound(record)
     if record is None or document is None:
-        return Verification(tuple(answers), record, unbound, whole=whole)
-    try:
-        _refuse_unneeded(record, data)
-        samples = _read(record, document.policy, data)
-        answers += _check_samples(record, samples)
-        if needed_for(record).keys() <= data.given:
-            answers.append(answer("data", lambda: _check_data(record, document, samples, data)))
-    except GateError:
-        if state_of(tuple(answers)) != "does not hold":
-            raise
+        return Verification(found.answers, record, unbound, whole=whole)
     return Verification(
-        tuple(answers),
+        with_data(found.answers, _ask(record, document, data)),
         record,
         unbound,
         tuple(_not_checked(record, data, pinned)),
@@ -90,95 +56,42 @@ def verify(
     )
 
 
-# --- what is needed and what is given -----------------------------------------------------------------------
+# --- what is given --------------------------------------------------------------------------------------------
 
 
-def needed_for(record: Record) -> dict[str, str]:
-    """What it takes to repeat the judgement: options, by the names in `Data`, and what each binds."""
-    needed = {}
-    if record.split is not None:
-        needed["benign"] = "the rows that it split, and every count of them"
-    elif record.kind == "run":
-        needed["fit"] = "the rows that it was fitted on"
-    if record.split is None:
-        needed["holdout"] = "the rows that it was judged on, and every count of them"
-    if record.malicious is not None:
-        needed["malicious"] = "the malicious rows, and every count of them"
-    comparison: Comparison | None = record.of(Comparison)
-    reference = None if comparison is None else comparison.reference
-    if record.kind == "check":
-        needed["baseline"] = "the release that was checked"
-    elif reference is not None:
-        needed["baseline"] = "the release that it was held against"
-    elif comparison is not None:
-        needed["baseline"] = "that it is the first release"
-    if reference is not None and reference.sources:
-        needed["baseline_holdout"] = "that release's scores of the held-out rows"
-    if reference is not None and reference.malicious_sources:
-        needed["baseline_malicious"] = "that release's scores of the malicious rows"
-    if record.of(Uses) is not None:
-        needed["ledger"] = "how often its rows had judged before"
-    return needed
-
-
-def not_bound(record: Record) -> tuple[str, ...]:
-    """What nothing can bind of this record; a check bears the name of the release that it is given."""
-    places = [place for place in UNBOUND if not (place == "release" and record.kind == "check")]
-    return tuple(place for place in places if place[0] == "*" or _is_there(record, place))
-
-
-def _is_there(record: Record, place: str) -> bool:
-    value: Any = record
-    for key in place.split("."):
-        if key == "*":
-            break
-        value = getattr(value, key, None)
-    return value is not None
-
-
-def _reference(record: Record) -> ReferenceFacts | None:
-    comparison: Comparison | None = record.of(Comparison)
-    return None if comparison is None else comparison.reference
-
-
-def _is_first(record: Record) -> bool:
-    comparison: Comparison | None = record.of(Comparison)
-    return comparison is not None and comparison.reference is None
-
-
-def _option(record: Record, name: str) -> str:
-    value = (NO_BASELINE if _is_first(record) else "DIR") if name == "baseline" else "FILE"
-    return f"--{name.replace('_', '-')} {value}"
-
-
-def _refuse_unneeded(record: Record, data: Data) -> None:
-    """What the record says was not used cannot confirm it; whoever knows better has found another record."""
+def _ask(record: Record, document: Document, data: Data) -> Iterator[Answer]:
+    """What the data show that are given."""
     needed = needed_for(record)
-    unneeded = sorted(data.given - needed.keys())
-    if record.kind == "check" and {"fit", "benign"} & {*unneeded}:
+    _refuse_others(record, needed, data)
+    samples = _read(record, document.policy, data)
+    yield from _check_samples(record, samples)
+    if needed.keys() <= data.given:
+        yield answer("data", lambda: _check_data(record, document, samples, data))
+
+
+def _refuse_others(record: Record, needed: Mapping[str, str], data: Data) -> None:
+    """Refuse data that the record was not made of."""
+    unneeded = data.given - needed.keys()
+    if record.kind == "check" and {"fit", "benign"} & unneeded:
         raise GateError("--fit, --benign: must be left out for a check, which fits nothing; give --holdout")
-    if record.split is not None and {"fit", "holdout"} & {*unneeded}:
+    if record.split is not None and {"fit", "holdout"} & unneeded:
         raise GateError("--fit, --holdout: must be one sample, as this release split it; give it with --benign")
     if "benign" in unneeded:
         raise GateError("--benign: must be a sample that the release split, got one that did not; give --fit")
-    if unneeded:
-        name = f"--{unneeded[0].replace('_', '-')}"
-        raise GateError(f"{name}: must be left out, for the record says that it was judged without; is it another one?")
+    refuse_unneeded(needed, data)
     declared = data.baseline == NO_BASELINE
-    if data.baseline is not None and declared != _is_first(record):
-        said = "a first release" if _is_first(record) else "one that is held against another"
+    if data.baseline is not None and declared != record.is_first:
+        said = "a first release" if record.is_first else "one that is held against another"
         raise GateError(f"--baseline: must fit the record, which is of {said}, got {data.baseline!r}")
 
 
 def _not_checked(record: Record, data: Data, pinned: Document | None) -> Iterator[NotChecked]:
-    if pinned is None:
-        yield NotChecked("whether this policy, with these columns, is the one that you want", "--policy FILE")
-    lacking = {name: what for name, what in needed_for(record).items() if name not in data.given}
-    for name, what in lacking.items():
-        yield NotChecked(what, _option(record, name))
-    if lacking and data.given & needed_for(record).keys():
-        options = ", ".join(_option(record, name) for name in lacking)
-        yield NotChecked("every count, which only all of the data together show", options)
+    needed = needed_for(record)
+    lacking = [*not_checked(needed, data, pinned, NO_BASELINE if record.is_first else "DIR")]
+    yield from lacking
+    options = [one.option for one in lacking if one.option != "--policy FILE"]
+    if options and data.given & needed.keys():
+        yield NotChecked("every count, which only all of the data together show", ", ".join(options))
 
 
 def expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
@@ -212,7 +125,7 @@ def _read(record: Record, policy: Policy, data: Data) -> _Samples:
         if paths:
             _refuse_other_arguments(name, paths, section.sources)
             samples[name] = read_sample(name, paths, policy, record.calibrated)
-    if (reference := _reference(record)) is not None:
+    if (reference := record.reference) is not None:
         for name, sources in (
             ("baseline_holdout", reference.sources),
             ("baseline_malicious", reference.malicious_sources),
@@ -230,7 +143,7 @@ def _read(record: Record, policy: Policy, data: Data) -> _Samples:
 def _refuse_other_arguments(name: str, paths: tuple[str, ...], sources: tuple[Any, ...]) -> None:
     if len(paths) != len(sources):
         raise GateError(
-            f"--{name.replace('_', '-')}: must be given as the run had it, by {plural(len(sources), 'argument')} in "
+            f"{option(name)}: must be given as the run had it, by {plural(len(sources), 'argument')} in "
             f"the same order, got {len(paths)}"
         )
 
@@ -251,18 +164,18 @@ def _check_samples(record: Record, samples: _Samples) -> Iterator[Answer]:
 
 def _check_data(record: Record, document: Document, samples: _Samples, data: Data) -> str:
     """The whole record again, compared in every value that anything binds."""
-    again = _repeat(record, document, samples, data).model_dump(mode="json")
-    recorded = record.model_dump(mode="json")
-    other = other_installation(record)
-    same_words = record.tool.version == version("fpr-gate")
+    again = _repeat(record, document, samples, data)
     excepted = [place for place in not_bound(record) if ".files." not in place]
-    excepted += [*(OF_LIBRARIES if other else ()), *(() if same_words else SENTENCES)]
     for name in ("fit", "holdout", "malicious"):
-        was, is_ = ([source["path"] for source in (r[name] or {"sources": []})["sources"]] for r in (recorded, again))
+        was, is_ = (_paths(getattr(one, name)) for one in (record, again))
         excepted += [f"{name}.files.first.*.path", f"{name}.files.sha256"] if was != is_ else []
-    refuse_differences("verdict.json", without(recorded, excepted), without(again, excepted))
+    refuse_another("verdict.json", record, again, excepted)
     refuse_other_words(record)
     return "the whole record, made again from the data, is the same in every value that anything binds"
+
+
+def _paths(sample: SampleFacts | None) -> list[str]:
+    return [] if sample is None else [source.path for source in sample.sources]
 
 
 def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -> Record:
@@ -275,7 +188,7 @@ def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -
         scores, calibrated = samples.scores["holdout"], record.calibrated
         return check_release(job, stored, scores, malicious=malicious, calibrated=calibrated).record
     reference = None
-    if _reference(record) is not None:
+    if record.reference is not None:
         reference = read_reference(str(data.baseline), document, data.baseline_holdout, data.baseline_malicious)
     return gate_release(
         job,
@@ -284,25 +197,5 @@ def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -
         split=samples.split,
         malicious=malicious,
         reference=reference,
-        first_release=_is_first(record),
+        first_release=record.is_first,
     ).record
-
-
-def refuse_other_words(record: Record | SystemRecord) -> None:
-    """Sentences are compared only with those of the same version of gate."""
-    if record.tool.version != version("fpr-gate"):
-        other = other_installation(record)
-        raise RefusedError(
-            f"the numbers are the same again, but the sentences may be others: {other}", "cannot be checked"
-        )
-
-
-def without(value: Any, places: Sequence[str], at: str = "") -> Any:
-    """The same value with nothing at the places that a pattern names: keys and numbers, joined by dots."""
-    if any(fnmatchcase(at, place) for place in places):
-        return None
-    if isinstance(value, dict):
-        return {key: without(part, places, f"{at}.{key}" if at else key) for key, part in value.items()}
-    if isinstance(value, list):
-        return [without(part, places, f"{at}.{i}") for i, part in enumerate(value)]
-    return value

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,62 +24,62 @@ from gate.inspection.answers import (
     RefusedError,
     answer,
     named,
-    other_installation,
     refuse_differences,
     require,
-    state_of,
 )
-from gate.inspection.files import check_manifest, load
-from gate.inspection.judgement import document_of
-from gate.inspection.release import Inspection, check_reports, inspect_files
+from gate.inspection.files import Directory, check_manifest, load
+from gate.inspection.release import Inspection, begin, check_reports, inspect_files
 from gate.policy import Document
 from gate.policy.detectors import MOST_DETECTORS
 from gate.record import Record
+from gate.record.schema import read_time
 from gate.record.system import DETECTORS, SystemRecord, parse_system, require_detector
 from gate.report.formats import rendered, written_files
 from gate.scores.several import Panel, reading_panels
-from gate.storage import CHECKS_DIRECTORY, NO_BASELINE
-from gate.systems import Past, SystemRows, gate_system, read_past, read_stored_system, split_panels, thresholds_at
-from gate.systems.verdict import judge_again
-from gate.verification.release import (
-    OF_LIBRARIES,
-    SENTENCES,
-    expired,
-    needed_for,
-    not_bound,
-    refuse_other_words,
-    without,
+from gate.storage import NO_BASELINE
+from gate.systems import (
+    Past,
+    SystemRelease,
+    SystemRows,
+    gate_system,
+    read_past,
+    read_stored_system,
+    split_panels,
+    thresholds_at,
 )
-from gate.verification.result import NOTHING_GIVEN, Data, NotChecked, Verification
+from gate.systems.verdict import judge_again
+from gate.verification.compared import UNBOUND_OF_SEVERAL, not_bound, refuse_another, refuse_other_words
+from gate.verification.needed import needed_for, not_checked, refuse_unneeded, with_data
+from gate.verification.release import expired
+from gate.verification.result import NOTHING_GIVEN, Data, Verification
 from gate.words import plural
-
-# Of the record of all: times, names that people chose, where things lay.
-UNBOUND = ("created", "judged_on", "release", "policy.path", "tool.libraries.*")
 
 
 def verify_system(
     directory: str | Path, data: Data = NOTHING_GIVEN, *, pinned: Document | None = None, complete: bool = False
 ) -> Verification:
     """Whether a release of several detectors is what its own counts, the policy and the data give."""
-    answers, record, document, records = _inspect(Path(directory), pinned)
-    whole = complete or bool(data.given)
-    unbound, names = ((), ()) if record is None else (UNBOUND, tuple(facts.name for facts in record.detectors))
+    found, records = _inspect(Path(directory), pinned)
+    record, document, whole = found.record, found.document, complete or bool(data.given)
+    unbound, names = (
+        ((), ()) if record is None else (UNBOUND_OF_SEVERAL, tuple(facts.name for facts in record.detectors))
+    )
     if record is None or document is None or len(records) < len(record.detectors):
-        return Verification(tuple(answers), record, unbound, whole=whole, detectors=names)
+        return Verification(found.answers, record, unbound, whole=whole, detectors=names)
     needed = {name: what for own in records.values() for name, what in needed_for(own).items()}
-    try:
-        _refuse_unneeded(needed, data)
-        if data.given and needed.keys() <= data.given | _own_samples(document):
-            answers.append(answer("data", lambda: _check_data(record, document, records, data)))
-    except GateError:
-        if state_of(tuple(answers)) != "does not hold":
-            raise
+    enough = bool(data.given) and needed.keys() <= data.given | _own_samples(document)
+
+    def ask() -> Iterator[Answer]:
+        refuse_unneeded(needed, data)
+        if enough:
+            yield answer("data", lambda: _check_data(record, document, records, data))
+
     day = datetime.now(UTC).date()
     return Verification(
-        tuple(answers),
+        with_data(found.answers, ask()),
         record,
         unbound,
-        tuple(_not_checked(needed, data, pinned, document)),
+        tuple(not_checked({} if enough else needed, data, pinned)),
         tuple(
             f"{name}: {sentence}"
             for name, own in records.items()
@@ -94,63 +93,56 @@ def verify_system(
 # --- what takes no data -------------------------------------------------------------------------------------
 
 
-def _inspect(
-    directory: Path, pinned: Document | None
-) -> tuple[list[Answer], SystemRecord | None, Document | None, dict[str, Record]]:
-    files, unusual = _load(directory)
+def _inspect(directory: Path, pinned: Document | None) -> tuple[Inspection[SystemRecord], dict[str, Record]]:
+    whole, inside = _load(directory)
+    files = whole.files
     sealed = {path: content for path, content in files.items() if not _is_export(path)}
-    answers = [answer("manifest", lambda: check_manifest(sealed, unusual, beside.holds_checks(directory)))]
-    try:
-        record = parse_system(files.get("verdict.json", b""), directory / "verdict.json")
-    except GateError as error:
-        if answers[0].state != "does not hold":
-            raise
-        return [*answers, Answer("record", "does not hold", str(error))], None, None, {}
-    answers.append(answer("kind", lambda: _check_kind(files, record)))
-    try:
-        document = document_of(record, pinned)
-    except RefusedError as objection:
-        return [*answers, Answer("policy", objection.state, str(objection))], record, None, {}
-    which = f"is that of {pinned.path}" if pinned else "is the text"
-    said = f"{document.policy.name!r} {which} with the recorded digest {document.sha256[:12]}"
-    answers.append(Answer("policy", "holds", said))
+    begun = begin(
+        answer("manifest", lambda: check_manifest(replace(whole, files=sealed))),
+        lambda: parse_system(files.get("verdict.json", b""), directory / "verdict.json"),
+        lambda record: _check_kind(files, inside, record),
+        pinned,
+    )
+    record, document = begun.record, begun.document
+    if record is None or document is None:
+        return begun, {}
+    answers = [*begun.answers]
     records: dict[str, Record] = {}
     for name, own in document.detectors.items():
-        found = _inspect_one(files, directory, name, own)
+        found = _inspect_one(inside.get(name, Directory({})), directory / DETECTORS / name, own)
         answers += _said(name, found)
         if found.record is not None:
             records[name] = found.record
     if len(records) == len(document.policy.detectors):
-        answers.append(answer("system", lambda: _check_system(files, record, document, records)))
-        answers.append(answer("verdict", lambda: _check_verdict(files, record, document, records)))
-    answers.append(answer("reports", lambda: _check_reports(files, record)))
-    return answers, record, document, records
+        answers.append(answer("system", lambda: _check_system(inside, record, document, records)))
+        answers.append(answer("verdict", lambda: _check_verdict(inside, record, document, records)))
+    answers.append(answer("reports", lambda: check_reports(files, record, rendered(record))))
+    return replace(begun, answers=tuple(answers)), records
 
 
-def _load(directory: Path) -> tuple[dict[str, bytes], list[str]]:
-    """Every plain file of the directory and of each detector's, read once; links are not followed."""
-    files, unusual = load(directory)
+def _load(directory: Path) -> tuple[Directory, dict[str, Directory]]:
+    """Every plain file of the directory and of each detector's, read once; and each detector's by itself."""
+    found, inside = load(directory), {}
     place = directory / DETECTORS
-    if DETECTORS not in unusual or place.is_symlink():
-        return files, unusual
-    unusual.remove(DETECTORS)
+    if DETECTORS not in found.unusual or place.is_symlink():
+        return found, {}
     try:
         names = sorted(os.listdir(place))
     except OSError as error:
         raise GateError(f"{place}: must hold a directory for each detector, got {error.strerror}") from None
+    files, unusual = {**found.files}, [name for name in found.unusual if name != DETECTORS]
     for name in names[:MOST_DETECTORS]:
-        inside = place / name
         try:
-            if inside.is_symlink() or not inside.is_dir():
+            if (place / name).is_symlink() or not (place / name).is_dir():
                 raise OSError(errno.ENOTDIR, "no directory")
-            some, odd = load(inside)
+            inside[name] = load(place / name)
         except (OSError, GateError):
             unusual.append(f"{DETECTORS}/{name}")
             continue
-        odd = [file for file in odd if not (file == CHECKS_DIRECTORY and beside.holds_checks(inside))]
-        files |= {f"{DETECTORS}/{name}/{file}": content for file, content in some.items()}
-        unusual += [f"{DETECTORS}/{name}/{file}" for file in odd]
-    return files, unusual + [f"{DETECTORS}/{name}" for name in names[MOST_DETECTORS:]]
+        files |= {f"{DETECTORS}/{name}/{file}": content for file, content in inside[name].files.items()}
+        unusual += [f"{DETECTORS}/{name}/{file}" for file in inside[name].unusual]
+    unusual += [f"{DETECTORS}/{name}" for name in names[MOST_DETECTORS:]]
+    return Directory(files, tuple(unusual), found.holds_checks), inside
 
 
 def _is_export(path: str) -> bool:
@@ -158,18 +150,15 @@ def _is_export(path: str) -> bool:
     return path.startswith(f"{DETECTORS}/") and path.rpartition("/")[2] in beside.EXPORTS
 
 
-def _inspect_one(files: Mapping[str, bytes], directory: Path, name: str, own: Document) -> Inspection:
+def _inspect_one(found: Directory, place: Path, own: Document) -> Inspection[Record]:
     """One detector's directory, as if it were alone, by the policy that the policy of all gives it."""
-    start = f"{DETECTORS}/{name}/"
-    some = {path.removeprefix(start): content for path, content in files.items() if path.startswith(start)}
     try:
-        place = directory / DETECTORS / name
-        return inspect_files(some, [], place, own, beside.holds_checks(place))
+        return inspect_files(replace(found, unusual=()), place, own)  # the manifest of all tells of what is unusual
     except GateError as error:
         return Inspection((Answer("record", "does not hold", str(error)),))
 
 
-def _said(name: str, found: Inspection) -> list[Answer]:
+def _said(name: str, found: Inspection[Record]) -> list[Answer]:
     """What does not hold of a detector, line by line; one line where all does."""
     odd = [one for one in found.answers if one.state != "holds"]
     if odd or found.record is None:
@@ -179,7 +168,7 @@ def _said(name: str, found: Inspection) -> list[Answer]:
     ]
 
 
-def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
+def _check_kind(files: Mapping[str, bytes], inside: Mapping[str, Directory], record: SystemRecord) -> str:
     """Which files there may be at the top, and which directories."""
     for facts in record.detectors:
         try:
@@ -187,10 +176,9 @@ def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
         except GateError as error:
             raise RefusedError(str(error)) from None
     names = {facts.name for facts in record.detectors}
-    own = {path.split("/")[1] for path in files if path.startswith(f"{DETECTORS}/")}
-    stray = sorted(own - names)
+    stray = sorted(inside.keys() - names)
     require(not stray, f"{named([f'{DETECTORS}/{name}' for name in stray])} of no detector that the record names")
-    lacking = sorted(names - own)
+    lacking = sorted(names - inside.keys())
     require(not lacking, f"{named([f'{DETECTORS}/{name}' for name in lacking])} missing")
     known = {"manifest.json", *written_files().values()}
     unknown = sorted(path for path in files if "/" not in path and path not in known)
@@ -200,7 +188,7 @@ def _check_kind(files: Mapping[str, bytes], record: SystemRecord) -> str:
 
 
 def _check_system(
-    files: Mapping[str, bytes], record: SystemRecord, document: Document, records: Mapping[str, Record]
+    inside: Mapping[str, Directory], record: SystemRecord, document: Document, records: Mapping[str, Record]
 ) -> str:
     """The counts of all together: possible, at the calibrators' thresholds, and those of each where rows are alike."""
     found = record.system
@@ -211,7 +199,7 @@ def _check_system(
         raise RefusedError(objection)
     scores = systems_check.asked_scores(document.policy)
     for name, own in records.items():
-        cuts = _thresholds(files, name, own, scores)
+        cuts = _thresholds(inside[name].files, own, scores)
         for i, one in enumerate(found.benign):
             member = next(each for each in one.detectors if each.name == name)
             if cuts is not None:
@@ -223,11 +211,11 @@ def _check_system(
     return f"{rows} counted at {plural(len(scores), 'score')}, at the thresholds of every detector"
 
 
-def _thresholds(files: Mapping[str, bytes], name: str, own: Record, scores: Any) -> tuple[float | None, ...] | None:
+def _thresholds(files: Mapping[str, bytes], own: Record, scores: Any) -> tuple[float | None, ...] | None:
     if own.kind == "check":  # whose calibrator lies in the release that it checks
         known = {anchor.score: anchor.threshold for anchor in own.calibrator.anchors}
         return tuple(known[score] for score in scores) if all(score in known for score in scores) else None
-    return thresholds_at(from_json(files[f"{DETECTORS}/{name}/calibrator.json"].decode()), scores)
+    return thresholds_at(from_json(files["calibrator.json"].decode()), scores)
 
 
 def _compare_alone(one: systems_check.Together, member: systems_check.Member, own: Record) -> None:
@@ -242,16 +230,12 @@ def _compare_alone(one: systems_check.Together, member: systems_check.Member, ow
 
 
 def _check_verdict(
-    files: Mapping[str, bytes], record: SystemRecord, document: Document, records: Mapping[str, Record]
+    inside: Mapping[str, Directory], record: SystemRecord, document: Document, records: Mapping[str, Record]
 ) -> str:
     """The verdict on all, from the detectors' own records and the counts together."""
-    digests = {name: hashlib.sha256(files[f"{DETECTORS}/{name}/verdict.json"]).hexdigest() for name in records}
+    digests = {name: hashlib.sha256(inside[name].files["verdict.json"]).hexdigest() for name in records}
     judge_again(record, document.policy, records, digests)
     return f"{record.outcome} follows from the detectors' own verdicts and the counts of all together"
-
-
-def _check_reports(files: Mapping[str, bytes], record: SystemRecord) -> str:
-    return check_reports(files, record, rendered(record))
 
 
 # --- the data -----------------------------------------------------------------------------------------------
@@ -263,46 +247,18 @@ def _own_samples(document: Document) -> set[str]:
     return {key for key in ("fit", "holdout", "malicious") if all(getattr(entry, key) for entry in entries)}
 
 
-def _refuse_unneeded(needed: Mapping[str, str], data: Data) -> None:
-    unneeded = sorted(data.given - needed.keys())
-    if unneeded:
-        name = f"--{unneeded[0].replace('_', '-')}"
-        raise GateError(f"{name}: must be left out, for the record says that it was judged without; is it another one?")
-
-
-def _not_checked(
-    needed: Mapping[str, str], data: Data, pinned: Document | None, document: Document
-) -> Iterator[NotChecked]:
-    if pinned is None:
-        yield NotChecked("whether this policy, with these columns, is the one that you want", "--policy FILE")
-    lacking = {name: what for name, what in needed.items() if name not in data.given}
-    if lacking and data.given and needed.keys() <= data.given | _own_samples(document):
-        return
-    for name, what in lacking.items():
-        value = "DIR" if name == "baseline" else "FILE"
-        yield NotChecked(what, f"--{name.replace('_', '-')} {value}")
-
-
 def _check_data(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> str:
     """The whole release again from its data, compared in every value that anything binds."""
     again = _repeat(record, document, records, data)
-    other = other_installation(record)
-    same_words = record.tool.version == version("fpr-gate")
     for name, own in records.items():
-        excepted = [*not_bound(own), *(OF_LIBRARIES if other else ()), *(() if same_words else SENTENCES)]
-        pair = (own.model_dump(mode="json"), again.releases[name].record.model_dump(mode="json"))
-        refuse_differences(name, *(without(content, excepted) for content in pair))
-    excepted = [*UNBOUND, "detectors.*.verdict_sha256", *(() if same_words else SENTENCES)]
-    excepted += ["detectors.*.calibrator_sha256"] if other else []
-    pair = (record.model_dump(mode="json"), again.record.model_dump(mode="json"))
-    refuse_differences("verdict.json", *(without(content, excepted) for content in pair))
+        refuse_another(name, own, again.releases[name].record, not_bound(own))
+    refuse_another("verdict.json", record, again.record, [*UNBOUND_OF_SEVERAL, "detectors.*.verdict_sha256"])
     refuse_other_words(record)
     return "all records, made again from the data, are the same in every value that anything binds"
 
 
-def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> Any:
-    created = datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    job = Job(document, record.release, created, record.day, data.ledger, counted=True)
+def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> SystemRelease:
+    job = Job(document, record.release, read_time(record.created), record.day, data.ledger, counted=True)
     past = Past()
     if record.kind == "check":
         _, stored = read_stored_system(str(data.baseline))

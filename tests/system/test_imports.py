@@ -36,3 +36,9 @@ def test_judging_a_record_waits_for_nothing_that_reads_fits_or_draws() -> None:
     loaded = loaded_by("import gate.record, gate.verdict")
     assert "pydantic" in loaded
     assert loaded & {"pyarrow", "sklearn", "joblib", "matplotlib", "jinja2", "rich", "click"} == set()
+
+
+def test_planning_waits_for_nothing_that_reads_fits_or_draws() -> None:
+    loaded = loaded_by("from gate.cli import main\nmain()", "plan")
+    assert {"scipy", "rich"} <= loaded
+    assert loaded & {"pyarrow", "sklearn", "joblib", "matplotlib"} == set()

@@ -140,6 +140,35 @@ def test_a_calibrator_can_be_judged_without_its_fit_sample() -> None:
     assert counts[0] == counts[1]
 
 
+def test_a_calibrator_is_judged_on_what_a_run_would_judge_it_on(tmp_path: Path) -> None:
+    """The rows that it was fitted on are refused in the same words, as objects and as files."""
+    policy = parse_policy(POLICY, "policy.yaml")
+    calibrator, paths = gate.fit(FIT, policy=policy), [tmp_path / "fit.npy", tmp_path / "copy.npy"]
+    for path in paths:
+        np.save(path, FIT)
+    for fit, holdout in ((FIT, FIT.copy()), paths):
+        said = []
+        for judge in (
+            lambda: gate.evaluate(calibrator, holdout, fit=fit, policy=policy),  # noqa: B023, it is called here
+            lambda: gate.run(fit, holdout, release="v1", policy=policy),  # noqa: B023
+        ):
+            with pytest.raises(GateError, match=r"must hold other rows than the fit sample, got the same") as refused:
+                judge()
+            said.append(str(refused.value))
+        assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("own", "key"),
+    [("calibration: {domain: [0, 2]}\n", "calibration.domain"), ("contract: [{fpr: 1%, score: 0.5}]\n", "contract")],
+)
+def test_a_calibrator_is_judged_by_its_own_contract_and_domain(own: str, key: str) -> None:
+    other = parse_policy(POLICY + own, "policy.yaml")
+    with pytest.raises(GateError, match=f"^policy.yaml: {key}: must be the one that the calibrator was fitted to"):
+        gate.evaluate(gate.fit(FIT), HOLDOUT, policy=other)
+    assert gate.evaluate(gate.fit(FIT, policy=other), HOLDOUT, policy=other).outcome == "pass"
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

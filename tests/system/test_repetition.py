@@ -31,7 +31,8 @@ from gate.record import Record, json_text, read_release
 from gate.scores import split
 from gate.storage import manifest_of
 from gate.verification import release as repetition
-from gate.verification.release import not_bound, verify
+from gate.verification.compared import not_bound, without
+from gate.verification.release import verify
 from gate.verification.result import Data
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -260,12 +261,12 @@ def test_every_single_value_is_compared(cases: dict[str, Case], name: str) -> No
     samples = repetition._read(record, case.document.policy, case.data)
     again = repetition._repeat(record, case.document, samples, case.data).model_dump(mode="json")
     content = case.content
-    bound = [repetition.without(value, not_bound(record)) for value in (content, again)]
+    bound = [without(value, not_bound(record)) for value in (content, again)]
     assert [*differences("", *bound)] == []
     places = [*leaves(content)]
     for place in places:
         at(content, place[:-1])[place[-1]] = altered(at(content, place), place)
-    forged = repetition.without(content, not_bound(record))
+    forged = without(content, not_bound(record))
     noticed = {line.partition(" is ")[0] for line in differences("", forged, bound[1])}
     unnoticed = [place for place in places if indexed(place) not in noticed]
     assert [place for place in unnoticed if not is_excepted(record, place)] == []
@@ -288,8 +289,8 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def repeat(record: Record, document: Document, samples: Any, data: Data) -> Record:
         fed = record.model_dump(mode="json", include={"kind", "release", "created", "judged_on", "split", "policy"})
-        fed |= {"data": record.data.model_dump(), "first": repetition._is_first(record)}
-        fed["baseline"] = repetition._reference(record) is None
+        fed |= {"data": record.data.model_dump(), "first": record.is_first}
+        fed["baseline"] = record.reference is None
         key = json.dumps([fed, repr(data)])
         if key not in made:
             made[key] = real(record, document, samples, data)
