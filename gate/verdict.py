@@ -189,6 +189,9 @@ def _reasons(rows: str, outcome: Outcome, blocking: list[Finding]) -> Iterator[s
             yield said.format(listed([str(finding.check) for finding in decided]))
     reasons = {finding.reason for finding in blocking if finding.grade is None}
     yield from (sentence for reason, sentence in _SENTENCES.items() if reason in reasons)
+    unsaid = reasons - {*_SENTENCES, "min-n", NOT_MEASURED}
+    if others := [str(finding.check) for finding in blocking if finding.grade is None and finding.reason in unsaid]:
+        yield f"{listed(others)} {'failed' if outcome == 'fail' else 'cannot tell'}"
 
 
 def _is_of_malicious(finding: Finding) -> bool:

@@ -376,7 +376,7 @@ def test_a_toy_check_is_measured_recorded_and_judged() -> None:
     verdict = judge(policy, dataclasses.replace(evidence, parts=again), WITH_TOY)
     [finding] = [finding for finding in verdict.findings if finding.check == CheckName("haystack")]
     assert (finding.outcome, finding.blocks, finding.reason) == ("fail", True, "small")
-    assert verdict.outcome == "fail"
+    assert (verdict.outcome, verdict.reason) == ("fail", "haystack failed")
     assert judge(parse_toy(TOY_POLICY.replace("1e6", "500")), evidence, WITH_TOY).outcome == "pass"
 
 
