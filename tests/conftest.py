@@ -124,7 +124,7 @@ def _leave_unmeasured(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Stop measuring for good after the files that are measured, which come first: everything else is twice as quick."""
+    """Stop measuring for good after the files that are measured, which come first: all else is twice as quick."""
     measuring = Coverage.current()
     if measuring is not None and item.path.stem not in MEASURED:
         measuring.stop()

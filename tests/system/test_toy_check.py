@@ -132,7 +132,7 @@ def printed(place: Path) -> dict[str, tuple[int, str]]:
         assert "Traceback" not in result.stderr, result.stderr
         return result.returncode, result.stdout
 
-    found = {}
+    found: dict[str, tuple[int, str]] = {}
     with ThreadPoolExecutor(2) as pool:
         for commands in (FIRST, THEN):
             found |= dict(zip(commands, pool.map(run, commands.values()), strict=True))

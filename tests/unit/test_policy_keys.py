@@ -89,7 +89,7 @@ def blocks(check: Check) -> str:
         for policy in (parse_policy(text, "policy.yaml").policy for text in (LEAST, MOST))
         for whole in [replace(evidence(policy, malicious_n=1000), calibrated=True)]
     )
-    place = ".".join(check.places[0])
+    place = ".".join(map(str, check.places[0]))
     if least or (most and not all(most)):
         return "yes" if all(least or most) else f"with `{place}.required: true`"
     return f"with `{place}`"
