@@ -1,6 +1,6 @@
 """A toy input format, output format and plotting position: each is one class or file and one line, and is everywhere.
 
-The toy check is in `test_checks.py`.
+The toy check is in `test_checks.py`, and in `tests/system/test_toy_check.py` as commands meet it.
 """
 
 from __future__ import annotations
