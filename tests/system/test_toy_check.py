@@ -160,7 +160,7 @@ def test_it_fails_a_release_and_is_in_its_record(place: Path, printed: dict[str,
     assert record["checks"]["haystack"] == {"rows": 2000}
     [found] = [finding for finding in record["findings"] if finding["check"] == "haystack"]
     assert (found["outcome"], found["reason"], found["required"], found["waived"]) == ("fail", "small", True, False)
-    assert (record["outcome"], record["reason"]) == ("fail", "haystack failed")
+    assert (record["outcome"], record["reason"]) == ("fail", "haystack: too small a stack")
 
 
 def test_it_is_in_every_report(place: Path, printed: dict[str, tuple[int, str]]) -> None:
