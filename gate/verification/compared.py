@@ -49,11 +49,18 @@ def _is_there(record: Record, place: str) -> bool:
 
 
 def refuse_another(
-    where: str, record: Record | SystemRecord, again: Record | SystemRecord, excepted: Iterable[str]
+    where: str,
+    record: Record | SystemRecord,
+    again: Record | SystemRecord,
+    excepted: Iterable[str],
+    whole: Record | SystemRecord,
 ) -> None:
-    """Refuse a record that is not what was made again, in any value but the excepted ones."""
-    places = [*excepted, *(OF_LIBRARIES if other_installation(record) else ())]
-    places += [] if same_words(record) else SENTENCES
+    """Refuse a record that is not what was made again, in any value but the excepted ones.
+
+    The record of the `whole` release says which installation wrote all of it.
+    """
+    places = [*excepted, *(OF_LIBRARIES if other_installation(whole) else ())]
+    places += [] if same_words(whole) else SENTENCES
     recorded, found = (without(one.model_dump(mode="json"), places) for one in (record, again))
     refuse_differences(where, recorded, found)
 

@@ -169,7 +169,7 @@ def _check_data(record: Record, document: Document, samples: _Samples, data: Dat
     for name in ("fit", "holdout", "malicious"):
         was, is_ = (_paths(getattr(one, name)) for one in (record, again))
         excepted += [f"{name}.files.first.*.path", f"{name}.files.sha256"] if was != is_ else []
-    refuse_another("verdict.json", record, again, excepted)
+    refuse_another("verdict.json", record, again, excepted, record)
     refuse_other_words(record)
     return "the whole record, made again from the data, is the same in every value that anything binds"
 

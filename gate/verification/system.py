@@ -251,8 +251,9 @@ def _check_data(record: SystemRecord, document: Document, records: Mapping[str, 
     """The whole release again from its data, compared in every value that anything binds."""
     again = _repeat(record, document, records, data)
     for name, own in records.items():
-        refuse_another(name, own, again.releases[name].record, not_bound(own))
-    refuse_another("verdict.json", record, again.record, [*UNBOUND_OF_SEVERAL, "detectors.*.verdict_sha256"])
+        refuse_another(name, own, again.releases[name].record, not_bound(own), record)
+    excepted = [*UNBOUND_OF_SEVERAL, "detectors.*.verdict_sha256"]
+    refuse_another("verdict.json", record, again.record, excepted, record)
     refuse_other_words(record)
     return "all records, made again from the data, are the same in every value that anything binds"
 

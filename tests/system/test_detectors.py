@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -207,6 +209,22 @@ def test_verify_finds_what_was_sealed_anew(place: Path, tmp_path: Path) -> None:
         found = gate("verify", what, cwd=tmp_path)
         assert found.returncode == 1, found.stdout
         assert "does not hold" in found.stdout
+
+
+def test_the_record_of_all_says_which_version_wrote_the_others(place: Path, tmp_path: Path) -> None:
+    """A detector's record that claims another version by itself is none that this release has: the data tell."""
+    copy = tmp_path / "release"
+    shutil.copytree(place / "release", copy)
+    own = copy / "detectors" / NAMES[0] / "verdict.json"
+    own.write_text(own.read_text().replace(f'"version": "{version("fpr-gate")}"', '"version": "0.0.1"'))
+    record = json.loads((copy / "verdict.json").read_text())
+    record["detectors"][0]["verdict_sha256"] = hashlib.sha256(own.read_bytes()).hexdigest()
+    (copy / "verdict.json").write_text(json.dumps(record))
+    seal(copy)
+    data = [item for name in ("fit", "holdout", "malicious") for item in (f"--{name}", f"{name}.parquet")]
+    found = gate("verify", str(copy), *data, cwd=place)
+    assert found.returncode == 1, found.stdout
+    assert f"does not hold: data: {NAMES[0]}.tool.version is '0.0.1' in the record" in found.stdout
 
 
 # --- other commands -----------------------------------------------------------------------------------------
