@@ -34,6 +34,8 @@ def list_flagged(sample: Scores, calibrator: Calibrator, calibrated: bool = Fals
     lowest = min(thresholds.values(), default=np.inf)
     if sample.stored is None:
         rows = np.flatnonzero(sample.values >= lowest)
+        if sample.counts is not None:  # each row that one stands for, as where they lie on disk
+            rows = np.repeat(rows, sample.counts[rows])
         ids = None if sample.ids is None else np.asarray(sample.ids.take(rows).to_pylist(), dtype=object)
         order = np.argsort(-sample.values[rows], kind="stable")
         if ids is not None:

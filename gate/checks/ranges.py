@@ -95,7 +95,7 @@ def measure(case: Case) -> Ranges | None:
     flagged = case.holdout.ordered.at_or_above(np.concatenate(scores))
     counts = np.split(flagged, np.cumsum([len(at) for at in scores])[:-1])
     worth: Iterable[tuple[WorthAt, ...] | None] = [None] * len(grids)
-    if case.holdout.groups is not None:
+    if case.holdout.has_groups:
         worth = _worth(case, grids, scores)
     return Ranges(
         ranges=tuple(

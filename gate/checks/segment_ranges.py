@@ -71,7 +71,7 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     found = []
     for span, grid, at, flagged in zip(question.spans, grids, scores, parts, strict=True):
         worth = None
-        if holdout.groups is not None:
+        if holdout.has_groups:
             worth = _worth(holdout, at[asked_of_groups(grid, case.anchors)], float(case.alpha))
         found.append(
             RangeInSegments(

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from gate.checks import parse_policy
 from gate.checks.check import Finding
@@ -78,7 +78,7 @@ class SystemRecord(Section):
     reason: str
     policy: PolicyText
     data: Annotated[Columns, BeforeValidator(known_columns)]
-    detectors: tuple[DetectorFacts, ...]
+    detectors: tuple[DetectorFacts, ...] = Field(min_length=1)
     findings: tuple[Finding, ...]
     waivers: tuple[WaiverUse, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gate.checks import CHECKS, Check, owner
+from gate.checks import EVERY, Check, owner
 from gate.checks.check import Finding
 from gate.errors import GateError
 from gate.names import CheckName, parse_name
@@ -19,13 +19,13 @@ from gate.report.terminal import Paper
 
 def find(name: str) -> tuple[Check, CheckName | None]:
     """The check that a name or a key means, and the name where it is that of one finding."""
-    for check in CHECKS:
+    for check in EVERY:
         if name in (check.key, *check.names):
             return check, None
     parsed = parse_name(name)
     found = None if parsed is None else owner(parsed)
     if found is None:
-        known = ", ".join(check.key for check in CHECKS)
+        known = ", ".join(check.key for check in EVERY)
         raise GateError(f"CHECK: must name a check, got {name[:80]!r}; write one of {known}, or fpr@0.1% and its like")
     return found, parsed
 

@@ -144,8 +144,8 @@ def read_stored(
     named, skipped = _find_all(paths, place.engine != "local")
     files = [file for _, some in named for file in some]
     shards = isolate(lambda: [shard for file in files for shard in divide(file, rows)], place.memory + (1 << 30))
-    keep = None
-    if keep_rows or not {*list_wanted(columns)} <= {columns.score, columns.label, columns.count}:
+    keep, alone = None, {*list_wanted(columns)} <= {columns.score, columns.label, columns.count}
+    if not alone or (keep_rows and columns.count is None):  # rows that stand for many are never divided
         parts = 1 << max(0, -(-_count(files, place) // rows) - 1).bit_length()
         sources = tuple(Source(path=path, rows=0, benign=0) for path in paths)
         by_id, by_group = columns.id is not None, columns.group is not None

@@ -180,11 +180,15 @@ def _not_checked(record: Record, data: Data, pinned: Document | None) -> Iterato
         yield NotChecked("every count, which only all of the data together show", options)
 
 
+def expired_waivers(policy: Policy, judged: date, today: date) -> Iterator[str]:
+    for waiver in policy.waivers:
+        if judged <= waiver.expires < today:
+            yield f"the waiver of {waiver.check} expired on {waiver.expires}, after the judgement of {judged}"
+
+
 def expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
     """What was good on the day of the judgement and no longer is."""
-    for waiver in policy.waivers:
-        if record.day <= waiver.expires < today:
-            yield f"the waiver of {waiver.check} expired on {waiver.expires}, after the judgement of {record.day}"
+    yield from expired_waivers(policy, record.day, today)
     stale = no_longer_fresh(policy, record.evidence, today)
     if stale is not None:
         yield stale

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 from gate.calibration.calibrator import from_json
 from gate.checks import system as systems_check
 from gate.checks.baseline import Comparison
+from gate.checks.detection import Detection
 from gate.checks.fpr import Targets
+from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.gating import NO_BASELINE, Job
@@ -34,6 +36,7 @@ from gate.inspection.files import check_manifest, load
 from gate.inspection.judgement import document_of
 from gate.inspection.release import Inspection, check_reports, inspect_files
 from gate.policy import Document
+from gate.policy.detectors import FILES
 from gate.record import Record
 from gate.record.system import DETECTORS, SystemRecord, parse_system, require_name
 from gate.report.system import files_of_system, rendered_system
@@ -44,7 +47,7 @@ from gate.systems.verdict import judge_again
 from gate.verification.release import (
     OF_LIBRARIES,
     SENTENCES,
-    expired,
+    expired_waivers,
     needed_for,
     not_bound,
     refuse_other_words,
@@ -75,20 +78,24 @@ def verify_system(
     except GateError:
         if state_of(tuple(answers)) != "does not hold":
             raise
-    day = datetime.now(UTC).date()
     return Verification(
         tuple(answers),
         record,
         unbound,
         tuple(_not_checked(needed, data, pinned, document)),
-        tuple(
-            f"{name}: {sentence}"
-            for name, own in records.items()
-            for sentence in expired(own, document.policy.detector(name), day)
-        ),
+        tuple(_expired(record, document, records, datetime.now(UTC).date())),
         whole,
         names,
     )
+
+
+def _expired(record: SystemRecord, document: Document, records: Mapping[str, Record], today: date) -> Iterator[str]:
+    """What was good on the day of the judgement and no longer is: waivers of any of them, ages of each."""
+    yield from expired_waivers(document.policy, record.day, today)
+    for name, own in records.items():
+        stale = no_longer_fresh(document.policy.detector(name), own.evidence, today)
+        if stale is not None:
+            yield f"{name}: {stale}"
 
 
 # --- what takes no data -------------------------------------------------------------------------------------
@@ -211,13 +218,16 @@ def _check_system(
     scores = systems_check.asked_scores(document.policy)
     for name, own in records.items():
         cuts = _thresholds(files, name, own, scores)
-        for i, one in enumerate(found.benign):
-            member = next(each for each in one.detectors if each.name == name)
-            if cuts is not None:
-                refuse_differences(f"system at {one.score}: {name}: threshold", member.threshold, cuts[i])
-            _compare_alone(one, member, own)
-    number = max((use.holdout.number for own in records.values() if (use := own.of(Uses))), default=None)
-    refuse_differences("system.use", found.use, number)
+        for listed, counted in ((found.benign, own.of(Targets)), (found.malicious, own.of(Detection))):
+            for i, one in enumerate(listed):
+                member = next(each for each in one.detectors if each.name == name)
+                if cuts is not None:
+                    refuse_differences(f"system at {one.score}: {name}: threshold", member.threshold, cuts[i])
+                _compare_alone(one, member, own, counted)
+    uses: list[Uses] = [use for own in records.values() if (use := own.of(Uses))]
+    refuse_differences("system.use", found.use, max((use.holdout.number for use in uses), default=None))
+    spent = max((use.malicious.number for use in uses if use.malicious), default=None)
+    refuse_differences("system.malicious_use", found.malicious_use, spent)
     rows = plural(found.benign[0].tally.rows, "benign row")
     return f"{rows} counted at {plural(len(scores), 'score')}, at the thresholds of every detector"
 
@@ -229,14 +239,13 @@ def _thresholds(files: Mapping[str, bytes], name: str, own: Record, scores: Any)
     return thresholds_at(from_json(files[f"{DETECTORS}/{name}/calibrator.json"].decode()), scores)
 
 
-def _compare_alone(one: systems_check.Together, member: systems_check.Member, own: Record) -> None:
+def _compare_alone(
+    one: systems_check.Together, member: systems_check.Member, own: Record, counted: Targets | Detection | None
+) -> None:
     """Where the system is counted on just the rows that the detector was, it flags as many of them."""
-    rows, targets = one.tally.rows, own.of(Targets)
     anchors = {anchor.score: anchor.fpr for anchor in own.calibrator.anchors}
-    if targets is None or one.score not in anchors or rows - member.unscored != own.holdout.n:
-        return
-    tally = targets.at(anchors[one.score])
-    if tally is not None:
+    tally = None if counted is None or one.score not in anchors else counted.at(anchors[one.score])
+    if tally is not None and one.tally.rows - member.unscored == tally.rows:
         refuse_differences(f"system at {one.score}: {member.name}: flagged", member.flagged, tally.flagged)
 
 
@@ -322,6 +331,6 @@ def _panels(sample: str, document: Document, data: Data) -> list[Panel]:
     """A sample of every detector: its own files as the policy names them, else those that are given."""
     given = getattr(data, sample)
     policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
-    own = {entry.name: getattr(entry, sample, None) for entry in document.policy.detectors}
+    own = {entry.name: getattr(entry, sample) if sample in FILES else None for entry in document.policy.detectors}
     with reading_panels(sample, {name: own[name] or given for name in policies}, policies) as read:
         return read()
