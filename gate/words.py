@@ -27,11 +27,11 @@ def spaced_percent(share: float, digits: str = ".4g") -> str:
     return f"{format(100 * share, digits)} %"
 
 
-def visible(text: str, allowed: str = "") -> str:
+def visible(text: str) -> str:
     """Text from outside with every control and direction character shown as its number."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in allowed else f"\\u{ord(char):04x}" for char in text)
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def plural(count: int, noun: str) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from gate.contract import Floats, Ints
-from gate.planning.law import POWER, SAFE_RANK
+from gate.planning.law import POWER, SAFE_RANK, WEAK_LIVENESS
 from gate.planning.ranges import (
     SEED,
     Estimate,
@@ -36,7 +36,6 @@ DRAWS = 400
 FINE_POINTS, FINE_DRAWS = 400, 1600  # for the rows that a new fit takes
 MOST_GROWTH = 64  # times the rows on hand; a finding that takes more is at an edge
 GROWTH = 1.15  # rows from look to look
-WEAK = 0.8  # of sound releases that pass
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class _After:
         rates, counts = self.rates(rng), np.broadcast_to(self.counts, (DRAWS, len(points))).copy()
         decided = proven = np.zeros(DRAWS, dtype=bool)
         rows, best = max(self.n, 2), None
-        while rows < MOST_GROWTH * self.n and decided.mean() < WEAK:
+        while rows < MOST_GROWTH * self.n and decided.mean() < WEAK_LIVENESS:
             last, rows = rows, round_up(rows * GROWTH)
             counts += draw_counts(rng, rates, rows - last)
             critical = self.law.corridor.critical(rows, points)
@@ -183,7 +182,7 @@ def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> 
     )
     if describe_weakness(planned, POWER) is None:
         return None
-    if passes.value >= WEAK:  # it is what it passes of bad ones
+    if passes.value >= WEAK_LIVENESS:  # it is what it passes of bad ones
         return describe_weakness(replace(planned, needed_against_bad=law.needed_against_bad(holdout_n, fit_n)), POWER)
     rows = _again(policy, judged)
     planned = replace(planned, equal_needed=None if rows is None else Estimate(rows, 0.0))

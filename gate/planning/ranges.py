@@ -19,7 +19,7 @@ import numpy as np
 
 from gate.calibration.positions import fractional_rank, named
 from gate.contract import Floats, Ints
-from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, Law
+from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, WEAK_LIVENESS, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
 from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, corridor
 from gate.statistics.tails import FixedTails
@@ -282,7 +282,7 @@ def plan_range(
     )
 
 
-def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8, passed: bool = False) -> str | None:
+def describe_weakness(planned: RangePlan, power: float, passed: bool = False) -> str | None:
     """What is wrong with a range at the sizes on hand, and which sizes would do; None where nothing is.
 
     Of a range that has `passed` nobody says that none can: rows in groups may prove what as many others would not.
@@ -291,7 +291,7 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8, passe
     worst = planned.worst_bad
     if planned.passes == Estimate(0.0, 0.0):  # no count passes; none of those drawn would be no proof of it
         problem = f"a sound release hardly ever passes {sizes}" if passed else f"no release can pass {sizes}"
-    elif planned.passes.value < weak:
+    elif planned.passes.value < WEAK_LIVENESS:
         problem = f"a sound release passes only {spaced_percent(planned.passes.value, '.0f')} of the time {sizes}"
     elif worst.passes > WEAK_AGAINST_BAD:
         decade = f"from {100 * worst.start:.3g} to {100 * worst.stop:.3g} %"

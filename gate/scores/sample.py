@@ -124,10 +124,6 @@ class Scores:
     def group_sizes(self) -> Floats:
         return np.bincount(self.groups if self.groups is not None else []).astype(np.float64)
 
-    def flagged_by_group(self, threshold: float | None) -> Floats:
-        """How many rows of each group reach a threshold; none of them where no score does."""
-        return self.by_group(np.array([np.inf if threshold is None else threshold])).reached[:, 0]
-
     def by_group(self, scores: Floats, units: NDArray[np.int64] | None = None) -> Reached:
         """How many rows of each group reach each of some scores; -inf is reached by all, +inf by none.
 
