@@ -375,7 +375,10 @@ def compare_stored(
 ) -> ComparedReleases:
     """What two release directories say of each other; with scores in `files`, on those rows."""
     stored = read_judged(new)
-    document, calibrator = recorded_policy(stored).with_columns(columns), read_calibrator(stored)
+    document, calibrator = (
+        recorded_policy(stored.record.policy, stored.record.data).with_columns(columns),
+        read_calibrator(stored),
+    )
     policy, record = document.policy, stored.record
     reference = read_reference(old, document, files["baseline-holdout"], files["baseline-malicious"], reader)
     samples = {name: reader(name, files[name], policy) for name in ("holdout", "malicious") if files[name]}

@@ -10,7 +10,6 @@ from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 
-from gate.checks.baseline import Comparison
 from gate.checks.check import Finding
 from gate.checks.detection import Detection
 from gate.checks.reuse import Uses
@@ -217,8 +216,7 @@ def _release(directory: str, record: Record, sha256: str) -> tuple[PastRelease, 
     raw = record.calibrator.thresholds
     readings = {f.check: Reading(f, tprs.get(f.check.rate), raw.get(f.check.rate or Decimal(0))) for f in fprs}
     uses: Uses | None = record.of(Uses)
-    comparison: Comparison | None = record.of(Comparison)
-    reference = comparison.reference if comparison is not None and record.kind == "check" else None
+    reference = record.reference if record.kind == "check" else None
     release = PastRelease(
         directory=visible(directory),
         name=record.release,

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, count
+from gate.checks.readings import DRIFT_REMEDY
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.statistics.tally import Tally
@@ -205,9 +206,6 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 def differ(policy: Policy, evidence: Evidence) -> bool:
     """Whether the two samples were told apart."""
     return any(finding.reason == "differ" for finding in judge(policy, evidence))
-
-
-DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:

@@ -66,7 +66,7 @@ def noise_or_drift(ratio: Ratio, reading: DriftReading, above: Fraction, below: 
     told = f"held-out rows reach this threshold {ratio.value:.3g} times as often as fit rows ({low} to {high} times)"
     if reading == "drift":
         look = "look before relying on it" if passed else "drift, leakage, duplicates or other preprocessing"
-        return Sentences(f"{told}: the two samples differ; {look}", _DRIFT)
+        return Sentences(f"{told}: the two samples differ; {look}", DRIFT_REMEDY)
     matters = f"{float(1 + above):.3g} times"
     if below < 1:
         matters = f"{float(1 - below):.3g} or {matters}"
@@ -75,7 +75,7 @@ def noise_or_drift(ratio: Ratio, reading: DriftReading, above: Fraction, below: 
     return Sentences(f"{told}: these rows cannot tell noise from drift, for {matters} would look like this", _MORE)
 
 
-_DRIFT = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
+DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"
 _MORE = "more benign rows to fit on and to hold out tell them apart"
 
 

@@ -6,15 +6,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from gate.checks import segment_ranges
-from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, UNSUPPORTED, Asked, Case, Check, Evidence, Finding
+from gate.checks.check import (
+    MISCOUNTED,
+    PASSED,
+    UNDECIDED,
+    UNSUPPORTED,
+    Asked,
+    Case,
+    Check,
+    Evidence,
+    Finding,
+    as_scores,
+)
 from gate.checks.fpr import Targets
 from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE, describe_count, judged_rate
 from gate.checks.reuse import alpha_of
@@ -24,14 +34,10 @@ from gate.names import CheckName
 from gate.planning import Budget, advise_at_rate, band_of
 from gate.policy import Flag, Frozen, Label, MinRows, Policy, PolicyRate, Span, Target, Tolerance
 from gate.statistics.binomial import TIE, Band
-from gate.statistics.clusters import Effective, effective_rows, korn_graubard
 from gate.statistics.ranges import MOST_SEGMENTS
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
 from gate.words import plural
-
-if TYPE_CHECKING:
-    from gate.scores import Scores
 
 NAME = CheckName("segments")
 MOST_SHOWN = 50  # findings; the record counts the others
@@ -129,10 +135,10 @@ def measure(case: Case) -> Segments | None:
         return None
     rates = [target.fpr for target in targets_of(policy)]
     thresholds = [case.thresholds[fpr] for fpr in rates]
-    scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
+    scores = as_scores(thresholds)
     found = holdout.by_segment(scores)
     reached = np.where(np.array([threshold is None for threshold in thresholds]), 0, found.reached)
-    worth = None if not holdout.has_groups else _worth(holdout, scores, float(case.alpha))
+    worth = segment_ranges.worth_of_segments(holdout, scores, float(case.alpha)) if holdout.has_groups else None
     shown = np.arange(len(found.parts))
     if policy.settings(SegmentsSettings) is None and len(shown) > MOST_UNASKED:
         shown = np.sort(np.argsort(-found.sizes, kind="stable")[:MOST_UNASKED])
@@ -145,29 +151,12 @@ def measure(case: Case) -> Segments | None:
                 fpr=fpr,
                 threshold=thresholds[i],
                 flagged=tuple(int(k) for k in reached[shown, i]),
-                effective=None if worth is None else tuple(worth[i][place] for place in shown),
+                effective=None if worth is None else tuple(worth[place][i] for place in shown),
             )
             for i, fpr in enumerate(rates)
         ),
         ranges=segment_ranges.measure(case, question_of(policy), len(found.parts)),
     )
-
-
-def _worth(holdout: Scores, scores: Floats, alpha: float) -> list[list[tuple[float, float]]]:
-    """For each score what every segment is worth: at most what its own groups and those of all rows together allow."""
-    whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
-    segments = parts.parts // len(whole.sizes)
-    starts = [*np.flatnonzero(np.diff(segments, prepend=-1)), len(segments)]
-    found = []
-    for i in range(len(scores)):
-        shares = Effective(*(rows / len(holdout) for rows in effective_rows(whole.sizes, whole.reached[:, i], alpha)))
-        at = []
-        for start, stop in pairwise(starts):
-            sizes, n = parts.sizes[start:stop], float(parts.sizes[start:stop].sum())
-            own = korn_graubard(sizes, parts.reached[start:stop, i], alpha)
-            at.append((min(own, n * shares.low), min(own, n * shares.high)))
-        found.append(at)
-    return found
 
 
 # --- the judgement ------------------------------------------------------------------------------------------

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from pydantic import Field, computed_field, model_validator
 
-from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, Check, Finding, inside
+from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, Check, Finding, inside, nothing
 from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
 from gate.contract import Ints
 from gate.planning import Advice, Budget, advise_at_rate
+from gate.planning.system import limit_of
 from gate.policy import Policy, SystemTarget
-from gate.statistics.binomial import Band, CriticalCounts
-from gate.statistics.sequential import SequentialBand
+from gate.statistics.binomial import CriticalCounts
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section
 from gate.words import plural
@@ -202,7 +202,7 @@ def judge(policy: Policy, found: System | None) -> Iterator[Finding]:
         if found is None or together is None:
             yield _not_counted(target)
             continue
-        band = _band(policy, target, policy.alpha(found.use or 1))
+        band = limit_of(policy, target, policy.alpha(found.use or 1))
         counted, critical = together.tally, together.tally.critical(band)
         outcome, reason, grade = _decide(policy.rule, target, together, critical)
         too_few = counted.independent_rows < target.min_n
@@ -221,14 +221,6 @@ def judge(policy: Policy, found: System | None) -> Iterator[Finding]:
             remedy=_remedy(together, reason, advice),
             rate=judged_rate(None, target.score, counted, band, min_n=target.min_n, accepts=accepts),
         )
-
-
-def _band(policy: Policy, target: SystemTarget, alpha: Fraction) -> Band:
-    """The rates that the policy accepts: only excess counts."""
-    most = Fraction(target.max_fpr)
-    if policy.interval == "sequential":
-        return SequentialBand(Fraction(0), most, alpha, most / 2)
-    return Band(Fraction(0), most, alpha)
 
 
 def _decide(
@@ -353,10 +345,6 @@ def _of_no_detector(*_: object) -> None:
     """One detector by itself has no part of it."""
 
 
-def _nothing_by_itself(*_: object) -> Iterator[Any]:
-    return iter(())
-
-
 CHECK = Check(
     key="system",
     asks="whether all detectors together flag few enough benign rows",
@@ -373,8 +361,7 @@ CHECK = Check(
     ),
     evidence=System,
     measure=_of_no_detector,
-    judge=_nothing_by_itself,
-    asked=_nothing_by_itself,
+    judge=nothing,
     home=(("system",),),
     reasons={
         **PASSED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gate.cli.streams import log, tell
 
@@ -20,20 +20,14 @@ def on_github() -> bool:
 def publish(judged: Release | SystemRelease, exit_code: int, out: Path | None) -> None:
     """The verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
     from gate.record import Record
-    from gate.report import github
+    from gate.report import github, system_github
     from gate.storage import manifest_of
 
     record = judged.record
-    if not isinstance(record, Record):
-        from gate.report import system_github
-
-        manifest = manifest_of(judged.files) if out else b""
-        errors = system_github.errors(record, _file_of_the_repository(record.policy.path))
-        _tell_github(system_github.summary(record), errors, system_github.outputs(record, exit_code, out, manifest))
-        return
+    said: Any = github if isinstance(record, Record) else system_github
     manifest = manifest_of(judged.files) if out else b""  # as it was written, not as it may have become since
-    errors = github.errors(record, _file_of_the_repository(record.policy.path))
-    _tell_github(github.summary(record), errors, github.outputs(record, exit_code, out, manifest))
+    errors = said.errors(record, _file_of_the_repository(record.policy.path))
+    _tell_github(said.summary(record), errors, said.outputs(record, exit_code, out, manifest))
 
 
 def publish_refusal(message: str, exit_code: int) -> None:

@@ -64,11 +64,16 @@ def put(text: str, output: str, format_: str) -> None:
         write_file(Path(output), text.encode())
 
 
+def _page(to_terminal: bool) -> tuple[int, bool]:
+    """How wide a text is, and whether it has colours: as the terminal, where it goes to one."""
+    shown = to_terminal and is_terminal()
+    return width() if shown else 80, shown and color_wanted()
+
+
 def render(record: Record | SystemRecord, format_: str, to_terminal: bool = False) -> str:
     from gate.record import Record
     from gate.report.formats import named, offered
 
-    to_terminal = to_terminal and is_terminal()
     if not isinstance(record, Record):
         from gate.report import system, system_text
 
@@ -77,12 +82,12 @@ def render(record: Record | SystemRecord, format_: str, to_terminal: bool = Fals
                 known = ", ".join(["text", *(name for name in offered() if name in system.FORMATS)])
                 raise GateError(f"--format: must be one of {known} for several detectors, got {format_}")
             return system.FORMATS[format_](record)
-        return system_text.render(record, width() if to_terminal else 80, to_terminal and color_wanted())
+        return system_text.render(record, *_page(to_terminal))
     if format_ != "text":
         return named(format_).render(record)
     from gate.report import terminal
 
-    return terminal.render(record, width=width() if to_terminal else 80, color=to_terminal and color_wanted())
+    return terminal.render(record, *_page(to_terminal))
 
 
 def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> str:
@@ -99,10 +104,7 @@ def render_changes(found: ComparedReleases, format_: str, to_terminal: bool) -> 
     assert changed is not None
     if format_ == "md":
         return markdown.render_changes(changed, found.record)
-    to_terminal = to_terminal and is_terminal()
-    return terminal.render_changes(
-        changed, found.record, width() if to_terminal else 80, to_terminal and color_wanted()
-    )
+    return terminal.render_changes(changed, found.record, *_page(to_terminal))
 
 
 def render_pairs(pairs: ComparedSystems, format_: str, to_terminal: bool) -> str:
@@ -124,7 +126,6 @@ def render_history(history: History, format_: str, to_terminal: bool = False) ->
     from gate.report import history as histories
 
     if format_ == "text":
-        to_terminal = to_terminal and is_terminal()
-        return histories.render(history, width=width() if to_terminal else 80, color=to_terminal and color_wanted())
+        return histories.render(history, *_page(to_terminal))
     renderers = {"html": histories.render_html, "md": histories.render_markdown, "json": histories.to_json}
     return renderers[format_](history)

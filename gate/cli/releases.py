@@ -242,7 +242,9 @@ def check_detector(
     from gate.storage import CHECKS_DIRECTORY, refuse_existing
 
     stored = read_judged(directory)
-    document = (find_policy(named) if named else recorded_policy(stored)).with_columns(columns)
+    document = (
+        find_policy(named) if named else recorded_policy(stored.record.policy, stored.record.data)
+    ).with_columns(columns)
     document.require_columns()
     target = asked.directory or Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
     replaces = None if asked.dry_run else refuse_existing(target, asked.force)

@@ -73,13 +73,13 @@ def check_detectors(
 ) -> int:
     """Judge every detector of an earlier release on new benign scores."""
     from gate.checks import find_policy
-    from gate.record.system import recorded_policy_of
+    from gate.record import recorded_policy
     from gate.storage import CHECKS_DIRECTORY, refuse_existing
     from gate.systems import Past, gate_system, read_stored_system
 
     refuse_unfit(asked)
     record, stored = read_stored_system(directory)
-    document = (find_policy(named) if named else recorded_policy_of(record)).with_columns(columns)
+    document = (find_policy(named) if named else recorded_policy(record.policy, record.data)).with_columns(columns)
     document.require_columns()
     policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
     if [*policies] != [*stored]:

@@ -25,10 +25,10 @@ from gate.planning.ranges import (
     draw_counts,
     draw_rates,
     round_up,
+    within,
 )
 from gate.planning.sequential import Deciding
 from gate.policy import Policy, Range
-from gate.statistics.ranges import Counts
 from gate.stored import MOST_ROWS
 
 POINTS = 200  # of the grid
@@ -126,7 +126,7 @@ class _After:
         def enough(rows: int) -> bool:
             counts = had + draw_counts(np.random.default_rng(SEED), rates, rows - start)
             region = self.law.corridor.critical(rows, points).passing(rule)
-            return float(_within(counts, region).mean()) >= POWER
+            return float(within(counts, region).mean()) >= POWER
 
         low = high = max(start + start // 50 + 1, self.law.judged.min_n, 2)
         while not enough(high):
@@ -148,19 +148,15 @@ class _After:
             last, rows = rows, round_up(rows * GROWTH)
             counts += draw_counts(rng, rates, rows - last)
             critical = self.law.corridor.critical(rows, points)
-            good = _within(counts, critical.proven) & (rows >= self.law.judged.min_n) & ~decided
+            good = within(counts, critical.proven) & (rows >= self.law.judged.min_n) & ~decided
             proven = proven | good
-            decided = decided | good | ~_within(counts, critical.unrefuted)
+            decided = decided | good | ~within(counts, critical.unrefuted)
             share = float(decided.mean())
             if best is None or share > best.chance:
                 best = Deciding(
                     rows, share, float(proven.mean()), math.sqrt(max(share * (1 - share), 1 / DRAWS) / DRAWS)
                 )
         return best if best is not None and best.chance > 0 else None
-
-
-def _within(counts: Ints, region: Counts) -> Ints:
-    return np.asarray(np.all((region.low <= counts) & (counts <= region.high), axis=1))
 
 
 def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> str | None:

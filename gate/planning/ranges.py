@@ -18,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from gate.calibration.positions import fractional_rank, named
-from gate.contract import Floats, Ints
+from gate.contract import Floats, Ints, Mask
 from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, WEAK_LIVENESS, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
 from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, corridor
@@ -147,8 +147,8 @@ class RangeLaw:
         rng = np.random.default_rng(SEED)
         for size in _pieces(draws):
             counts = draw_counts(rng, draw_rates(rng, ranks[near], n_fit, size), n)
-            passes += 0 if dead else int(np.count_nonzero(_within(counts, region, near)))
-            fails += int(np.count_nonzero(~_within(counts, unrefuted, near)))
+            passes += 0 if dead else int(np.count_nonzero(within(counts, region, near)))
+            fails += int(np.count_nonzero(~within(counts, unrefuted, near)))
         return Estimate(0.0, 0.0) if dead else _share(passes, draws), _share(fails, draws)
 
     def bad(self, n: int, n_fit: int) -> tuple[BadInDecade, ...]:
@@ -245,7 +245,7 @@ class RangeLaw:
         passes = 0
         for size in _pieces(draws):
             counts = draw_counts(rng, draw_rates(rng, ranks[near], n_fit, size), n)
-            passes += int(np.count_nonzero(_within(counts, region, near)))
+            passes += int(np.count_nonzero(within(counts, region, near)))
         return _share(passes, draws)
 
 
@@ -368,7 +368,8 @@ def _near(ranks: Floats, n: int, n_fit: int, *regions: Counts) -> Ints:
     return found[::-1][:: math.ceil(len(found) / MOST_NEAR)][::-1]
 
 
-def _within(counts: Ints, region: Counts, points: Ints) -> Ints:
+def within(counts: Ints, region: Counts, points: Ints | slice = slice(None)) -> Mask:
+    """Which draws have every count in a region, or those at some points."""
     inside = (region.low[points] <= counts) & (counts <= region.high[points])
     return np.asarray(inside.all(axis=1))
 

@@ -15,13 +15,13 @@ from gate.checks.baseline import Reference
 from gate.checks.detection import Detection
 from gate.checks.fpr import Targets
 from gate.errors import GateError
-from gate.record.schema import SCHEMA_VERSION, Record, read_time
+from gate.record.schema import SCHEMA_VERSION, PolicyText, Record, read_time
 from gate.storage import MAX_BYTES, read_regular
 from gate.stored import Section
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
-    from gate.policy import Document
+    from gate.policy import Columns, Document
 
 
 Model = TypeVar("Model", bound=Section)
@@ -118,7 +118,7 @@ def as_reference(stored: StoredRelease) -> Reference:
         outcome=record.outcome,
         verdict_sha256=stored.verdict_sha256,
         policy_sha256=record.policy.sha256,
-        policy=recorded_policy(stored).policy,
+        policy=recorded_policy(record.policy, record.data).policy,
         benign={} if benign is None else {anchor.fpr: anchor.tally for anchor in benign.anchors},
         malicious=None if malicious is None else {anchor.fpr: anchor.tally for anchor in malicious.anchors},
         holdout_sha256=record.holdout.sha256,
@@ -139,10 +139,9 @@ def read_calibrator(stored: StoredRelease) -> Calibrator:
     return from_json(text, f"{stored.path}/calibrator.json")
 
 
-def recorded_policy(stored: StoredRelease) -> Document:
+def recorded_policy(policy: PolicyText, data: Columns) -> Document:
     """The policy that a release was judged by, with the columns that were read."""
-    record = stored.record
-    return parse_policy(record.policy.content, record.policy.path).with_columns(record.data.model_dump())
+    return parse_policy(policy.content, policy.path).with_columns(data.model_dump())
 
 
 def read_bytes(path: Path, what: str) -> bytes:

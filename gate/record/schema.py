@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from gate.checks import Parts
+from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.check import CalibratorFacts, Evidence, Finding
 from gate.checks.curve import Curve
 from gate.checks.detection import Detection
@@ -152,6 +153,17 @@ class Record(Section):
     def of(self, part: type[Any]) -> Any:
         """What one check measured."""
         return next((value for value in vars(self.checks).values() if isinstance(value, part)), None)
+
+    @property
+    def reference(self) -> ReferenceFacts | None:
+        """The release that it is held against, or that was checked."""
+        found = self.of(Comparison)
+        return None if found is None else found.reference
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is declared to be the first release."""
+        return self.of(Comparison) is not None and self.reference is None
 
 
 def json_text(content: dict[str, Any]) -> str:

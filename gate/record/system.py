@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gate.checks import parse_policy
 from gate.checks.check import Finding
 from gate.checks.system import System
 from gate.errors import GateError
@@ -187,11 +186,6 @@ def require_name(name: str, place: str | Path) -> None:
     """A record may hold any text: only the name of a detector may become a path."""
     if not re.fullmatch(DETECTOR, name) or name in (".", ".."):
         raise GateError(f"{place}: must name its detectors as a policy can, got {name[:80]!r}; restore the release")
-
-
-def recorded_policy_of(record: SystemRecord) -> Document:
-    """The policy that the detectors were judged by, with the columns that were read."""
-    return parse_policy(record.policy.content, record.policy.path).with_columns(record.data.model_dump())
 
 
 def schema() -> dict[str, Any]:

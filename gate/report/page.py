@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gate.checks.baseline import Comparison
 from gate.checks.readings import assumptions, what_a_pass_means
 from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
@@ -65,7 +64,6 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
     cures = [row.remedy for row in judged if row.blocks]
     unsettled = [row for row in judged if row.remedy and not row.blocks]
     changed = changes(record)
-    comparison: Comparison | None = record.of(Comparison)
     counted: Segments | None = record.of(Segments)
     lists: dict[str, Any] = {
         "targets": targets,
@@ -93,7 +91,7 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "asked": {row.target for row in targets} | {row.target for row in detection_rows(record) if row.outcome},
         "headline": headline(record),
         "changed": changed,
-        "reference": None if comparison is None else comparison.reference,
+        "reference": record.reference,
         "reason": plain_reason(record),
         "next_step": next_step(record),
         "assurance": assurance(record, targets),
@@ -202,8 +200,7 @@ def _chance(chance: float | None) -> str:
 
 def command(record: Record, limit: Limit) -> list[str]:
     """The command that gives the same verdict again, one option to a line, quoted for a POSIX shell."""
-    comparison, uses = record.of(Comparison), record.of(Uses)
-    baseline = None if comparison is None else comparison.reference
+    baseline, uses = record.reference, record.of(Uses)
     samples = [("--fit", record.fit.sources), ("--holdout", record.holdout.sources)]
     if record.kind == "check" and baseline is not None:
         lines = [f"gate check {shlex.quote(clean(baseline.path))}"]
@@ -218,7 +215,7 @@ def command(record: Record, limit: Limit) -> list[str]:
         if baseline is not None:
             lines.append(_option("--baseline", baseline.path))
             samples += [("--baseline-holdout", baseline.sources), ("--baseline-malicious", baseline.malicious_sources)]
-        if comparison is not None and baseline is None:
+        if record.is_first:
             lines.append("--baseline none")
     if record.malicious is not None:
         samples.append(("--malicious", record.malicious.sources))

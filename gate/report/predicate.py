@@ -9,24 +9,26 @@ import hashlib
 import json
 from typing import Any
 
-from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.reuse import Uses
 from gate.record import Record
+from gate.record.system import SystemRecord
 
 TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 
 
 def render(record: Record) -> str:
+    """The predicate of one detector."""
+    return test_result(record, _digests(record), _options(record))
+
+
+def test_result(record: Record | SystemRecord, digests: dict[str, str], *more: dict[str, Any]) -> str:
     """There is no value for inconclusive, which is FAILED; a pass with anything waived or advisory amiss is WARNED."""
     passed = [str(finding.check) for finding in record.findings if finding.outcome == "pass"]
     failed = [str(finding.check) for finding in record.findings if finding.blocks]
     warned = [str(finding.check) for finding in record.findings if finding.outcome != "pass" and not finding.blocks]
     predicate = {
         "result": "FAILED" if failed or record.outcome != "pass" else "WARNED" if warned else "PASSED",
-        "configuration": [
-            *({"name": name, "digest": {"sha256": digest}} for name, digest in _digests(record).items()),
-            _options(record),
-        ],
+        "configuration": [*({"name": name, "digest": {"sha256": one}} for name, one in digests.items()), *more],
         "passedTests": passed,
         "warnedTests": warned,
         "failedTests": failed,
@@ -46,14 +48,9 @@ def _digests(record: Record) -> dict[str, str]:
         digests["holdout ids"] = record.holdout.rows_sha256
     if record.malicious is not None:
         digests["malicious"] = record.malicious.sha256
-    if (reference := _reference(record)) is not None:
+    if (reference := record.reference) is not None:
         digests["baseline"] = reference.verdict_sha256
     return digests
-
-
-def _reference(record: Record) -> ReferenceFacts | None:
-    comparison: Comparison | None = record.of(Comparison)
-    return None if comparison is None else comparison.reference
 
 
 def _options(record: Record) -> dict[str, Any]:
@@ -62,14 +59,13 @@ def _options(record: Record) -> dict[str, Any]:
     The digest is of the annotations as JSON with sorted keys and without spaces. Whole numbers may be larger than
     those that readers of JSON keep exactly, so a seed is text.
     """
-    baseline, split = _reference(record), record.split
-    first, uses = record.of(Comparison) is not None and baseline is None, record.of(Uses)
+    baseline, split, uses = record.reference, record.split, record.of(Uses)
     options = {
         "kind": record.kind,
         "calibrated": record.calibrated,
         "columns": record.data.model_dump(mode="json"),
         "split": None if split is None else {"fraction": split.fraction, "seed": str(split.seed), "by": split.by},
-        "baseline": "none" if first else None if baseline is None else baseline.release,
+        "baseline": "none" if record.is_first else None if baseline is None else baseline.release,
         "baseline_holdout": bool(baseline and baseline.sources),
         "baseline_malicious": bool(baseline and baseline.malicious_sources),
         "malicious": record.malicious is not None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +14,15 @@ from gate.checks import reasons
 from gate.checks.check import Finding
 from gate.checks.system import System, Together
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
-from gate.report import formats
+from gate.report import formats, markdown
 from gate.report.junit import fill, written
 from gate.report.numbers import bare_percent, between, bounds, clean, exact, grouped, percent, share
 from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
+from gate.report.predicate import test_result
 from gate.report.rows import VERDICTS, describe_blocking, in_order, unseen_by, weight
 from gate.report.short import MAX_CHARACTERS
-from gate.report.templates import shortened
+from gate.report.templates import shortened, template
 from gate.report.together import picture
 from gate.stored import Outcome
 from gate.verdict import NOT_JUDGED
@@ -353,8 +353,6 @@ def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
 
 
 def render_html(record: SystemRecord) -> str:
-    from gate.report.templates import template
-
     def page(limit: Limit) -> str:
         return template("system.html", clean, clean, limit.characters).render(parts(record, limit))
 
@@ -362,11 +360,8 @@ def render_html(record: SystemRecord) -> str:
 
 
 def render_markdown(record: SystemRecord) -> str:
-    from gate.report.markdown import escape, verbatim
-    from gate.report.templates import template
-
     def page(limit: Limit) -> str:
-        return template("system.md", escape, verbatim, limit.characters).render(parts(record, limit))
+        return template("system.md", markdown.escape, markdown.verbatim, limit.characters).render(parts(record, limit))
 
     return fitting(page, MAX_MARKDOWN_BYTES)
 
@@ -386,20 +381,10 @@ def render_junit(record: SystemRecord) -> str:
 
 def render_predicate(record: SystemRecord) -> str:
     """The verdict on all as an in-toto test result; see `gate.report.predicate`."""
-    passed = [str(finding.check) for finding in record.findings if finding.outcome == "pass"]
-    failed = [str(finding.check) for finding in record.findings if finding.blocks]
-    warned = [str(finding.check) for finding in record.findings if finding.outcome != "pass" and not finding.blocks]
     digests = {"policy": record.policy.sha256}
     for facts in record.detectors:
         digests |= {f"{facts.name} calibrator": facts.calibrator_sha256, f"{facts.name} verdict": facts.verdict_sha256}
-    predicate = {
-        "result": "FAILED" if failed or record.outcome != "pass" else "WARNED" if warned else "PASSED",
-        "configuration": [{"name": name, "digest": {"sha256": digest}} for name, digest in digests.items()],
-        "passedTests": passed,
-        "warnedTests": warned,
-        "failedTests": failed,
-    }
-    return json.dumps(predicate, indent=2) + "\n"
+    return test_result(record, digests)
 
 
 def render_short(record: SystemRecord) -> str:

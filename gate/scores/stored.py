@@ -38,7 +38,7 @@ from gate.scores.formats import File, list_wanted
 from gate.scores.labels import Kind, count_labels
 from gate.scores.place import Place
 from gate.scores.runs import Run, RunParts, merge, plan_ranges, remove, write_run
-from gate.scores.sample import Named, Piece, Result, Scores, hash_pieces
+from gate.scores.sample import Named, Piece, Result, Scores, hash_pieces, in_rising_order
 from gate.scores.shards import Shard, divide, each, stream
 from gate.scores.taking import UNREAD, Taken, source_of, take
 from gate.scores.wording import count_rows_from
@@ -379,8 +379,7 @@ def _values(part: Scores) -> Any:
 
 
 def _write_numbers(part: Scores, function: Callable[[Scores], Any], directory: str) -> Run:
-    numbers = function(part)
-    return write_run(directory, sort(numbers) if numbers.dtype == np.float64 else np.sort(numbers))
+    return write_run(directory, in_rising_order(function(part)))
 
 
 def _divide(part: Scores, fitted: Callable[[Scores], Mask], keep: Keep) -> list[tuple[BlockFacts, str]]:

@@ -28,20 +28,15 @@ class PooledTest:
     pooled: int
     held_out: int
     expected: float
-    share: float
     p_value: float
 
 
 @dataclass(frozen=True)
 class TailScan:
-    """The whole upper half of the curve in one p-value, and the rank at which the two samples differ most.
-
-    `counts` has the pooled rows that reach each rank's score and the held-out ones among them: all it follows from.
-    """
+    """The whole upper half of the curve in one p-value, and the rank at which the two samples differ most."""
 
     p_value: float
     worst: PooledTest | None
-    counts: tuple[tuple[int, int], ...] = ()
 
 
 def scanned_ranks(total: int) -> Ints:
@@ -61,8 +56,8 @@ def scan_counts(counts: tuple[tuple[int, int], ...], n: int, total: int) -> Tail
     tests = [compare_counts(pooled, held_out, n, total) for pooled, held_out in counts]
     worst = min(tests, key=lambda test: test.p_value)
     if total >= LARGEST_DRAW:  # Bonferroni's bound, which is safe
-        return TailScan(min(1.0, worst.p_value * len(tests)), worst, counts)
-    return TailScan((1 + _as_small(counts, n, total, worst.p_value, DRAWS)) / (DRAWS + 1), worst, counts)
+        return TailScan(min(1.0, worst.p_value * len(tests)), worst)
+    return TailScan((1 + _as_small(counts, n, total, worst.p_value, DRAWS)) / (DRAWS + 1), worst)
 
 
 @lru_cache(maxsize=64)  # what was counted is judged more than once
@@ -84,7 +79,6 @@ def compare_counts(pooled: int, held_out: int, n: int, total: int) -> PooledTest
         pooled=pooled,
         held_out=held_out,
         expected=pooled * n / total,
-        share=pooled / total,
         p_value=float(law.two_sided(np.array([held_out]))[0]),
     )
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from gate.contract import Floats
 from gate.statistics.binomial import Band
+from gate.statistics.tails import columns
 
 STEPS = (Fraction(0), Fraction(1, 2), Fraction(4, 5))  # the alternatives: so far from the target to the edge
 HALVINGS = 100
@@ -58,7 +59,7 @@ class SequentialTails:
 
         Where not even LEAST_RATE is, as with one of a billion rows at a target of 0.1 %, the bound is 0.
         """
-        k, n, p = _columns(k, n, p)
+        k, n, p = columns(k, n, p)
         never = self._against_less(k, n, np.full(k.shape, LEAST_RATE), p) < -np.log(tail)
         low, high = np.full(k.shape, LEAST_RATE), np.maximum(k / n, LEAST_RATE)
         for _ in range(HALVINGS):
@@ -69,7 +70,7 @@ class SequentialTails:
 
     def upper(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
         """Above which every rate is rejected."""
-        k, n, p = _columns(k, n, p)
+        k, n, p = columns(k, n, p)
         low, high = np.maximum(k / n, LEAST_RATE), np.ones(k.shape)
         for _ in range(HALVINGS):
             middle = np.sqrt(low) * np.sqrt(high)
@@ -92,10 +93,6 @@ class SequentialTails:
     @staticmethod
     def _chance(log_evidence: Floats) -> Floats:
         return np.exp(-np.maximum(log_evidence, 0.0))
-
-
-def _columns(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> tuple[Floats, ...]:
-    return tuple(np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (k, n, p))))
 
 
 def _log_mean(k: ArrayLike, n: ArrayLike, c: Floats, ratios: Floats) -> Floats:

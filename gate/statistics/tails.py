@@ -30,29 +30,30 @@ class FixedTails:
 
     def few(self, k: ArrayLike, n: ArrayLike, c: ArrayLike, p: ArrayLike = 0.0) -> Floats:
         """P(Bin(n, c) <= k)."""
-        k, n, c = _columns(k, n, c)
+        k, n, c = columns(k, n, c)
         inside = betaincc(np.clip(k, 0, None) + 1, np.maximum(n - k, 1e-300), c)
         return np.where(k < 0, 0.0, np.where(k >= n, 1.0, inside))
 
     def many(self, k: ArrayLike, n: ArrayLike, c: ArrayLike, p: ArrayLike = 0.0) -> Floats:
         """P(Bin(n, c) >= k)."""
-        k, n, c = _columns(k, n, c)
+        k, n, c = columns(k, n, c)
         inside = betainc(np.maximum(k, 1e-300), np.maximum(n - k, 0) + 1, c)
         return np.where(k <= 0, 1.0, np.where(k > n, 0.0, inside))
 
     def lower(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
         """The rates of which so many have this chance; 0 where none is flagged."""
-        k, n, _ = _columns(k, n, p)
+        k, n, _ = columns(k, n, p)
         return np.where(k <= 0, 0.0, beta_quantiles(np.where(k <= 0, 1.0, k), n - k + 1, tail))
 
     def upper(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
         """The rates of which so few have this chance; 1 where all are flagged."""
-        k, n, _ = _columns(k, n, p)
+        k, n, _ = columns(k, n, p)
         return np.where(k >= n, 1.0, beta_quantiles(k + 1, np.where(k >= n, 1.0, n - k), 1 - tail))
 
 
-def _columns(k: ArrayLike, n: ArrayLike, c: ArrayLike) -> tuple[Floats, ...]:
-    return tuple(np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (k, n, c))))
+def columns(*values: ArrayLike) -> tuple[Floats, ...]:
+    """Floats of one shape."""
+    return tuple(np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in values)))
 
 
 def last_counts(holds: Callable[[Ints], Mask], n: int, around: Floats) -> Ints:

@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gate.checks.baseline import Comparison, ReferenceFacts
 from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
 from gate.errors import GateError
@@ -103,13 +102,12 @@ def needed_for(record: Record) -> dict[str, str]:
         needed["holdout"] = "the rows that it was judged on, and every count of them"
     if record.malicious is not None:
         needed["malicious"] = "the malicious rows, and every count of them"
-    comparison: Comparison | None = record.of(Comparison)
-    reference = None if comparison is None else comparison.reference
+    reference = record.reference
     if record.kind == "check":
         needed["baseline"] = "the release that was checked"
     elif reference is not None:
         needed["baseline"] = "the release that it was held against"
-    elif comparison is not None:
+    elif record.is_first:
         needed["baseline"] = "that it is the first release"
     if reference is not None and reference.sources:
         needed["baseline_holdout"] = "that release's scores of the held-out rows"
@@ -135,18 +133,8 @@ def _is_there(record: Record, place: str) -> bool:
     return value is not None
 
 
-def _reference(record: Record) -> ReferenceFacts | None:
-    comparison: Comparison | None = record.of(Comparison)
-    return None if comparison is None else comparison.reference
-
-
-def _is_first(record: Record) -> bool:
-    comparison: Comparison | None = record.of(Comparison)
-    return comparison is not None and comparison.reference is None
-
-
 def _option(record: Record, name: str) -> str:
-    value = (NO_BASELINE if _is_first(record) else "DIR") if name == "baseline" else "FILE"
+    value = (NO_BASELINE if record.is_first else "DIR") if name == "baseline" else "FILE"
     return f"--{name.replace('_', '-')} {value}"
 
 
@@ -164,8 +152,8 @@ def _refuse_unneeded(record: Record, data: Data) -> None:
         name = f"--{unneeded[0].replace('_', '-')}"
         raise GateError(f"{name}: must be left out, for the record says that it was judged without; is it another one?")
     declared = data.baseline == NO_BASELINE
-    if data.baseline is not None and declared != _is_first(record):
-        said = "a first release" if _is_first(record) else "one that is held against another"
+    if data.baseline is not None and declared != record.is_first:
+        said = "a first release" if record.is_first else "one that is held against another"
         raise GateError(f"--baseline: must fit the record, which is of {said}, got {data.baseline!r}")
 
 
@@ -215,7 +203,7 @@ def _read(record: Record, policy: Policy, data: Data) -> _Samples:
         if paths:
             _refuse_other_arguments(name, paths, section.sources)
             samples[name] = read_sample(name, paths, policy, record.calibrated)
-    if (reference := _reference(record)) is not None:
+    if (reference := record.reference) is not None:
         for name, sources in (
             ("baseline_holdout", reference.sources),
             ("baseline_malicious", reference.malicious_sources),
@@ -278,7 +266,7 @@ def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -
         scores, calibrated = samples.scores["holdout"], record.calibrated
         return check_release(job, stored, scores, malicious=malicious, calibrated=calibrated).record
     reference = None
-    if _reference(record) is not None:
+    if record.reference is not None:
         reference = read_reference(str(data.baseline), document, data.baseline_holdout, data.baseline_malicious)
     return gate_release(
         job,
@@ -287,7 +275,7 @@ def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -
         split=samples.split,
         malicious=malicious,
         reference=reference,
-        first_release=_is_first(record),
+        first_release=record.is_first,
     ).record
 
 

@@ -38,6 +38,7 @@ from gate.inspection.release import Inspection, check_reports, inspect_files
 from gate.policy import Document
 from gate.policy.detectors import FILES
 from gate.record import Record
+from gate.record.schema import read_time
 from gate.record.system import DETECTORS, SystemRecord, parse_system, require_name
 from gate.report.system import files_of_system, rendered_system
 from gate.scores.several import Panel, reading_panels
@@ -78,15 +79,9 @@ def verify_system(
     except GateError:
         if state_of(tuple(answers)) != "does not hold":
             raise
-    return Verification(
-        tuple(answers),
-        record,
-        unbound,
-        tuple(_not_checked(needed, data, pinned, document)),
-        tuple(_expired(record, document, records, datetime.now(UTC).date())),
-        whole,
-        names,
-    )
+    not_checked = tuple(_not_checked(needed, data, pinned, document))
+    gone = tuple(_expired(record, document, records, datetime.now(UTC).date()))
+    return Verification(tuple(answers), record, unbound, not_checked, gone, whole, names)
 
 
 def _expired(record: SystemRecord, document: Document, records: Mapping[str, Record], today: date) -> Iterator[str]:
@@ -309,8 +304,7 @@ def _check_data(record: SystemRecord, document: Document, records: Mapping[str, 
 
 
 def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> Any:
-    created = datetime.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    job = Job(document, record.release, created, record.day, data.ledger, counted=True)
+    job = Job(document, record.release, read_time(record.created), record.day, data.ledger, counted=True)
     past = Past()
     if record.kind == "check":
         _, stored = read_stored_system(str(data.baseline))

@@ -21,7 +21,7 @@ from gate import ledger as ledgers
 from gate.ledger import Rows, read
 from gate.scores import Scores
 
-REUSE = "reuse: {spending: harmonic-square, max_uses: 3}\n"
+REUSE = "reuse: {max_uses: 3}\n"
 POLICY = """\
 version: 1
 name: small

@@ -24,7 +24,7 @@ from gate.policy import Policy
 from gate.scores import Scores, describe
 from gate.statistics import exchangeability
 from gate.statistics.binomial import beta_binomial
-from gate.statistics.exchangeability import TailScan, pooled_test, tail_scan
+from gate.statistics.exchangeability import TailScan
 from gate.statistics.tally import Tally
 from gate.verdict import judge
 

@@ -40,7 +40,7 @@ from gate.statistics.binomial import Band, critical_counts, upper_tail
 from gate.verdict import judge
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
-REUSE = "reuse: {spending: harmonic-square, max_uses: 3}\n"
+REUSE = "reuse: {max_uses: 3}\n"
 POLICY = """\
 version: 1
 name: small
