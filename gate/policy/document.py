@@ -23,7 +23,7 @@ from gate.policy.values import Location
 from gate.policy.yaml_tree import Tree, key_name, shown, write_yaml
 
 MAX_BYTES = 200_000
-BUILT_IN = "built-in"  # in the place of a policy's path
+BUILT_IN, BUILT_IN_PATH = "built-in", "built-in default"  # in the place of a policy's path: asked for, and as recorded
 OWN = Path("policies/release.yaml")  # where `gate init` puts a repository's policy, and `gate run` finds it
 
 
@@ -123,7 +123,7 @@ _DEFAULTS = (_HERE / "default.yaml", _HERE.parents[1] / "policies" / "default.ya
 def load_default(model: type[Policy] = Policy) -> Document:
     """The policy used where none is named."""
     path = next(path for path in _DEFAULTS if path.exists())
-    return parse(path.read_text(encoding="utf-8"), "built-in default", model)
+    return parse(path.read_text(encoding="utf-8"), BUILT_IN_PATH, model)
 
 
 def find(name: str | None, model: type[Policy] = Policy) -> Document:

@@ -12,6 +12,7 @@ from typing import Any
 from gate.checks.readings import assumptions, what_a_pass_means
 from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
+from gate.policy import BUILT_IN, BUILT_IN_PATH
 from gate.record import Record
 from gate.report.changes import changes, detection_rows
 from gate.report.numbers import clean, exact, percent
@@ -201,16 +202,15 @@ def _chance(chance: float | None) -> str:
 def command(record: Record, limit: Limit) -> list[str]:
     """The command that gives the same verdict again, one option to a line, quoted for a POSIX shell."""
     baseline, uses = record.reference, record.of(Uses)
+    named = BUILT_IN if record.policy.path == BUILT_IN_PATH else record.policy.path
     samples = [("--fit", record.fit.sources), ("--holdout", record.holdout.sources)]
     if record.kind == "check" and baseline is not None:
         lines = [f"gate check {shlex.quote(clean(baseline.path))}"]
         samples = samples[1:]
         if record.policy.sha256 != baseline.policy_sha256:
-            lines.append(_option("--policy", record.policy.path))
+            lines.append(_option("--policy", named))
     else:
-        lines = ["gate run"]
-        if record.policy.path != "built-in default":
-            lines.append(_option("--policy", record.policy.path))
+        lines = ["gate run", _option("--policy", named)]
         lines.append(_option("--release", record.release))
         if baseline is not None:
             lines.append(_option("--baseline", baseline.path))
