@@ -12,8 +12,9 @@ from cases import evidence, tally, targets
 
 from gate.checks import parse_policy, range_words, ranges, segments
 from gate.checks.check import Evidence, Finding, JudgedRange
-from gate.checks.exchangeability import DRIFT_REMEDY, AtScore, AtTarget, Exchangeability
+from gate.checks.exchangeability import AtScore, AtTarget, Exchangeability
 from gate.checks.ranges import InRange, Ranges, WorthAt, asked_of_groups
+from gate.checks.readings import DRIFT_REMEDY
 from gate.checks.segment_ranges import RangeInSegments
 from gate.checks.segments import InSegments, Segments
 from gate.planning.range_advice import RangeAdvice
