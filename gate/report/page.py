@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from gate.checks import parse_policy
 from gate.checks.readings import assumptions, what_a_pass_means
 from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
-from gate.policy import BUILT_IN, BUILT_IN_PATH
+from gate.errors import GateError
+from gate.policy import BUILT_IN, BUILT_IN_PATH, Calibration
 from gate.record import Record
 from gate.report.changes import changes, detection_rows
 from gate.report.numbers import clean, exact, percent
@@ -217,6 +219,9 @@ def command(record: Record, limit: Limit) -> list[str]:
             samples += [("--baseline-holdout", baseline.sources), ("--baseline-malicious", baseline.malicious_sources)]
         if record.is_first:
             lines.append("--baseline none")
+        domain = _domain(record)
+        if domain is not None:
+            lines.append(_option("--domain", domain))
     if record.malicious is not None:
         samples.append(("--malicious", record.malicious.sources))
     if record.split is not None:
@@ -247,6 +252,17 @@ def command(record: Record, limit: Limit) -> list[str]:
 
 def _option(name: str, value: str) -> str:
     return f"{name} {shlex.quote(clean(value))}"
+
+
+def _domain(record: Record) -> str | None:
+    """The domain of the policy's text, which `--domain` may have put there; a forged record may hold any text."""
+    try:
+        document = parse_policy(record.policy.content, record.policy.path)
+    except GateError:
+        return None
+    if document.path == BUILT_IN_PATH and document.policy.calibration.domain == Calibration().domain:
+        return None
+    return None if document.domain is None else ",".join(document.domain)
 
 
 def _epoch(created: str) -> int | None:
