@@ -5,7 +5,7 @@ What nothing given here binds is named, and so is what nothing could bind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
@@ -72,7 +72,7 @@ def verify(
     try:
         _refuse_unneeded(record, data)
         samples = _read(record, document.policy, data)
-        answers += _check_samples(record, samples)
+        answers += check_samples(record, samples.scores)
         if needed_for(record).keys() <= data.given:
             answers.append(answer("data", lambda: _check_data(record, document, samples, data)))
     except GateError:
@@ -226,9 +226,9 @@ def _refuse_other_arguments(name: str, paths: tuple[str, ...], sources: tuple[An
         )
 
 
-def _check_samples(record: Record, samples: _Samples) -> Iterator[Answer]:
+def check_samples(record: Record, samples: Mapping[str, Scores]) -> Iterator[Answer]:
     """Whether each sample is the recorded one, by its digest, whatever else is given."""
-    for name, scores in samples.scores.items():
+    for name, scores in samples.items():
         section: Any = getattr(record, name)
         recorded = {key: getattr(section, key) for key in ("n", "sha256")}
         found = {"n": len(scores), "sha256": scores.sha256}

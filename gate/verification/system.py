@@ -48,6 +48,7 @@ from gate.systems.verdict import judge_again
 from gate.verification.release import (
     OF_LIBRARIES,
     SENTENCES,
+    check_samples,
     expired_waivers,
     needed_for,
     not_bound,
@@ -74,12 +75,15 @@ def verify_system(
     needed = {name: what for own in records.values() for name, what in needed_for(own).items()}
     try:
         _refuse_unneeded(needed, data)
-        if data.given and needed.keys() <= data.given | _own_samples(document):
-            answers.append(answer("data", lambda: _check_data(record, document, records, data)))
+        everything = _is_everything(record, document, needed, data)
+        rows = _read(record, document, records, data, everything)
+        answers += _check_samples(records, rows)
+        if everything:
+            answers.append(answer("data", lambda: _check_data(record, document, records, rows, data)))
     except GateError:
         if state_of(tuple(answers)) != "does not hold":
             raise
-    not_checked = tuple(_not_checked(needed, data, pinned, document))
+    not_checked = tuple(_not_checked(record, needed, data, pinned, document))
     gone = tuple(_expired(record, document, records, datetime.now(UTC).date()))
     return Verification(tuple(answers), record, unbound, not_checked, gone, whole, names)
 
@@ -120,8 +124,11 @@ def _inspect(
     for name, own in document.detectors.items():
         found = _inspect_one(files, directory, name, own)
         answers += _said(name, found)
-        if found.record is not None:
+        if found.record is not None and found.record.kind == record.kind:
             records[name] = found.record
+        elif found.record is not None:
+            said = f"kind is {found.record.kind!r} in its record, and {record.kind!r} in that of all"
+            answers.append(Answer(f"{name}: kind", "does not hold", said))
     if len(records) == len(document.policy.detectors):
         answers.append(answer("system", lambda: _check_system(files, record, document, records)))
         answers.append(answer("verdict", lambda: _check_verdict(files, record, document, records)))
@@ -260,10 +267,16 @@ def _check_reports(files: Mapping[str, bytes], record: SystemRecord) -> str:
 # --- the data -----------------------------------------------------------------------------------------------
 
 
-def _own_samples(document: Document) -> set[str]:
-    """The samples of which every detector has files of its own in the policy."""
-    entries = document.policy.detectors
-    return {key for key in ("fit", "holdout", "malicious") if all(getattr(entry, key) for entry in entries)}
+def _own_files(record: SystemRecord, document: Document, sample: str) -> dict[str, tuple[str, ...] | None]:
+    """A sample's files as the policy names them for each detector; a check judges none but those that it is given."""
+    named = record.kind == "run" and sample in FILES
+    return {entry.name: getattr(entry, sample) if named else None for entry in document.policy.detectors}
+
+
+def _is_everything(record: SystemRecord, document: Document, needed: Mapping[str, str], data: Data) -> bool:
+    """Whether some data is given, and all else that is needed lies where the policy says."""
+    own = {sample for sample in FILES if all(_own_files(record, document, sample).values())}
+    return bool(data.given) and needed.keys() <= data.given | own
 
 
 def _refuse_unneeded(needed: Mapping[str, str], data: Data) -> None:
@@ -274,21 +287,54 @@ def _refuse_unneeded(needed: Mapping[str, str], data: Data) -> None:
 
 
 def _not_checked(
-    needed: Mapping[str, str], data: Data, pinned: Document | None, document: Document
+    record: SystemRecord, needed: Mapping[str, str], data: Data, pinned: Document | None, document: Document
 ) -> Iterator[NotChecked]:
     if pinned is None:
         yield NotChecked("whether this policy, with these columns, is the one that you want", "--policy FILE")
-    lacking = {name: what for name, what in needed.items() if name not in data.given}
-    if lacking and data.given and needed.keys() <= data.given | _own_samples(document):
+    if _is_everything(record, document, needed, data):
         return
+    lacking = {name: what for name, what in needed.items() if name not in data.given}
     for name, what in lacking.items():
         value = "DIR" if name == "baseline" else "FILE"
         yield NotChecked(what, f"--{name.replace('_', '-')} {value}")
 
 
-def _check_data(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> str:
+def _read(
+    record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data, everything: bool
+) -> SystemRows:
+    """What is given, or with everything at hand the detectors' own files too, read and split as the run did it."""
+    policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
+    samples: dict[str, list[Panel]] = {}
+    for sample in ("fit", "holdout", "benign", "malicious"):
+        given, own = getattr(data, sample), _own_files(record, document, sample)
+        files = {name: own[name] or given for name in policies} if given or everything else {}
+        with reading_panels(sample, files, policies) as read:
+            samples[sample] = read()
+    split = next((own.split for own in records.values() if own.split is not None), None)
+    if split is None or not samples["benign"]:
+        return SystemRows(samples["fit"], samples["holdout"], samples["malicious"])
+    fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
+    return SystemRows(fit, holdout, samples["malicious"], how)
+
+
+def _check_samples(records: Mapping[str, Record], rows: SystemRows) -> Iterator[Answer]:
+    """Whether each sample is the recorded one for every detector, whatever else is given."""
+    for sample, panels in (("fit", rows.fit), ("holdout", rows.holdout), ("malicious", rows.malicious)):
+        found = {name: scores for panel in panels for name, scores in panel.samples.items()}
+        answers = {name: next(check_samples(records[name], {sample: scores})) for name, scores in found.items()}
+        odd = [replace(one, name=f"{name}: {sample}") for name, one in answers.items() if one.state != "holds"]
+        if odd:
+            yield from odd
+        elif found:
+            detectors = plural(len(found), "detector")
+            yield Answer(sample, "holds", f"the rows of {detectors} with the recorded digests")
+
+
+def _check_data(
+    record: SystemRecord, document: Document, records: Mapping[str, Record], rows: SystemRows, data: Data
+) -> str:
     """The whole release again from its data, compared in every value that anything binds."""
-    again = _repeat(record, document, records, data)
+    again = _repeat(record, document, records, rows, data)
     other = other_installation(record)
     same_words = record.tool.version == version("fpr-gate")
     for name, own in records.items():
@@ -303,7 +349,9 @@ def _check_data(record: SystemRecord, document: Document, records: Mapping[str, 
     return "all records, made again from the data, are the same in every value that anything binds"
 
 
-def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> Any:
+def _repeat(
+    record: SystemRecord, document: Document, records: Mapping[str, Record], rows: SystemRows, data: Data
+) -> Any:
     job = Job(document, record.release, read_time(record.created), record.day, data.ledger, counted=True)
     past = Past()
     if record.kind == "check":
@@ -312,19 +360,4 @@ def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Reco
     elif any(own.of(Comparison) is not None for own in records.values()):
         scored = (data.baseline_holdout, data.baseline_malicious)
         past = read_past(data.baseline or NO_BASELINE, document.detectors, scored)
-    samples = {sample: _panels(sample, document, data) for sample in ("fit", "holdout", "benign", "malicious")}
-    split = next((own.split for own in records.values() if own.split is not None), None)
-    rows = SystemRows(samples["fit"], samples["holdout"], samples["malicious"])
-    if split is not None:
-        fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
-        rows = SystemRows(fit, holdout, samples["malicious"], how)
     return gate_system(job, [lambda: rows], past)
-
-
-def _panels(sample: str, document: Document, data: Data) -> list[Panel]:
-    """A sample of every detector: its own files as the policy names them, else those that are given."""
-    given = getattr(data, sample)
-    policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
-    own = {entry.name: getattr(entry, sample) if sample in FILES else None for entry in document.policy.detectors}
-    with reading_panels(sample, {name: own[name] or given for name in policies}, policies) as read:
-        return read()
