@@ -27,17 +27,18 @@ def list_flagged(sample: Scores, calibrator: Calibrator, calibrated: bool = Fals
     anchor       the rarest false-positive rate whose threshold it reaches
     segment      its segment, where the sample has any
 
-    Rows of one score keep the order of their ids, so that the same sample gives the same table.
+    Rows of one score have the order of their ids, else of their segments, so that the same rows give the same table.
     """
     own = own_thresholds(calibrator.contract.anchors) if calibrated else calibrator.thresholds
     thresholds = {fpr: cut for fpr, cut in own.items() if cut is not None}
     lowest = min(thresholds.values(), default=np.inf)
     if sample.stored is None:
         rows = np.flatnonzero(sample.values >= lowest)
+        if sample.counts is not None:  # each row that one stands for, as where they lie on disk
+            rows = np.repeat(rows, sample.counts[rows])
         ids = None if sample.ids is None else np.asarray(sample.ids.take(rows).to_pylist(), dtype=object)
-        order = np.argsort(-sample.values[rows], kind="stable")
-        if ids is not None:
-            order = np.lexsort((ids.astype(str), -sample.values[rows]))
+        ties = sample.segments[rows] if sample.segments is not None else np.zeros(len(rows))
+        order = np.lexsort((ties if ids is None else ids.astype(str), -sample.values[rows]))
         rows = rows[order]
         scores = np.asarray(sample.values[rows], dtype=np.float64)
     else:  # larger than the memory: no column but the scores is kept

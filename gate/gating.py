@@ -99,7 +99,7 @@ def evaluate(
     """
     document = _document(policy)
     document.require_columns()
-    _require_contract(document, calibrator, "the calibrator")
+    _refuse_another_contract(calibrator, document, "the calibrator", "give the policy that it was fitted by")
     case = Case(
         document.policy,
         calibrator,
@@ -142,7 +142,7 @@ def run(
     >>> gate.run(scores[::2], scores[1::2], release="v1").outcome
     'inconclusive'
     """
-    document, created = _document(policy), created or datetime.now(UTC)
+    document, created = _document(policy), (created or datetime.now(UTC)).astimezone(UTC)
     return gate_release(
         Job(document, release, created, judging_day(created), ledger),
         _sample(fit, "fit", document.policy),
@@ -291,13 +291,12 @@ def check_release(
     """
     _require(job)
     policy, calibrator = job.document.policy, read_calibrator(stored)
-    _require_contract(job.document, calibrator, stored.path)
+    _refuse_another_contract(calibrator, job.document, stored.path, "check it with the policy it was released under")
     case = Case(policy, calibrator, holdout, None, malicious, as_reference(stored), calibrated=calibrated)
     return _judged(job, case, stored.record.fit, stored.record.calibrator, None)
 
 
-def _require_contract(document: Document, calibrator: Calibrator, name: str) -> None:
-    """A calibrator is judged by its own contract, on scores of its own domain."""
+def _refuse_another_contract(calibrator: Calibrator, document: Document, fitted: str, instead: str) -> None:
     policy = document.policy
     for key, shipped, wanted in (
         ("contract", calibrator.contract, policy.anchors),
@@ -305,8 +304,7 @@ def _require_contract(document: Document, calibrator: Calibrator, name: str) -> 
     ):
         if shipped != wanted:
             raise GateError(
-                f"{document.path}: {key}: must be the one that {name} was fitted to, got another; "
-                "check it with the policy it was released under"
+                f"{document.path}: {key}: must be the one that {fitted} was fitted to, got another; {instead}"
             )
 
 
@@ -337,18 +335,23 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
 
 
 def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
-    """Count this judgement in the ledger, or tell which one it was; with `looks`, rows may be added to its files."""
+    """What the ledger counts of this judgement; with `looks`, rows may be added to its files."""
     if job.ledger is None or job.uses is not None:
         return job.uses
     asked = case.policy.data.model_dump() | ({"judged": "calibrated"} if case.calibrated else {})
     question = ledgers.question_of(artifact, job.document.sha256, asked)
-    rows = ledgers.rows_of(case.holdout, looks)
-    malicious = None if case.malicious is None else ledgers.rows_of(case.malicious, looks)
+    return count_use(job, question, case.holdout, case.malicious, looks)
+
+
+def count_use(job: Job, question: str, holdout: Scores, malicious: Scores | None, looks: bool = False) -> Uses:
+    """Count a judgement of these rows in the ledger, or tell which one it was."""
+    assert job.ledger is not None
+    rows, others = ledgers.rows_of(holdout, looks), None if malicious is None else ledgers.rows_of(malicious, looks)
     if job.counted:
         use = ledgers.recall(job.ledger, rows, question)
     else:
-        use = ledgers.claim(job.ledger, rows, question, job.release, stamp(job.created), malicious)
-    of_malicious = None if malicious is None else ledgers.recall_malicious(job.ledger, malicious, question)
+        use = ledgers.claim(job.ledger, rows, question, job.release, stamp(job.created), others)
+    of_malicious = None if others is None else ledgers.recall_malicious(job.ledger, others, question)
     return Uses(ledger=job.ledger, holdout=use, malicious=of_malicious)
 
 

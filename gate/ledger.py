@@ -27,7 +27,7 @@ OWN = 0.9  # of the rows with a score that no other row has: then chance shares 
 TOGETHER = "together "  # begins the question that several detectors of one release ask, each of its own scores
 CUT = "a judgement whose line was cut off"
 Scored = tuple[str, Sketch | None]  # rows and their scores: with other scores the same rows answer anew
-_TEXTS = ("rows", "question", "release", "created")
+_TEXTS = ("question", "release", "created")
 
 
 @dataclass(frozen=True)
@@ -65,24 +65,16 @@ class Known:
 
 @dataclass(frozen=True)
 class Entry:
-    """One judgement. `rows` names the held-out rows, `question` what they were asked: calibrator, policy and columns.
+    """One judgement: the held-out rows, and what they were asked: calibrator, policy and columns.
 
     `malicious` are the malicious rows that were asked the same; None where there were none.
     """
 
-    rows: str
     question: str
     release: str
     created: str
-    ids: Sketch | None = None
-    scores: Sketch | None = None
-    distinct: int = 0
+    held_out: Known
     malicious: Known | None = None
-    files: tuple[str, ...] = ()
-
-    @property
-    def held_out(self) -> Known:
-        return Known(self.rows, self.ids, self.scores, self.distinct, self.files)
 
     @property
     def same(self) -> tuple[str, Scored, Scored | None]:
@@ -121,12 +113,12 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
     asked = _known(rows).scored, question
     own = next((i for i, e in enumerate(entries) if (e.held_out.scored, e.question) == asked), len(entries))
     for entry in reversed(entries[:own]):
-        files = {*entry.files}
+        files = {*entry.held_out.files}
         continued = bool(files) and any(entry.question == then and files <= later for then, later in looks)
         looks += [(entry.question, files)] if files else []
         if continued or (entry.question == question and question.startswith(TOGETHER)):  # or of another detector
             continue
-        found = _share(entry, rows)
+        found = _share(entry.held_out, rows)
         if found is None or found >= FURTHER:
             once = None if entry.question.startswith(TOGETHER) else entry.held_out.scored  # one, whoever's scores
             earlier[once, entry.question] = entry.release, found
@@ -134,21 +126,21 @@ def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
     return Use(number=len(earlier) + 1, earlier=names, shared=shares)
 
 
-def _share(entry: Entry, rows: Rows) -> float | None:
+def _share(known: Known, rows: Rows) -> float | None:
     """The share of the smaller set of rows that is in both; None where that cannot be told, which counts as shared.
 
     Rows are told apart by ids where both sets have them, else by scores. Scores are no evidence of anything else than
     re-use where nearly every row has its own: then half of them under other ids are the same rows with new names.
     """
-    if entry.rows == rows.digest:
+    if known.rows == rows.digest:
         return 1.0
-    if entry.scores is None:
+    if known.scores is None:
         return None
-    by_scores = share(entry.scores, rows.scores)
-    if entry.ids is None or rows.ids is None:
+    by_scores = share(known.scores, rows.scores)
+    if known.ids is None or rows.ids is None:
         return by_scores
-    by_ids = share(entry.ids, rows.ids)
-    own = min(entry.distinct / entry.scores.n, rows.distinct / rows.scores.n) >= OWN
+    by_ids = share(known.ids, rows.ids)
+    own = min(known.distinct / known.scores.n, rows.distinct / rows.scores.n) >= OWN
     if own and by_ids is not None and by_scores is not None and by_scores >= RENAMED:
         return max(by_ids, by_scores)
     return by_ids
@@ -156,16 +148,9 @@ def _share(entry: Entry, rows: Rows) -> float | None:
 
 def malicious_use_of(entries: list[Entry], malicious: Rows, question: str) -> Use:
     """The same for malicious rows; a line that was cut off may have been of any."""
-    known = [_with_malicious(entry) for entry in entries if entry.malicious is not None or entry.release == CUT]
+    cut = [entry.held_out if entry.release == CUT else entry.malicious for entry in entries]
+    known = [replace(entry, held_out=of) for entry, of in zip(entries, cut, strict=True) if of is not None]
     return use_of(known, malicious, question)
-
-
-def _with_malicious(entry: Entry) -> Entry:
-    """The judgement as one of its malicious rows."""
-    of = entry.malicious
-    if of is None:
-        return entry
-    return replace(entry, rows=of.rows, ids=of.ids, scores=of.scores, distinct=of.distinct, files=of.files)
 
 
 # --- the file -----------------------------------------------------------------------------------------------
@@ -193,18 +178,7 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str, mali
     The ledger is locked from the reading to the appending: two runs at once are two uses. The line stands before the
     verdict is known, so that no verdict is seen uncounted; a run that is repeated asks the same and adds no line.
     """
-    held_out = _known(rows)
-    entry = Entry(
-        rows.digest,
-        question,
-        release,
-        created,
-        held_out.ids,
-        held_out.scores,
-        rows.distinct,
-        None if malicious is None else _known(malicious),
-        rows.files,
-    )
+    entry = Entry(question, release, created, _known(rows), None if malicious is None else _known(malicious))
     descriptor = -1
     try:
         refuse_links(path).parent.mkdir(parents=True, exist_ok=True)
@@ -229,8 +203,7 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str, mali
 
 def recall(path: str, rows: Rows, question: str) -> Use:
     """Which use of its rows a judgement was that the ledger has counted; what came after it changes nothing."""
-    entries = read(path)
-    asked = _known(rows).scored, question
+    entries, asked = read(path), (_known(rows).scored, question)
     if not any((entry.held_out.scored, entry.question) == asked for entry in entries):
         raise GateError(f"{path}: must have a line for this judgement of these rows, got none; name the ledger it used")
     return use_of(entries, rows, question)
@@ -238,8 +211,7 @@ def recall(path: str, rows: Rows, question: str) -> Use:
 
 def recall_malicious(path: str, malicious: Rows, question: str) -> Use:
     """Which use of its malicious rows a judgement was that the ledger has counted, with these rows."""
-    entries = read(path)
-    asked = _known(malicious).scored, question
+    entries, asked = read(path), (_known(malicious).scored, question)
     if not any(e.malicious is not None and (e.malicious.scored, e.question) == asked for e in entries):
         raise GateError(
             f"{path}: must have a line for this judgement of these malicious rows, got none; name the ledger it used"
@@ -298,36 +270,26 @@ def _entries(path: str, content: bytes) -> tuple[list[Entry], int]:
                 f"{path}:{number}: must be one judgement as JSON, got something else; restore the ledger"
             ) from None
     if end < len(content):
-        entries.append(Entry(hashlib.sha256(content[end:]).hexdigest(), "", CUT, ""))
+        entries.append(Entry("", CUT, "", Known(hashlib.sha256(content[end:]).hexdigest())))
     return entries, end
 
 
 def _parsed(line: bytes) -> Entry:
     content = json.loads(line)
     texts = {key: content[key] for key in _TEXTS}
+    held_out, malicious = _read_known(content), content.get("malicious")  # lines of earlier versions have none
+    known = None if malicious is None else _read_known(malicious)
+    if (held_out.scores is None) != (texts["release"] == CUT) or (known is not None and known.scores is None):
+        raise ValueError
     if not all(isinstance(text, str) for text in texts.values()):
         raise ValueError
-    held_out = _read_known(texts["rows"], content)
-    if (held_out.scores is None) != (texts["release"] == CUT):
-        raise ValueError
-    malicious = content.get("malicious")  # lines of earlier versions have none
-    known = None if malicious is None else _read_known(malicious["rows"], malicious)
-    if known is not None and (known.scores is None or not isinstance(known.rows, str)):
-        raise ValueError
-    return Entry(
-        **texts,
-        ids=held_out.ids,
-        scores=held_out.scores,
-        distinct=held_out.distinct,
-        malicious=known,
-        files=held_out.files,
-    )
+    return Entry(**texts, held_out=held_out, malicious=known)
 
 
-def _read_known(rows: str, content: dict[str, Any]) -> Known:
+def _read_known(content: dict[str, Any]) -> Known:
     ids, scores = (_unpacked(content[key]) for key in ("ids", "scores"))
-    distinct = content["distinct"]
-    if type(distinct) is not int or (ids is not None and scores is None):
+    rows, distinct = content["rows"], content["distinct"]
+    if not isinstance(rows, str) or type(distinct) is not int or (ids is not None and scores is None):
         raise ValueError
     if scores is not None and not 0 < distinct <= scores.n:
         raise ValueError
@@ -353,12 +315,17 @@ def _packed(known: Sketch | None) -> dict[str, Any] | None:
 def _line(entry: Entry) -> bytes:
     content = {key: getattr(entry, key) for key in _TEXTS} | _content_of(entry.held_out)
     if entry.malicious is not None:
-        content["malicious"] = {"rows": entry.malicious.rows} | _content_of(entry.malicious)
+        content["malicious"] = _content_of(entry.malicious)
     return json.dumps(content, ensure_ascii=True, sort_keys=True).encode() + b"\n"
 
 
 def _content_of(known: Known) -> dict[str, Any]:
-    content = {"distinct": known.distinct, "ids": _packed(known.ids), "scores": _packed(known.scores)}
+    content = {
+        "rows": known.rows,
+        "distinct": known.distinct,
+        "ids": _packed(known.ids),
+        "scores": _packed(known.scores),
+    }
     return content | ({"files": known.files} if known.files else {})
 
 

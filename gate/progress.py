@@ -17,7 +17,6 @@ class Meter:
     stage: str = ""
     rows: int = 0
     share: float = 0.0
-    begun: float = field(default_factory=time.monotonic)  # the work
     stage_begun: float = field(default_factory=time.monotonic)
     _lock: Lock = field(default_factory=Lock, repr=False)
 

@@ -43,29 +43,24 @@ class Sketch:
         return self.n > 0 and len(hashes) == min(self.n, SIZE) and bool(np.all(hashes[1:] > hashes[:-1]))
 
 
-def sketch(hashes: Hashes | Ordered) -> Sketch:
+def sketch(hashes: Ordered) -> Sketch:
     """Of all hashes of a set, in rising order."""
-    ordered = _as_ordered(hashes)
-    lowest = ordered.at_rank(ordered.n - np.arange(min(ordered.n, SIZE)))
-    return Sketch(ordered.n, lowest.astype("<u8", copy=False).tobytes())
+    lowest = hashes.at_rank(hashes.n - np.arange(min(hashes.n, SIZE)))
+    return Sketch(hashes.n, lowest.astype("<u8", copy=False).tobytes())
 
 
-def share(known: Sketch, hashes: Hashes | Ordered) -> float | None:
+def share(known: Sketch, ordered: Ordered) -> float | None:
     """The share of the smaller set that two sets have in common, one known by its sketch, one by all of its hashes.
 
     Up to the largest hash of the sketch all elements of both sets are known. The smaller set's among them are a random
     sample of it, and so many of them stand in the other. None where none of them are there: then nothing can be told.
     """
-    ordered, some = _as_ordered(hashes), known.hashes
+    some = known.hashes
     from_, beyond = ordered.at_or_above(some), ordered.at_or_above(np.minimum(some, _ALL - np.uint64(1)) + np.uint64(1))
     until = ordered.n if known.n <= SIZE else ordered.n - int(beyond[-1])
     shared = int(np.count_nonzero(from_ > beyond))
     sampled = len(some) if known.n <= ordered.n else until
     return shared / sampled if sampled else None
-
-
-def _as_ordered(hashes: Hashes | Ordered) -> Ordered:
-    return hashes if isinstance(hashes, Ordered) else Ordered(hashes)
 
 
 def hash_scores(scores: Floats, occurrence: NDArray[np.int64]) -> Hashes:
@@ -78,13 +73,8 @@ def hash_scores(scores: Floats, occurrence: NDArray[np.int64]) -> Hashes:
     return mix(mix(bits ^ _SEED) + occurrence.astype(np.uint64))
 
 
-def hash_texts(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
-    """The hashes of a set of texts, which lie one behind the other: text i from `ends[i]` to `ends[i + 1]`."""
-    return _distinct(hash_each(ends, text))
-
-
 def hash_each(ends: NDArray[np.int64], text: bytes | memoryview) -> Hashes:
-    """The hash of every one of them, in their order."""
+    """The hash of each of some texts, which lie one behind the other: text i from `ends[i]` to `ends[i + 1]`."""
     pieces = [_hash_piece(ends[i : i + PIECE + 1], text) for i in range(0, len(ends) - 1, PIECE)]
     return np.concatenate([np.empty(0, dtype=np.uint64), *pieces])
 
@@ -111,9 +101,3 @@ def mix(values: Hashes) -> Hashes:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
-
-
-def _distinct(hashes: Hashes) -> Hashes:
-    """In rising order, each once; np.unique takes 70 times as long."""
-    hashes.sort()
-    return np.asarray(hashes[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]])

@@ -16,7 +16,6 @@ Count = Annotated[int, Field(ge=0, le=MOST)]
 Ordinal = Annotated[int, Field(ge=1, le=MOST)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 Size = Annotated[float, Field(ge=0, le=1e15)]
-Share = Annotated[float, Field(ge=-1, le=1)]
 
 
 def exact(number: float) -> Decimal:

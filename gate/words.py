@@ -84,11 +84,11 @@ def p_value(p: float) -> str:
     return f"{p:.2g}" if p >= 0.0001 else "below 0.0001"
 
 
-def visible(text: str, allowed: str = "") -> str:
+def visible(text: str) -> str:
     """Text from outside with every control and direction character shown as its number."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in allowed else f"\\u{ord(char):04x}" for char in text)
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def plural(count: int, noun: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from datetime import date
+import json
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,64 @@ def _as_served(rows: Scores, predict: Callable[[Any], Any]) -> Scores:
     """Every score calibrated, but for the last one, which was served as it is."""
     served = np.append(predict(rows.values[:-1]), rows.values[-1])
     return dataclasses.replace(rows, values=served, raw=rows.values)
+
+
+# --- any value of a whole record ------------------------------------------------------------------------------
+
+Place = tuple[str | int, ...]
+
+
+def leaves(value: Any, at: Place = ()) -> Iterator[Place]:
+    if isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(part, (*at, key))
+    else:
+        yield at
+
+
+def branches(value: Any, at: Place = ()) -> Iterator[Place]:
+    """Every section, list and entry of one."""
+    if isinstance(value, dict | list):
+        if at:
+            yield at
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from branches(part, (*at, key))
+
+
+def altered(value: Any, at: Place = ()) -> Any:
+    """Another value that could stand there as well."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case float():
+            return value * (1 + 1e-6) if value else 1e-6
+        case str() if at == ("judged_on",):
+            return (date.fromisoformat(value) + timedelta(days=1)).isoformat()
+        case str() if at == ("created",):
+            return value.replace("T12:00:00", "T12:00:01")
+        case str():
+            return {"pass": "fail", "fail": "pass", "run": "check", "check": "run", "active": "unused"}.get(value, "x")
+        case None:
+            return "x" if at[-1] in NAMED else 1
+    raise AssertionError(value)
+
+
+NAMED = {"label", "segment", "group", "id", "timestamp", "rows_sha256", "remedy", "oldest", "newest", "cut", "grade"}
+
+
+def at(content: Any, place: Place) -> Any:
+    for step in place:
+        content = content[step]
+    return content
+
+
+def changed(content: dict[str, Any], place: Place, value: Any) -> dict[str, Any]:
+    copy: dict[str, Any] = json.loads(json.dumps(content))
+    at(copy, place[:-1])[place[-1]] = value
+    return copy
+
+
+def dotted(place: Place) -> str:
+    return ".".join(map(str, place))

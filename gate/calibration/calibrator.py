@@ -20,7 +20,6 @@ from sklearn.preprocessing import MinMaxScaler
 
 from gate.contract import FLAG_ALL, LOWEST, Anchor, Contract, Floats
 from gate.errors import GateError
-from gate.ordered import Ordered, in_order
 from gate.policy import Calibration
 from gate.statistics.floats import from_ordinal, ordinal
 from gate.stored import exact
@@ -154,11 +153,6 @@ def _in_lines(values: Floats) -> str:
 
 def _in_words(threshold: float | None) -> str:
     return "no score reaches it" if threshold is None else f"{threshold:.6g}"
-
-
-def count_flagged(scores: Ordered | Floats, threshold: float | None) -> int:
-    """How many scores, given in rising order, reach a threshold, inclusively; none where there is no threshold."""
-    return 0 if threshold is None else int(in_order(scores).at_or_above(threshold))
 
 
 def from_json(text: str, where: str = "calibrator.json") -> Calibrator:

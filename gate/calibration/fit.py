@@ -190,14 +190,12 @@ class _Sample:
 class Attainable(NamedTuple):
     """What an anchor can flag of the fit rows: at most `below` of them are allowed, and the next score has `through`.
 
-    merged      whether that score is several raw ones, which differ by less than the calibrator can tell apart
     apart       what could be flagged if it told all raw scores apart
     saturated   whether that score is an end of the domain: what lies beyond was cut off, or rounded to it
     """
 
     below: int
     through: int
-    merged: bool
     apart: int
     saturated: bool
 
@@ -213,13 +211,11 @@ def attainable(scores: Ordered | Floats, calibrator: Calibrator) -> tuple[Attain
     score, raw = sample.at_rank(next_rank), ordered.at_rank(next_rank)
     below, through = sample.rank_above(score), sample.rank_at_or_above(score)
     apart = ordered.at_or_above(np.nextafter(raw, np.inf))
-    merged = (sample._block(score) >= 0) | (apart > below)  # rescaling makes equal what differs, or nearly so
     saturated = np.isin(raw, calibrator.settings.domain)
     found = []
     for i, within in enumerate(inside):
-        counts = (int(part[i]) if within else sample.n for part in (below, through, apart))
-        low, high, told_apart = counts
-        found.append(Attainable(low, high, bool(within and merged[i]), told_apart, bool(within and saturated[i])))
+        low, high, told_apart = (int(part[i]) if within else sample.n for part in (below, through, apart))
+        found.append(Attainable(low, high, told_apart, bool(within and saturated[i])))
     return tuple(found)
 
 

@@ -1,7 +1,7 @@
 """Plotting positions: which false-positive rate the k-th largest of n benign scores stands for, and what that promises.
 
 The true rate at that score is Beta(k, n - k + 1), whatever the distribution of scores; a position takes one number
-from this law as its label. Each is a class with its formula (`label`), its inverse (`rank`) and its promise.
+from this law as its label. Each is a class with its formula (`label`) and its inverse (`rank`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from gate.policy import PLOTTING_POSITIONS
 from gate.statistics.binomial import beta_cdf, beta_quantiles, first
 
 NEAR = 2e-4  # chances as close as this may be equal
+NP = "np"  # as a policy writes the bound, which takes a number
 ROUNDING = 2e-12  # of a label, relative to it
 
 
 class Position(Protocol):
     """What the fit and the planner ask of a plotting position."""
 
-    name: ClassVar[str]  # as a policy writes it
-    promise: ClassVar[str]
-    is_bound: ClassVar[bool]  # whether thresholds stay on the scores whose labels hold: between two, none does
+    is_bound: ClassVar[bool] = False  # whether thresholds stay on the scores whose labels hold: between two, none does
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         """The rate that the rank-th largest of n scores stands for."""
@@ -42,14 +41,11 @@ class Position(Protocol):
 
     def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
         """Whether the label of a rank does not exceed `fpr`."""
+        return self.label(rank, n) <= np.asarray(fpr)
 
 
-class Filliben:
+class Filliben(Position):
     """Filliben (1975): the median of the law, approximately, and exactly at both ends."""
-
-    name: ClassVar[str] = "filliben"
-    promise: ClassVar[str] = "the true rate is above its target half of the time"
-    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         k = np.asarray(rank, dtype=np.float64)
@@ -60,16 +56,9 @@ class Filliben:
     def rank(self, fpr: Fraction, n: int) -> Fraction:
         return fpr * (n + Fraction("0.365")) + Fraction("0.3175")
 
-    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
-        return self.label(rank, n) <= np.asarray(fpr)
 
-
-class Mean:
+class Mean(Position):
     """The mean of the law, k / (n + 1)."""
-
-    name: ClassVar[str] = "mean"
-    promise: ClassVar[str] = "the true rate is its target on average"
-    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return np.asarray(rank, dtype=np.float64) / (n + 1)
@@ -77,16 +66,9 @@ class Mean:
     def rank(self, fpr: Fraction, n: int) -> Fraction:
         return fpr * (n + 1)
 
-    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
-        return self.label(rank, n) <= np.asarray(fpr)
 
-
-class Conformal:
+class Conformal(Position):
     """(k + 1) / (n + 1), the conformal p-value of a fresh row at that score (Bates et al. 2023)."""
-
-    name: ClassVar[str] = "conformal"
-    promise: ClassVar[str] = "a fresh benign row is flagged at most at the target, on average"
-    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return (np.asarray(rank, dtype=np.float64) + 1) / (n + 1)
@@ -94,16 +76,9 @@ class Conformal:
     def rank(self, fpr: Fraction, n: int) -> Fraction:
         return fpr * (n + 1) - 1
 
-    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
-        return self.label(rank, n) <= np.asarray(fpr)
 
-
-class Median:
+class Median(Position):
     """The median of the law, exactly."""
-
-    name: ClassVar[str] = "median"
-    promise: ClassVar[str] = "the true rate is above its target half of the time"
-    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return _quantile(0.5, rank, n)
@@ -116,12 +91,10 @@ class Median:
 
 
 @dataclass(frozen=True)
-class NeymanPearson:
+class NeymanPearson(Position):
     """The C quantile of the law (Tong, Feng and Li 2018), written `{np: C}`."""
 
     confidence: float
-    name: ClassVar[str] = "np"
-    promise: ClassVar[str] = "the true rate is at most its target with probability C"
     is_bound: ClassVar[bool] = True
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
@@ -138,14 +111,14 @@ def named(text: str) -> Position:
     """The position that a policy keeps as `filliben` or `np 0.95`; an unknown one is an error."""
     word, *arguments = text.split() or [""]
     try:
-        if word == NeymanPearson.name:
+        if word == NP:
             return NeymanPearson(*map(float, arguments))
         if word in PLOTTING_POSITIONS:
             found: Position = resolve_name(PLOTTING_POSITIONS[word])(*map(float, arguments))
             return found
     except (TypeError, ValueError):
         pass
-    known = ", ".join([*PLOTTING_POSITIONS, NeymanPearson.name])
+    known = ", ".join([*PLOTTING_POSITIONS, NP])
     raise GateError(f"plotting position: must be one of {known}, got {text!r}; write `filliben` or `np 0.95`")
 
 

@@ -6,7 +6,7 @@ rows that are left is taken as their cause; what nothing explains is counted as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ from pydantic import Field
 
 from gate.contract import Floats, Mask
 from gate.stored import Count, ExactRate, Rate, Section
-from gate.words import plural, visible
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -85,21 +85,9 @@ class Served(Section):
         return next((crossing for crossing in self.crossings if crossing.fpr == fpr), None)
 
 
-def compare(
-    raw: Floats,
-    served: Floats,
-    calibrator: Calibrator,
-    releases: Mapping[str, Calibrator] | None = None,
-    columns: Mapping[str, Floats] | None = None,
-) -> Served:
-    """Hold the served scores of rows against what the calibrator gives for their raw scores.
-
-    `releases` and `columns` are other calibrators and other raw columns of the same rows, by name, which may have been
-    served instead; where they are not given, such a thing is recognised and not named.
-    """
-    rows = _Compared(
-        np.asarray(raw, np.float64), np.asarray(served, np.float64), calibrator, releases or {}, columns or {}
-    )
+def compare(raw: Floats, served: Floats, calibrator: Calibrator) -> Served:
+    """Hold the served scores of rows against what the calibrator gives for their raw scores."""
+    rows = _Compared(np.asarray(raw, np.float64), np.asarray(served, np.float64), calibrator)
     differ = rows.served != rows.expected  # a missing score, NaN, differs
     if not differ.any():
         return Served(rows=len(rows.raw), equal=len(rows.raw))
@@ -123,8 +111,6 @@ class _Compared:
     raw: Floats
     served: Floats
     calibrator: Calibrator
-    releases: Mapping[str, Calibrator]
-    columns: Mapping[str, Floats]
     expected: Floats = field(init=False)
     missing: Mask = field(init=False)
 
@@ -185,7 +171,8 @@ Explanation = tuple[str, str, Mask]
 def _explanations(rows: _Compared, left: Mask) -> Iterator[Explanation]:
     """Every rule that gives a served score, the most particular first, with the rows that it gives."""
     yield from _float32(rows, left)
-    yield from _known(rows)
+    narrow = _narrowed(rows.raw)
+    yield "uncalibrated", "the raw score was served", (rows.served == rows.raw) | (rows.served == narrow)
     yield from _clipped(rows, left)
     yield from _decimals(rows)
     yield from _scaled(rows, left)
@@ -198,15 +185,10 @@ def _narrowed(values: Floats) -> Floats:
         return values.astype(np.float32).astype(np.float64)
 
 
-def _finite(values: Floats, domain: tuple[float, float]) -> Floats:
-    """Raw scores that a calibrator takes: a score that left the domain counts as its nearer end."""
-    return np.clip(values, *domain)
-
-
 def _float32(rows: _Compared, left: Mask) -> Iterator[Explanation]:
     """Rounded to float32: the calibrated score, the raw one before it was calibrated, both, or the logged raw one."""
     served, narrow = rows.served, _narrowed(rows.raw)
-    from_narrow = rows.calibrator.predict(_finite(narrow, rows.calibrator.settings.domain))
+    from_narrow = rows.calibrator.predict(np.clip(narrow, *rows.calibrator.settings.domain))
     before = "the raw score was rounded to float32 before it was calibrated"
     ways: list[Explanation] = [
         ("float32-calibrated", "the calibrated score was rounded to float32", served == _narrowed(rows.expected)),
@@ -231,28 +213,8 @@ def _in_float32(rows: _Compared) -> Explanation:
 def _between(rows: _Compared, width: Floats) -> tuple[Floats, Floats]:
     """What the calibrator gives at either end of what a raw score may have been."""
     domain = rows.calibrator.settings.domain
-    low, high = (rows.calibrator.predict(_finite(rows.raw + sign * width, domain)) for sign in (-1, 1))
+    low, high = (rows.calibrator.predict(np.clip(rows.raw + sign * width, *domain)) for sign in (-1, 1))
     return low, high
-
-
-def _known(rows: _Compared) -> Iterator[Explanation]:
-    """The raw score itself, another release's calibrator, another column: exactly, or rounded to float32."""
-    yield "uncalibrated", "the raw score was served", _is_or_narrowed(rows.served, rows.raw)
-    for name, other in rows.releases.items():
-        given = other.predict(_finite(rows.raw, other.settings.domain))
-        words = f"the calibrator of another release, {visible(name)}, was served"
-        yield "other-release", words, _is_or_narrowed(rows.served, given)
-    for name, column in rows.columns.items():
-        usable = np.isfinite(column)
-        values = np.where(usable, column, rows.raw)
-        given = rows.calibrator.predict(_finite(values, rows.calibrator.settings.domain))
-        words = f"another column, {visible(name)}, was calibrated"
-        yield "other-column", words, usable & _is_or_narrowed(rows.served, given)
-        yield "other-column", f"another column, {visible(name)}, was served", _is_or_narrowed(rows.served, column)
-
-
-def _is_or_narrowed(served: Floats, given: Floats) -> Mask:
-    return np.asarray((served == given) | (served == _narrowed(given)))
 
 
 def _clipped(rows: _Compared, left: Mask) -> Iterator[Explanation]:
@@ -288,7 +250,7 @@ def _scaled_raw(rows: _Compared, left: Mask) -> Iterator[Explanation]:
     meant = (np.interp(rows.served[inner], y, x) - scaler.min_[0]) / scaler.scale_[0]
     line = _line(rows.raw[inner], meant)
     if line is not None:
-        given = rows.calibrator.predict(_finite(line[0] * rows.raw + line[1], (low, high)))
+        given = rows.calibrator.predict(np.clip(line[0] * rows.raw + line[1], low, high))
         yield (
             "scaled-raw",
             f"the raw score was {_by(*line)} before it was calibrated",

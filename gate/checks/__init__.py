@@ -3,8 +3,7 @@ judges, what it says. `CHECKS` lists them in the order of a report."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
@@ -30,7 +29,7 @@ from gate.checks import (
 )
 from gate.checks.check import NOT_MEASURED, Case, Check, CheckOf, Evidence, Finding, Measured
 from gate.names import CheckName
-from gate.policy import Document, Policy
+from gate.policy import Policy
 
 CHECKS: tuple[Check, ...] = (
     fpr.CHECK,
@@ -82,28 +81,12 @@ else:
 POLICY = policy_model(CHECKS)
 
 
-def load_policy(path: str | Path) -> Document:
-    """Read a policy file, or raise with all that is wrong in it."""
-    return policies.load(path, POLICY)
-
-
-def find_policy(name: str | None) -> Document:
-    """The policy that is named, as a path or `built-in`; else the repository's own, or the default."""
-    return policies.find(name, POLICY)
-
-
-def parse_policy(text: str, path: str) -> Document:
-    """Turn YAML text into a policy; `path` only names it in messages."""
-    return policies.parse(text, path, POLICY)
-
-
-def default_policy() -> Document:
-    """The policy used where none is named."""
-    return policies.load_default(POLICY)
-
-
-def policy_schema() -> dict[str, Any]:
-    return policies.schema(POLICY)
+# The functions of `gate.policy` with the model that knows these checks.
+load_policy = partial(policies.load, model=POLICY)
+find_policy = partial(policies.find, model=POLICY)
+parse_policy = partial(policies.parse, model=POLICY)
+default_policy = partial(policies.load_default, POLICY)
+policy_schema = partial(policies.schema, POLICY)
 
 
 def measure(case: Case, checks: tuple[Check, ...] = CHECKS) -> Measured:

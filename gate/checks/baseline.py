@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gate.checks.change import Change, compare
 from gate.checks.change import contradictions as change_contradictions
-from gate.checks.check import Asked, Case, Check, Evidence, Finding, count
+from gate.checks.check import Case, Check, Evidence, Finding, count
 from gate.checks.detection import DetectionSettings
 from gate.checks.fpr import Targets
 from gate.names import CheckName
@@ -163,10 +163,6 @@ def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
         yield "rows come in groups, so no exact test of change is made; its intervals allow for them"
 
 
-def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
-    return iter(())  # what needs a baseline asks for it
-
-
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
     found, counted = evidence.of(Comparison), evidence.of(Targets)
     if found is None or found.reference is None:
@@ -186,7 +182,6 @@ CHECK = Check(
     evidence=Comparison,
     measure=measure,
     judge=judge,
-    asked=asked,
     contradictions=contradictions,
     warnings=warnings,
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),

@@ -8,12 +8,12 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import Field, computed_field
 
-from gate.contract import Anchor, Contract
+from gate.contract import Anchor, Contract, Floats
 from gate.names import CheckName, Name
 from gate.policy import Frozen, Location, Policy
 from gate.sources import SampleFacts
@@ -102,19 +102,14 @@ class Case:
         return dict(zip(self.thresholds, count(sample, [*self.thresholds.values()], alpha), strict=True))
 
 
-class Point(Protocol):
-    """A false-positive rate and the calibrated score that stands for it."""
-
-    @property
-    def fpr(self) -> Decimal: ...
-
-    @property
-    def score(self) -> Decimal: ...
-
-
-def own_thresholds(anchors: Iterable[Point]) -> dict[Decimal, float | None]:
+def own_thresholds(anchors: Iterable[Anchor | AnchorFacts]) -> dict[Decimal, float | None]:
     """What flags a calibrated score: the contract's own scores."""
     return {anchor.fpr: float(anchor.score) for anchor in anchors}
+
+
+def as_scores(thresholds: Iterable[float | None]) -> Floats:
+    """Thresholds as scores to count from: one that nothing reaches is infinite."""
+    return np.array([np.inf if threshold is None else threshold for threshold in thresholds], dtype=np.float64)
 
 
 def count(
@@ -125,7 +120,7 @@ def count(
     What rows in groups are worth is found at every threshold, or at those `weighed`, the first and the last among them;
     between two of these it is the smaller, for a group that is flagged together at a score is so at lower ones too.
     """
-    scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds], dtype=np.float64)
+    scores = as_scores(thresholds)
     flagged = sample.ordered.at_or_above(scores)
     worth: list[Effective | None] = [None] * len(thresholds)
     if sample.has_groups:
@@ -354,8 +349,8 @@ def not_measured(asked: Asked) -> Finding:
     )
 
 
-def nothing(policy: Policy, evidence: Any) -> Iterator[str]:
-    """What a check says that has nothing to say."""
+def nothing(*_: object) -> Iterator[Any]:
+    """What a check says, or asks, that has nothing to."""
     return iter(())
 
 
@@ -387,8 +382,8 @@ class CheckOf(Generic[CaseT, EvidenceT]):
     evidence: type[Section]
     measure: Callable[[CaseT], Section | None]
     judge: Callable[[Policy, EvidenceT], Iterator[Finding]]
-    asked: Callable[[Policy, EvidenceT], Iterator[Asked]]
     reasons: Mapping[str, str]
+    asked: Callable[[Policy, EvidenceT], Iterator[Asked]] = nothing
     sentences: Mapping[str, str] = field(default_factory=dict)
     families: tuple[str, ...] = ()
     about: Literal["benign", "malicious", "baseline"] = "benign"

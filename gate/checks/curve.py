@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from itertools import pairwise
 
-import numpy as np
 from pydantic import Field
 
-from gate.checks.check import Case, Evidence, count
+from gate.checks.check import Case, Evidence, as_scores, count
 from gate.contract import Anchor, Contract
 from gate.policy import Policy
 from gate.statistics.tally import Tally
@@ -46,8 +45,7 @@ def trace(case: Case) -> Curve:
     benign = count(case.holdout, thresholds, case.alpha, weighed)
     detected: list[int] | list[None] = [None] * len(anchors)
     if case.malicious is not None:
-        reachable = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
-        detected = case.malicious.ordered.at_or_above(reachable).tolist()
+        detected = case.malicious.ordered.at_or_above(as_scores(thresholds)).tolist()
     return Curve(
         floor=float(case.calibrator.contract.score(case.calibrator.facts.lowest_label)),
         points=tuple(

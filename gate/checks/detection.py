@@ -78,10 +78,11 @@ def measure(case: Case) -> Detection | None:
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     """The same three grades as for a target, with only a lower edge."""
     settings, found, budget = policy.settings(DetectionSettings), evidence.of(Detection), Budget()
+    if settings is None or found is None:
+        return
     scores = {point.fpr: point.score for point in policy.contract}
-    for target in settings.targets if settings is not None and found is not None else ():
-        counted = found.at(target.fpr) if found is not None else None
-        if counted is None or settings is None:
+    for target in settings.targets:
+        if (counted := found.at(target.fpr)) is None:
             continue
         band = one_sided(Fraction(target.min_tpr), Fraction(1), malicious_alpha_of(policy, evidence), policy.interval)
         critical = counted.critical(band)

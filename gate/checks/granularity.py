@@ -124,7 +124,7 @@ def describe(policy: Policy, evidence: Evidence, target: Target) -> Sentences | 
         domain=policy.calibration.domain,
         saturated=atom.saturated,
         reach=rows_to_reach(atom.through, n, fpr, rank, atom.effective) if borderline else None,
-        settle=rows_to_settle(atom.below, n, band, atom.through, fpr) if borderline else None,
+        settle=rows_to_settle(atom.below, atom.through, n, fpr, band, atom.effective) if borderline else None,
     )
 
 

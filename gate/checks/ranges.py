@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -28,7 +29,7 @@ from gate.checks.check import (
     Finding,
     JudgedRange,
     NearestPoint,
-    own_thresholds,
+    as_scores,
 )
 from gate.checks.exchangeability import differ
 from gate.checks.fpr import Targets
@@ -92,12 +93,11 @@ def measure(case: Case) -> Ranges | None:
     if not policy.ranges:
         return None
     grids = [corridor_of(policy, judged, case.alpha).grid for judged in policy.ranges]
-    known = thresholds_at(case.calibrator, grids, case.calibrated)
-    scores = [as_scores([known[point.fpr] for point in grid.points]) for grid in grids]
+    scores = scores_on(case, grids)
     flagged = case.holdout.ordered.at_or_above(np.concatenate(scores))
     counts = np.split(flagged, np.cumsum([len(at) for at in scores])[:-1])
     worth: Iterable[tuple[WorthAt, ...] | None] = [None] * len(grids)
-    if case.holdout.groups is not None:
+    if case.holdout.has_groups:
         worth = _worth(case, grids, scores)
     return Ranges(
         ranges=tuple(
@@ -113,19 +113,11 @@ def measure(case: Case) -> Ranges | None:
     )
 
 
-def thresholds_at(
-    calibrator: Calibrator, grids: Iterable[Grid], calibrated: bool = False
-) -> Mapping[Decimal, float | None]:
-    """The threshold of every point, by the rate that it promises: a raw score, or its own where rows are calibrated."""
+def scores_on(case: Case, grids: Iterable[Grid]) -> list[Floats]:
+    """For each grid the score from which the rows of each of its points count; infinite where none reaches it."""
     points: dict[Decimal, Anchor] = {point.fpr: point for grid in grids for point in grid.points}
-    if calibrated:
-        return own_thresholds(points.values())
-    return replace(calibrator, contract=Contract(tuple(points.values()))).thresholds
-
-
-def as_scores(thresholds: list[float | None]) -> Floats:
-    """Thresholds as scores to count from: one that nothing reaches is infinite."""
-    return np.array([np.inf if threshold is None else threshold for threshold in thresholds], dtype=np.float64)
+    known = case.thresholds_of(Contract(tuple(points.values())))
+    return [as_scores(known[point.fpr] for point in grid.points) for grid in grids]
 
 
 def asked_of_groups(grid: Grid, anchors: Iterable[Anchor]) -> list[int]:
@@ -406,8 +398,9 @@ def counted_otherwise(
     counted = list(_on_grids(policy, evidence))
     if not counted:
         return
-    thresholds = thresholds_at(calibrator, [grid for _, grid in counted])
-    counts = [(float(as_scores([threshold])[0]), count) for threshold, count in known]
+    points = {point.fpr: point for _, grid in counted for point in grid.points}
+    thresholds = replace(calibrator, contract=Contract(tuple(points.values()))).thresholds
+    counts = [(math.inf if threshold is None else threshold, count) for threshold, count in known]
     for at, grid in counted:
         scores = as_scores([thresholds[point.fpr] for point in grid.points])
         if at.reached != int(np.count_nonzero(np.isfinite(scores))):

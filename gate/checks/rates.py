@@ -61,9 +61,9 @@ def judged_rate(
     )
 
 
-def describe_count(found: Tally, what: str = "false positive", rows: str = "benign row") -> str:
+def describe_count(found: Tally) -> str:
     """`140 false positives in 139,315 benign rows`, and what they are worth where they come in groups."""
-    counted = f"{plural(found.flagged, what)} in {plural(found.rows, rows)}"
+    counted = f"{plural(found.flagged, 'false positive')} in {plural(found.rows, 'benign row')}"
     if found.is_clustered:
         counted += f", in groups worth {int(found.independent_rows):,} independent ones"
     return counted

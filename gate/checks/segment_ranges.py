@@ -14,7 +14,7 @@ from pydantic import Field
 from gate.checks import range_words as words
 from gate.checks.check import Case, Evidence, Finding, JudgedRange
 from gate.checks.fpr import Targets
-from gate.checks.ranges import as_scores, asked_of_groups, thresholds_at
+from gate.checks.ranges import asked_of_groups, scores_on
 from gate.contract import Floats
 from gate.names import CheckName
 from gate.planning import Budget, advise_at_rate
@@ -64,15 +64,14 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     if not question.spans or segments > MOST_SEGMENTS:
         return ()
     holdout, grids = case.holdout, [one.grid for one in question.corridors(case.policy, case.alpha)]
-    known = thresholds_at(case.calibrator, grids, case.calibrated)
-    scores = [as_scores([known[point.fpr] for point in grid.points]) for grid in grids]
+    scores = scores_on(case, grids)
     counted = holdout.by_segment(np.concatenate(scores)).reached.astype(np.int64)
     parts = np.split(counted, np.cumsum([len(at) for at in scores])[:-1], axis=1)
     found = []
     for span, grid, at, flagged in zip(question.spans, grids, scores, parts, strict=True):
         worth = None
-        if holdout.groups is not None:
-            worth = worth_in_segments(holdout, at[asked_of_groups(grid, case.anchors)], float(case.alpha))
+        if holdout.has_groups:
+            worth = worth_of_segments(holdout, at[asked_of_groups(grid, case.anchors)], float(case.alpha))
         found.append(
             RangeInSegments(
                 start=span.start,
@@ -85,7 +84,7 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     return tuple(found)
 
 
-def worth_in_segments(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
+def worth_of_segments(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
     """For each segment what it is worth at each score: at most what its own groups and those of all rows allow."""
     whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
     groups = Groups(whole.sizes)

@@ -13,11 +13,22 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from gate.checks import segment_ranges
-from gate.checks.check import MISCOUNTED, PASSED, UNDECIDED, UNSUPPORTED, Asked, Case, Check, Evidence, Finding
+from gate.checks.check import (
+    MISCOUNTED,
+    PASSED,
+    UNDECIDED,
+    UNSUPPORTED,
+    Asked,
+    Case,
+    Check,
+    Evidence,
+    Finding,
+    as_scores,
+)
 from gate.checks.fpr import Targets
 from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE_TARGET, describe_count, judged_rate
 from gate.checks.reuse import alpha_of
-from gate.checks.segment_ranges import NO_ROWS_HELP, JudgedSegment, Question, RangeInSegments, worth_in_segments
+from gate.checks.segment_ranges import NO_ROWS_HELP, JudgedSegment, Question, RangeInSegments
 from gate.contract import Floats
 from gate.names import CheckName
 from gate.planning import Budget, advise_at_rate, band_of
@@ -124,12 +135,10 @@ def measure(case: Case) -> Segments | None:
         return None
     rates = [target.fpr for target in targets_of(policy)]
     thresholds = [case.thresholds[fpr] for fpr in rates]
-    scores = np.array([np.inf if threshold is None else threshold for threshold in thresholds])
+    scores = as_scores(thresholds)
     found = holdout.by_segment(scores)
     reached = np.where(np.array([threshold is None for threshold in thresholds]), 0, found.reached)
-    worth = None
-    if holdout.has_groups:
-        worth = list(zip(*worth_in_segments(holdout, scores, float(case.alpha)), strict=True))
+    worth = segment_ranges.worth_of_segments(holdout, scores, float(case.alpha)) if holdout.has_groups else None
     shown = np.arange(len(found.parts))
     if policy.settings(SegmentsSettings) is None and len(shown) > MOST_UNASKED:
         shown = np.sort(np.argsort(-found.sizes, kind="stable")[:MOST_UNASKED])
@@ -142,7 +151,7 @@ def measure(case: Case) -> Segments | None:
                 fpr=fpr,
                 threshold=thresholds[i],
                 flagged=tuple(int(k) for k in reached[shown, i]),
-                effective=None if worth is None else tuple(worth[i][place] for place in shown),
+                effective=None if worth is None else tuple(worth[place][i] for place in shown),
             )
             for i, fpr in enumerate(rates)
         ),

@@ -98,7 +98,7 @@ def compare_scores(fit: Scores, holdout: Scores) -> Shared:
     """The scores that both samples have, near ones included: equal as float32, or a few floats apart."""
     if not (fit.has_groups and holdout.has_groups):
         found = _compare("rows", fit.ordered, holdout.ordered)
-        if fit.segments is None or holdout.segments is None or min(found.fewer, found.more) > LEVEL:
+        if not (fit.has_segments and holdout.has_segments) or min(found.fewer, found.more) > LEVEL:
             return found
         return _compare_within_segments(fit, holdout)  # a split that keeps their shares divides otherwise
     # Rows of one group stay together, so groups are what chance divides.

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from pydantic import computed_field
+from pydantic import Field, computed_field, model_validator
 
 from gate.checks.check import MISCOUNTED, NOT_MEASURED, PASSED, UNDECIDED, Asked, CheckOf, Finding, inside
 from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
@@ -55,8 +55,14 @@ class Together(Section):
     tally: Tally
     unscored: Count
     undecided: Count
-    detectors: tuple[Member, ...]
+    detectors: tuple[Member, ...] = Field(min_length=1)
     both: tuple[tuple[Count, ...], ...]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if [len(row) for row in self.both] != [*range(1, len(self.detectors))]:
+            raise ValueError("must count every pair of detectors")
+        return self
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -352,9 +358,7 @@ def _impossible(one: Together, names: Sequence[str]) -> Iterator[str]:
         yield "must leave no more rows undecided than were not scored"
     if max((member.unscored for member in members), default=0) > one.unscored:
         yield "must count every row that a detector has not scored"
-    if [len(row) for row in one.both] != [*range(1, len(members))]:
-        yield "must count every pair of detectors"
-    elif any(both > min(counts[i + 1], counts[j]) for i, row in enumerate(one.both) for j, both in enumerate(row)):
+    if any(both > min(counts[i + 1], counts[j]) for i, row in enumerate(one.both) for j, both in enumerate(row)):
         yield "must flag no more rows by two detectors than by one"
 
 

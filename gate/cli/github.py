@@ -20,7 +20,7 @@ def on_github() -> bool:
 def publish(judged: Release | SystemRelease, exit_code: int, out: Path | None) -> None:
     """The verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
     from gate.record import Record
-    from gate.report import github
+    from gate.report import github, system_github
     from gate.storage import manifest_of
 
     record, file = judged.record, _file_of_the_repository(judged.record.policy.path)

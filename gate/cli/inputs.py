@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def now() -> datetime:
     """The time of the record. Read before any stage is: numpy stops with a traceback on a bad SOURCE_DATE_EPOCH.
 
-    What expires is judged by the clock too (`api.judging_day`): whoever sets the variable revives no waiver.
+    What expires is judged by the clock too (`gate.gating.judging_day`): whoever sets the variable revives no waiver.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     if epoch is None:

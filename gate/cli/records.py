@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -261,5 +261,5 @@ def schema(file: str) -> None:
     from gate.record import schema as record_schema
     from gate.record.system import schema as system_schema
 
-    content = {"policy": policy_schema, "record": record_schema, "system": system_schema}[file]()
-    show(json.dumps(content, indent=2) + "\n", "json")
+    kinds: Any = {"policy": policy_schema, "record": record_schema, "system": system_schema}
+    show(json.dumps(kinds[file](), indent=2) + "\n", "json")

@@ -171,7 +171,7 @@ def _paths(
             purpose = "fit" if sample == "fit" else "judge"
             raise GateError(
                 f"{document.path}: detectors: must each have files to {purpose} on, got none for "
-                f" {', '.join(lacking[:5])}; give --{sample} FILE, or {sample}: FILE in the detector's entry"
+                f"{', '.join(lacking[:5])}; give --{sample} FILE, or {sample}: FILE in the detector's entry"
             )
     return paths
 

@@ -1,9 +1,8 @@
 """Planning: how often the gate errs at given sample sizes, and which sizes would do. No data, no judgement."""
 
 from gate.planning.advice import Advice, advise, advise_at_rate
-from gate.planning.law import BadChance, Budget, band_of, ships
+from gate.planning.law import WEAK_LIVENESS, BadChance, Budget, band_of, ships
 from gate.planning.plan import (
-    WEAK_LIVENESS,
     OperatingCurve,
     Plan,
     TargetPlan,
@@ -20,7 +19,7 @@ from gate.planning.ranges import (
     plan_range,
     segment_corridor_of,
 )
-from gate.planning.sequential import Deciding, SequentialPlan, decide_band, decide_later, plan_sequential
+from gate.planning.sequential import Deciding, SequentialPlan, decide_band, plan_sequential
 from gate.planning.watch import CHECKS_A_YEAR, Alarm, TargetWatch, Watch, watch
 
 __all__ = [
@@ -44,7 +43,6 @@ __all__ = [
     "band_of",
     "corridor_of",
     "decide_band",
-    "decide_later",
     "describe_weakness",
     "operating_characteristics",
     "plan",

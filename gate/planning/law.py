@@ -30,7 +30,7 @@ from gate.statistics.sequential import SequentialBand
 LARGEST = 10**13  # rows; a plan beyond this is no plan
 POWER = 0.95
 ADVICE_STEPS = 800  # of the searches for all advice of one run
-WEAK_AGAINST_BAD = 0.1
+WEAK_LIVENESS, WEAK_AGAINST_BAD = 0.8, 0.1
 PATIENCE = 1000  # steps of a search, five times what most need
 MANY = 10**6  # false positives expected; beyond it a saw-tooth is too fine to be followed, and too small to matter
 SAFE_RANK = 5.0  # below this fractional rank the beta law is only a bracket

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from gate.errors import GateError
 from gate.names import CheckName
-from gate.planning.law import POWER, WEAK_AGAINST_BAD, BadChance, Budget, Chances, Law
+from gate.planning.law import POWER, WEAK_AGAINST_BAD, WEAK_LIVENESS, BadChance, Budget, Chances, Law
 from gate.planning.ranges import RangePlan, plan_range
 from gate.planning.sequential import SequentialPlan, plan_sequential
 from gate.policy import Policy, Target
@@ -17,7 +17,6 @@ from gate.words import percent, rounded_percent
 
 STEPS = 2000  # of the searches for the plan of one target
 MOST_PLANNED = 100  # targets of a run that are looked at for weaknesses
-WEAK_LIVENESS = 0.8
 RANGE_POINTS = 400  # of a range's grid that are simulated: more of them change its chance by less than its error
 
 

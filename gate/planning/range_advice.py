@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from gate.contract import Floats, Ints
-from gate.planning.law import POWER, SAFE_RANK
+from gate.planning.law import POWER, SAFE_RANK, WEAK_LIVENESS
 from gate.planning.ranges import (
     SEED,
     Estimate,
@@ -25,10 +25,10 @@ from gate.planning.ranges import (
     draw_counts,
     draw_rates,
     round_up,
+    within,
 )
 from gate.planning.sequential import Deciding
 from gate.policy import Policy, Range
-from gate.statistics.ranges import Counts
 from gate.stored import MOST_ROWS
 
 POINTS = 200  # of the grid
@@ -36,7 +36,6 @@ DRAWS = 400
 FINE_POINTS, FINE_DRAWS = 400, 1600  # for the rows that a new fit takes
 MOST_GROWTH = 64  # times the rows on hand; a finding that takes more is at an edge
 GROWTH = 1.15  # rows from look to look
-WEAK = 0.8  # of sound releases that pass
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class _After:
         def enough(rows: int) -> bool:
             counts = had + draw_counts(np.random.default_rng(SEED), rates, rows - start)
             region = self.law.corridor.critical(rows, points).passing(rule)
-            return float(_within(counts, region).mean()) >= POWER
+            return float(within(counts, region).mean()) >= POWER
 
         low = high = max(start + start // 50 + 1, self.law.judged.min_n, 2)
         while not enough(high):
@@ -145,23 +144,19 @@ class _After:
         rates, counts = self.rates(rng), np.broadcast_to(self.counts, (DRAWS, len(points))).copy()
         decided = proven = np.zeros(DRAWS, dtype=bool)
         rows, best = max(self.n, 2), None
-        while rows < MOST_GROWTH * self.n and decided.mean() < WEAK:
+        while rows < MOST_GROWTH * self.n and decided.mean() < WEAK_LIVENESS:
             last, rows = rows, round_up(rows * GROWTH)
             counts += draw_counts(rng, rates, rows - last)
             critical = self.law.corridor.critical(rows, points)
-            good = _within(counts, critical.proven) & (rows >= self.law.judged.min_n) & ~decided
+            good = within(counts, critical.proven) & (rows >= self.law.judged.min_n) & ~decided
             proven = proven | good
-            decided = decided | good | ~_within(counts, critical.unrefuted)
+            decided = decided | good | ~within(counts, critical.unrefuted)
             share = float(decided.mean())
             if best is None or share > best.chance:
                 best = Deciding(
                     rows, share, float(proven.mean()), math.sqrt(max(share * (1 - share), 1 / DRAWS) / DRAWS)
                 )
         return best if best is not None and best.chance > 0 else None
-
-
-def _within(counts: Ints, region: Counts) -> Ints:
-    return np.asarray(np.all((region.low <= counts) & (counts <= region.high), axis=1))
 
 
 def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> str | None:
@@ -183,7 +178,7 @@ def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> 
     )
     if describe_weakness(planned, POWER) is None:
         return None
-    if passes.value >= WEAK:  # it is what it passes of bad ones
+    if passes.value >= WEAK_LIVENESS:  # it is what it passes of bad ones
         return describe_weakness(replace(planned, needed_against_bad=law.needed_against_bad(holdout_n, fit_n)), POWER)
     rows = _again(policy, judged)
     planned = replace(planned, equal_needed=None if rows is None else Estimate(rows, 0.0))

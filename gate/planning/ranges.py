@@ -18,8 +18,8 @@ from statistics import NormalDist
 import numpy as np
 
 from gate.calibration.positions import fractional_rank, named
-from gate.contract import Floats, Ints
-from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, Law
+from gate.contract import Floats, Ints, Mask
+from gate.planning.law import LARGEST, SAFE_RANK, WEAK_AGAINST_BAD, WEAK_LIVENESS, Law
 from gate.policy import Policy, Range, Span, Target, Tolerance
 from gate.statistics.ranges import SEGMENT_POINTS, Corridor, Counts, corridor
 from gate.statistics.tails import FixedTails
@@ -147,8 +147,8 @@ class RangeLaw:
         rng = np.random.default_rng(SEED)
         for size in _pieces(draws):
             counts = draw_counts(rng, draw_rates(rng, ranks[near], n_fit, size), n)
-            passes += 0 if dead else int(np.count_nonzero(_within(counts, region, near)))
-            fails += int(np.count_nonzero(~_within(counts, unrefuted, near)))
+            passes += 0 if dead else int(np.count_nonzero(within(counts, region, near)))
+            fails += int(np.count_nonzero(~within(counts, unrefuted, near)))
         return Estimate(0.0, 0.0) if dead else _share(passes, draws), _share(fails, draws)
 
     def bad(self, n: int, n_fit: int) -> tuple[BadInDecade, ...]:
@@ -245,7 +245,7 @@ class RangeLaw:
         passes = 0
         for size in _pieces(draws):
             counts = draw_counts(rng, draw_rates(rng, ranks[near], n_fit, size), n)
-            passes += int(np.count_nonzero(_within(counts, region, near)))
+            passes += int(np.count_nonzero(within(counts, region, near)))
         return _share(passes, draws)
 
 
@@ -282,7 +282,7 @@ def plan_range(
     )
 
 
-def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8, passed: bool = False) -> str | None:
+def describe_weakness(planned: RangePlan, power: float, passed: bool = False) -> str | None:
     """What is wrong with a range at the sizes on hand, and which sizes would do; None where nothing is.
 
     Of a range that has `passed` nobody says that none can: rows in groups may prove what as many others would not.
@@ -291,7 +291,7 @@ def describe_weakness(planned: RangePlan, power: float, weak: float = 0.8, passe
     worst = planned.worst_bad
     if planned.passes == Estimate(0.0, 0.0):  # no count passes; none of those drawn would be no proof of it
         problem = f"a sound release hardly ever passes {sizes}" if passed else f"no release can pass {sizes}"
-    elif planned.passes.value < weak:
+    elif planned.passes.value < WEAK_LIVENESS:
         problem = f"a sound release passes only {rounded_percent(planned.passes.value)} of the time {sizes}"
     elif worst.passes > WEAK_AGAINST_BAD:
         decade = f"from {between(percent(worst.start, 3), percent(worst.stop, 3))}"
@@ -368,7 +368,8 @@ def _near(ranks: Floats, n: int, n_fit: int, *regions: Counts) -> Ints:
     return found[::-1][:: math.ceil(len(found) / MOST_NEAR)][::-1]
 
 
-def _within(counts: Ints, region: Counts, points: Ints) -> Ints:
+def within(counts: Ints, region: Counts, points: Ints | slice = slice(None)) -> Mask:
+    """Which draws have every count in a region, or those at some points."""
     inside = (region.low[points] <= counts) & (counts <= region.high[points])
     return np.asarray(inside.all(axis=1))
 

@@ -76,17 +76,8 @@ def plan_sequential(policy: Policy, target: Target, power: float = POWER) -> Seq
     return SequentialPlan(target, once.search(lambda: once.holdout_needed(None, power)), tuple(found))
 
 
-def decide_later(
-    policy: Policy, target: Target, k: int, n: int, law: tuple[float, float] | None = None
-) -> tuple[Deciding, ...]:
-    """After k of n rows left a target open: the rows in all that decide it half, 80 and 95 % of the time."""
-    return decide_band(band_of(target, policy.alpha(), "sequential"), Fraction(target.fpr), k, n, law)
-
-
-def decide_band(
-    band: Band, p: Fraction, k: int, n: int, law: tuple[float, float] | None = None
-) -> tuple[Deciding, ...]:
-    """The same of a band around a rate p, such as that of one point of a range.
+def decide_band(band: Band, p: Fraction, k: int, n: int, law: tuple[float, float] | None) -> tuple[Deciding, ...]:
+    """After k of n rows left a band around a rate p open: the rows in all that decide it half, 80 and 95 % of the time.
 
     `law` has the parameters of the beta law that the fit gave the true rate (x and n_fit - x + 1), where it is known;
     else the count alone is believed. Chances that are not reached within the horizon are left out.

@@ -9,7 +9,7 @@ from fractions import Fraction
 from gate.planning.law import Chances, Coming, edges, fewest
 from gate.planning.plan import Plan, plan
 from gate.policy import Policy, SystemTarget
-from gate.statistics.binomial import Band, lower_tail, upper_tail
+from gate.statistics.binomial import Band, critical_counts, lower_tail, upper_tail
 from gate.statistics.sequential import one_sided
 from gate.stored import MOST_ROWS
 
@@ -53,7 +53,7 @@ def plan_system(
     plans, known = {}, dict[str, Plan]()
     for detector in policy.detectors:
         own = policy.detector(detector.name)
-        key = repr((own.rule, own.targets, own.calibration, getattr(own, "ranges", ())))
+        key = repr((own.rule, own.targets, own.calibration, own.ranges))
         if key not in known:
             known[key] = plan(own, fit_n, holdout_n, power)
         plans[detector.name] = known[key]
@@ -85,7 +85,7 @@ def _plan_target(policy: Policy, target: SystemTarget, rows: int, power: float) 
 def _at(rule: str, band: Band, min_n: int, rows: int, rate: float, power: float) -> AtRate:
     accepted = None if rows < min_n else edges(band, rule, rows, rows)
     passes = 0.0 if accepted is None else lower_tail(accepted[1], rows, rate)
-    refuted = _refuting(band, rows)
+    refuted = critical_counts(rows, band).refuted_at_or_above
     fails = 0.0 if refuted is None else upper_tail(refuted, rows, rate)
 
     def enough(n: int) -> bool:
@@ -93,9 +93,3 @@ def _at(rule: str, band: Band, min_n: int, rows: int, rate: float, power: float)
 
     needed = fewest(enough, min_n, MOST_ROWS) if rate < float(band.high) else None
     return AtRate(rate, Chances(passes, fails), needed)
-
-
-def _refuting(band: Band, rows: int) -> int | None:
-    from gate.statistics.binomial import critical_counts
-
-    return critical_counts(rows, band).refuted_at_or_above

@@ -1,13 +1,25 @@
 """The policy: the YAML as frozen values; it never looks at data."""
 
 from gate.policy.detectors import Detector, SystemTarget
-from gate.policy.document import BUILT_IN, MAX_BYTES, OWN, Document, find, load, load_default, parse, schema
+from gate.policy.document import (
+    BUILT_IN,
+    BUILT_IN_PATH,
+    MAX_BYTES,
+    OWN,
+    Document,
+    find,
+    load,
+    load_default,
+    parse,
+    schema,
+)
 from gate.policy.model import Calibration, Columns, Policy, Waiver, with_checks
 from gate.policy.targets import Range, Span, Target, Tolerance
 from gate.policy.values import PLOTTING_POSITIONS, Flag, Frozen, Label, Location, MinRows, PolicyCount, PolicyRate, rate
 
 __all__ = [
     "BUILT_IN",
+    "BUILT_IN_PATH",
     "MAX_BYTES",
     "OWN",
     "PLOTTING_POSITIONS",

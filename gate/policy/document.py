@@ -19,11 +19,12 @@ from gate.errors import GateError
 from gate.policy.coherence import NO_GROUPS, incoherences
 from gate.policy.detectors import alone
 from gate.policy.model import Columns, Policy
-from gate.policy.values import Location
+from gate.policy.values import Location, rate
 from gate.policy.yaml_tree import Tree, as_written, key_name, write_yaml
 
 MAX_BYTES = 200_000
-BUILT_IN = "built-in"  # in the place of a policy's path
+BUILT_IN, BUILT_IN_PATH = "built-in", "built-in default"  # in the place of a policy's path: asked for, and as recorded
+_DOMAIN = re.compile(r"\bdomain:\s*(?:\[\s*([^][,\s]+)\s*,\s*([^][,\s]+)\s*\]|-\s+(\S+)\s+-\s+(\S+))")
 OWN = Path("policies/release.yaml")  # where `gate init` puts a repository's policy, and `gate run` finds it
 
 
@@ -53,11 +54,13 @@ class Document:
 
     def with_domain(self, low: Decimal, high: Decimal) -> Document:
         """The same document with another domain, in its text too: a record must show the policy that was applied."""
+        if self.policy.calibration.domain == (float(low), float(high)):
+            return self
         written = f"domain: [{low}, {high}]"
         lines = self.text.splitlines(keepends=True)
         line = self.lines.get(("calibration", "domain"), 0)
         if line:
-            lines[line - 1] = re.sub(r"\bdomain:\s*\[[^][]*\]", written, lines[line - 1], count=1)
+            lines[line - 1 :] = [_DOMAIN.sub(written, "".join(lines[line - 1 :]), count=1)]
         elif line := self.lines.get(("calibration",), 0):
             inside = re.sub(r"\bcalibration:\s*\{", f"calibration: {{{written}, ", lines[line - 1], count=1)
             if inside == lines[line - 1]:
@@ -73,9 +76,22 @@ class Document:
             changed = parse("".join(lines), self.path, type(self.policy))
         if changed is None or changed.policy != wanted:
             raise GateError(
-                f"--domain: must find `domain: [LOW, HIGH]` on one line of {self.path}, got another form; edit it there"
+                f"--domain: must find `domain: [LOW, HIGH]` in {self.path}, got another form; edit it there"
             )
         return replace(changed, policy=changed.policy.model_copy(update={"data": self.policy.data}))
+
+    @property
+    def domain(self) -> tuple[str, str] | None:
+        """The domain that the text has, as `--domain` takes it; None where the text has none, so that 0 and 1 apply."""
+        line = self.lines.get(("calibration", "domain"), 0)
+        if not line:
+            return None
+        found = _DOMAIN.search("".join(self.text.splitlines(keepends=True)[line - 1 :]))
+        texts = [] if found is None else [end for end in found.groups() if end is not None]
+        low, high = self.policy.calibration.domain
+        if [None if (end := rate(text)) is None else float(end) for text in texts] == [low, high]:
+            return texts[0], texts[1]
+        return repr(low), repr(high)
 
     def detector(self, name: str) -> Document:
         """The document of one of several detectors by itself, written out; its path is that of all and its name."""
@@ -123,7 +139,7 @@ _DEFAULTS = (_HERE / "default.yaml", _HERE.parents[1] / "policies" / "default.ya
 def load_default(model: type[Policy] = Policy) -> Document:
     """The policy used where none is named."""
     path = next(path for path in _DEFAULTS if path.exists())
-    return parse(path.read_text(encoding="utf-8"), "built-in default", model)
+    return parse(path.read_text(encoding="utf-8"), BUILT_IN_PATH, model)
 
 
 def find(name: str | None, model: type[Policy] = Policy) -> Document:

@@ -131,10 +131,9 @@ class Columns(Frozen):
 class Reuse(Frozen):
     """What happens when the same held-out rows judge one release after another (`gate run --ledger`)."""
 
-    spending: Literal["harmonic-square"] = Field(
-        default="harmonic-square", description="use t of the rows may err at most (1 - confidence) / (t (t + 1))"
+    max_uses: PolicyCount = Field(
+        default=20, description="use t may err at most (1 - confidence) / (t (t + 1)); after so many none decides"
     )
-    max_uses: PolicyCount = Field(default=20, description="after so many uses the rows no longer decide")
 
     @field_validator("max_uses")
     @classmethod

@@ -131,17 +131,6 @@ class Record(Section):
         return self.judged_on or self.time.date()
 
     @property
-    def reference(self) -> ReferenceFacts | None:
-        """The release that it was held against."""
-        comparison: Comparison | None = self.of(Comparison)
-        return None if comparison is None else comparison.reference
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it was declared to be the first release."""
-        return self.of(Comparison) is not None and self.reference is None
-
-    @property
     def alphas(self) -> Alphas:
         """How often its intervals miss; one that was written without `malicious_confidence` has the policy's."""
         malicious = self.policy.confidence if self.malicious_confidence is None else self.malicious_confidence
@@ -164,6 +153,17 @@ class Record(Section):
     def of(self, part: type[Any]) -> Any:
         """What one check measured."""
         return self.checks.of(part)
+
+    @property
+    def reference(self) -> ReferenceFacts | None:
+        """The release that it is held against, or that was checked."""
+        found = self.of(Comparison)
+        return None if found is None else found.reference
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is declared to be the first release."""
+        return self.of(Comparison) is not None and self.reference is None
 
 
 def json_text(content: dict[str, Any]) -> str:

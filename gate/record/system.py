@@ -8,7 +8,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from gate.checks.check import Finding
 from gate.checks.system import System
@@ -76,7 +76,7 @@ class SystemRecord(Section):
     reason: str
     policy: PolicyText
     data: Annotated[Columns, BeforeValidator(known_columns)]
-    detectors: tuple[DetectorFacts, ...]
+    detectors: tuple[DetectorFacts, ...] = Field(min_length=1)
     findings: tuple[Finding, ...]
     waivers: tuple[WaiverUse, ...] = ()
     warnings: tuple[str, ...] = ()

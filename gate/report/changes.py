@@ -113,10 +113,8 @@ def _judgement(finding: Finding | None, minimum: Decimal | None) -> dict[str, st
 
 def changes(record: Record) -> Changes | None:
     """What a record says has changed since another release, as strings."""
-    found, drops = record.of(Comparison), record.of(Drops)
-    if found is None or found.reference is None:
-        return None
-    return describe_changes(found, drops, record.alphas, record.kind, record.calibrated)
+    found = record.of(Comparison)
+    return found and describe_changes(found, record.of(Drops), record.alphas, record.kind, record.calibrated)
 
 
 def describe_changes(

@@ -24,7 +24,7 @@ from gate.report.page import Limit, fitting
 from gate.report.rows import Row, plain_reason, rate_row, rated, unseen
 from gate.report.system import sentence
 from gate.report.templates import shortened, template
-from gate.report.terminal import NAME, SCREEN, STYLES, console_on, inert, text_of
+from gate.report.terminal import NAME, SCREEN, STYLES, console_on, inert, plain_table, text_of
 from gate.report.timeline import MOST_DRAWN, Column, counted, display, finding_of, in_words, latest, title_of
 from gate.report.timeline import figure as draw
 from gate.words import between, percent, plural
@@ -34,6 +34,7 @@ MOST = {"html": 50, "md": 30, "text": 20}  # records in the table: the latest, r
 MOST_ANCHORS = 12
 WIDEST = 10_000  # a table wider than the terminal wraps there: better than numbers cut short
 NAMED = 3  # checks in a note
+WORDS = ("release", "created", "outcome")  # columns
 BRIEF = 3  # targets in the first table of the Markdown, the rarest of those that block before those that advise
 
 
@@ -369,8 +370,7 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
 
 
 def _overview(made: list[ReleaseLine]) -> Table:
-    table = _table(("release", "left"), ("created", "left"), ("to fit", "right"), ("held out", "right"))
-    table.add_column("outcome", no_wrap=True)
+    table = plain_table("release", "created", "to fit", "held out", "outcome", left=WORDS)
     for line in made:
         outcome = Text.assemble((line.outcome, STYLES[line.outcome]), "" if line.kind == "run" else " (check)")
         table.add_row(line.shown_name, inert(line.created), line.fit, line.holdout, outcome)
@@ -411,9 +411,7 @@ def _anchor_table(
 ) -> Table:
     """What has no entry in any release is left out."""
     present = {name: cells for name, cells in found.items() if any(cells)}
-    table = _table(("release", "left"), *((name, "right") for name in present))
-    if judged:
-        table.add_column("outcome", no_wrap=True)
+    table = plain_table("release", *present, *(["outcome"] if judged else []), left=WORDS)
     for j, (line, cell) in enumerate(measured):
         if not any(cells[j] for cells in present.values()):
             continue
@@ -421,11 +419,4 @@ def _anchor_table(
         outcome = [Text.assemble((cell.outcome, STYLES[cell.outcome]), waived)] if judged else []
         name = f"{line.shown_name} (check)" if line.kind == "check" else line.shown_name
         table.add_row(name, *(cells[j].replace(" to ", "–") for cells in present.values()), *outcome)
-    return table
-
-
-def _table(*headings: tuple[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name, justify in headings:
-        table.add_column(name, justify=justify, no_wrap=True)
     return table

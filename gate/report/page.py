@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gate.checks.baseline import Comparison
+from gate.checks import parse_policy
 from gate.checks.readings import assumptions, what_a_pass_means
 from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
+from gate.errors import GateError
+from gate.policy import BUILT_IN, BUILT_IN_PATH, Calibration
 from gate.record import Record
 from gate.report.changes import changes, detection_rows
 from gate.report.numbers import clean
@@ -67,7 +69,6 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
     cures = [row.remedy for row in judged if row.blocks]
     unsettled = [row for row in judged if row.remedy and not row.blocks]
     changed = changes(record)
-    comparison: Comparison | None = record.of(Comparison)
     counted: Segments | None = record.of(Segments)
     lists: dict[str, Any] = {
         "targets": targets,
@@ -95,7 +96,7 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         "asked": {row.target for row in targets} | {row.target for row in detection_rows(record) if row.outcome},
         "headline": headline(record),
         "changed": changed,
-        "reference": None if comparison is None else comparison.reference,
+        "reference": record.reference,
         "reason": plain_reason(record),
         "next_step": next_step(record),
         "assurance": assurance(record, targets),
@@ -199,24 +200,25 @@ def weakest_pass(record: Record) -> str:
 
 def command(record: Record, limit: Limit) -> list[str]:
     """The command that gives the same verdict again, one option to a line, quoted for a POSIX shell."""
-    comparison, uses = record.of(Comparison), record.of(Uses)
-    baseline = None if comparison is None else comparison.reference
+    baseline, uses = record.reference, record.of(Uses)
+    named = BUILT_IN if record.policy.path == BUILT_IN_PATH else record.policy.path
     samples = [("--fit", record.fit.sources), ("--holdout", record.holdout.sources)]
     if record.kind == "check" and baseline is not None:
         lines = [f"gate check {shlex.quote(clean(baseline.path))}"]
         samples = samples[1:]
         if record.policy.sha256 != baseline.policy_sha256:
-            lines.append(_option("--policy", record.policy.path))
+            lines.append(_option("--policy", named))
     else:
-        lines = ["gate run"]
-        if record.policy.path != "built-in default":
-            lines.append(_option("--policy", record.policy.path))
+        lines = ["gate run", _option("--policy", named)]
         lines.append(_option("--release", record.release))
         if baseline is not None:
             lines.append(_option("--baseline", baseline.path))
             samples += [("--baseline-holdout", baseline.sources), ("--baseline-malicious", baseline.malicious_sources)]
-        if comparison is not None and baseline is None:
+        if record.is_first:
             lines.append("--baseline none")
+        domain = _domain(record)
+        if domain is not None:
+            lines.append(_option("--domain", domain))
     if record.malicious is not None:
         samples.append(("--malicious", record.malicious.sources))
     if record.split is not None:
@@ -247,6 +249,17 @@ def command(record: Record, limit: Limit) -> list[str]:
 
 def _option(name: str, value: str) -> str:
     return f"{name} {shlex.quote(clean(value))}"
+
+
+def _domain(record: Record) -> str | None:
+    """The domain of the policy's text, which `--domain` may have put there; a forged record may hold any text."""
+    try:
+        document = parse_policy(record.policy.content, record.policy.path)
+    except GateError:
+        return None
+    if document.path == BUILT_IN_PATH and document.policy.calibration.domain == Calibration().domain:
+        return None
+    return None if document.domain is None else ",".join(document.domain)
 
 
 def _epoch(created: str) -> int | None:

@@ -29,7 +29,7 @@ from gate.report import range_plan
 from gate.report.drawing import COLORS
 from gate.report.figures import AXES_BOTTOM, AXES_TOP, WIDTH, Display, to_image, to_standalone_svg
 from gate.report.numbers import grouped
-from gate.report.terminal import console_on, inert, text_of
+from gate.report.terminal import console_on, inert, plain_table, text_of
 from gate.words import chance, listed, percent
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def _print_ranges(plan: Plan, console: Console, tables: Console) -> None:
     headings = range_plan.headings(plan)
     shown: list[tuple[str, Table]] = []
     if plan.ranges:
-        needs = _table("range", "tolerance", "held out", "both equal", "lowest alone", "costs")
+        needs = plain_table("range", "tolerance", "held out", "both equal", "lowest alone", "costs")
         shown.append((headings["needs"], range_plan.needs(plan, needs)))
-        chances = _table("range", "to fit", "held out", "passes", "fails", "1+2r", "from")
+        chances = plain_table("range", "to fit", "held out", "passes", "fails", "1+2r", "from")
         shown.append((headings["chances"], range_plan.chances(plan, chances)))
     if plan.sequential:
-        looks = _table("target", "true rate", "mean", "median", "95 % by", "proven", "one look")
+        looks = plain_table("target", "true rate", "mean", "median", "95 % by", "proven", "one look")
         shown.append((headings["looks"], range_plan.looks(plan, looks)))
     for heading, table in shown:
         console.print()
@@ -94,7 +94,7 @@ _WATCHED = (
 
 
 def _watched(watch: Watch) -> Table:
-    table = _table("target", "1+2r", "2x", "5x", "sound, a year", "edge, a year")
+    table = plain_table("target", "1+2r", "2x", "5x", "sound, a year", "edge, a year")
     for watched in watch.targets:
         sound = " / ".join(_times(each) for each in (watched.sound.fails, watched.sound.not_passes))
         table.add_row(
@@ -134,7 +134,7 @@ def _times(share: float) -> str:
 
 
 def _needs(plan: Plan) -> Table:
-    table = _table("target", "tolerance", "held out", "to fit", "paper's rule")
+    table = plain_table("target", "tolerance", "held out", "to fit", "paper's rule")
     for target in plan.targets:
         table.add_row(
             _target(target),
@@ -147,7 +147,7 @@ def _needs(plan: Plan) -> Table:
 
 
 def _chances(plan: Plan) -> Table:
-    table = _table("target", "to fit", "held out", "passes", "fails", "open", "1+2r", "2x", "5x")
+    table = plain_table("target", "to fit", "held out", "passes", "fails", "open", "1+2r", "2x", "5x")
     for target in plan.targets:
         table.add_row(
             _target(target),
@@ -159,13 +159,6 @@ def _chances(plan: Plan) -> Table:
             ),
             *(chance(bad.passes) for bad in target.bad),
         )
-    return table
-
-
-def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 

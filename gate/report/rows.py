@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from gate.checks import owner, parse_policy, reasons
-from gate.checks.baseline import Comparison
 from gate.checks.check import Finding, JudgedRate
 from gate.checks.detection import DetectionSettings
 from gate.checks.drop import Drops
@@ -141,13 +140,13 @@ def _describe_rate(finding: Finding) -> str:
 
 def _describe_drop(record: Record, finding: Finding) -> str:
     """`Detects 74.6 % of malicious rows at the 1 % threshold, where v1 detected 86.2 %; the policy allows ...`."""
-    drops, comparison = record.of(Drops), record.of(Comparison)
+    drops, old = record.of(Drops), record.reference
     change = next((c for c in drops.anchors if c.fpr == finding.check.rate), None) if drops else None
-    if change is None or comparison is None or comparison.reference is None:
+    if change is None or old is None:
         return ""
-    new, old = (share(tally.flagged, tally.rows) for tally in (change.new, change.old))
+    new, before = (share(tally.flagged, tally.rows) for tally in (change.new, change.old))
     said = f"Detects {new} of malicious rows at the {percent(change.fpr)} threshold, where "
-    said += f"{clean(comparison.reference.release)} detected {old}"
+    said += f"{clean(old.release)} detected {before}"
     try:
         settings = parse_policy(record.policy.content, record.policy.path).policy.settings(DetectionSettings)
     except GateError:

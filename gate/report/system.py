@@ -13,7 +13,7 @@ from gate.checks import reasons
 from gate.checks.check import Finding
 from gate.checks.system import System, Together, describe_pass
 from gate.record.system import DETECTORS, DetectorFacts, SystemRecord
-from gate.report import predicate
+from gate.report import markdown, predicate
 from gate.report.formats import written_files
 from gate.report.junit import fill, written
 from gate.report.numbers import bounds, clean, grouped, share
@@ -21,7 +21,7 @@ from gate.report.page import Limit, fitting
 from gate.report.pairs import draw_pairs
 from gate.report.rows import VERDICTS, describe_blocking, in_order, unseen_by, weight
 from gate.report.short import MAX_CHARACTERS
-from gate.report.templates import shortened
+from gate.report.templates import shortened, template
 from gate.report.together import picture
 from gate.stored import Outcome
 from gate.words import between, in_digits, listed, percent, plural
@@ -349,8 +349,6 @@ def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
 
 
 def render_html(record: SystemRecord) -> str:
-    from gate.report.templates import template
-
     def page(limit: Limit) -> str:
         return template("system.html", clean, clean, limit.characters).render(parts(record, limit))
 
@@ -358,11 +356,8 @@ def render_html(record: SystemRecord) -> str:
 
 
 def render_markdown(record: SystemRecord) -> str:
-    from gate.report.markdown import escape, verbatim
-    from gate.report.templates import template
-
     def page(limit: Limit) -> str:
-        return template("system.md", escape, verbatim, limit.characters).render(parts(record, limit))
+        return template("system.md", markdown.escape, markdown.verbatim, limit.characters).render(parts(record, limit))
 
     return fitting(page, MAX_MARKDOWN_BYTES)
 

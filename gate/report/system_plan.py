@@ -13,7 +13,7 @@ from gate.planning.system import AtRate, SystemPlan
 from gate.policy import Policy
 from gate.report import plan as plans
 from gate.report.numbers import grouped
-from gate.report.terminal import console_on, inert, text_of
+from gate.report.terminal import console_on, inert, plain_table, text_of
 from gate.words import chance, in_digits, listed, percent, plural
 
 
@@ -38,9 +38,7 @@ def render(planned: SystemPlan, policy: Policy, width: int = 80) -> str:
 
 
 def _table(planned: SystemPlan) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("score", "limit", "rows", "if independent", "rows needed", "at the sum", "rows needed"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table("score", "limit", "rows", "if independent", "rows needed", "at the sum", "rows needed")
     for one in planned.system:
         cells = [cell for at in (one.independent, one.at_the_sum) for cell in _cells(at)]
         limit = percent(one.target.max_fpr)

@@ -289,11 +289,17 @@ def _print_changes(console: Console, changed: Changes) -> None:
         console.print(Text(f"policy {inert(change)}"))
 
 
+def plain_table(*headings: str, left: tuple[str, ...] = (), room: int = 2) -> Table:
+    """Columns of numbers, and of words to the `left`: no cell wraps and none is cut."""
+    table = Table(box=None, pad_edge=False, padding=(0, room, 0, 0), header_style="dim")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right", no_wrap=True)
+    return table
+
+
 def print_table(console: Console, headings: list[str], cells: list[list[str]]) -> None:
     """A table, or a list where it is too wide: no cell is ever cut."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "detector" else "right", no_wrap=True)
+    table = plain_table(*headings, left=("detector",))
     for line in cells:
         table.add_row(*line)
     if _fits(console, table):
@@ -331,11 +337,7 @@ def _table(findings: list[Row], name: str, names: list[str], headings: tuple[str
 
     A segment has the tolerance of its target, which stands in the table above it.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, min(len(headings), 2), 0, 0), header_style="dim")
-    table.add_column(name, justify="right" if name == "target" else "left", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("outcome", no_wrap=True)
+    table = plain_table(name, *headings, "outcome", left=("segment", "outcome"), room=min(len(headings), 2))
     for row, shown in zip(findings, names, strict=True):
         cells = {"FP / benign": row.counted, "interval": row.interval, "tolerance": row.tolerance}
         table.add_row(shown, *(cells[heading].replace(" to ", "–") for heading in headings), _outcome(row))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gate.contract import Floats, Mask
-from gate.ordered import Ordered, sort, sort_counted
+from gate.ordered import Ordered, collapse, sort, sort_counted
 from gate.scores.budget import ByteBudget
 from gate.scores.columns import digest_names, order_names, shared_names, text_buffer
 from gate.scores.formats import File
@@ -83,7 +83,7 @@ class Scores:
 
     def in_order(self, function: Callable[[Scores], Any]) -> Ordered:
         """The numbers that a function makes of each part, all together in rising order."""
-        return Ordered(_sorted(function(self)))
+        return Ordered(in_rising_order(function(self)))
 
     def divide(self, fitted: Callable[[Scores], Mask]) -> tuple[Scores, Scores]:
         """The sample of the rows that a function marks, and that of the others."""
@@ -123,10 +123,6 @@ class Scores:
     @cached_property
     def group_sizes(self) -> Floats:
         return np.bincount(self.groups if self.groups is not None else []).astype(np.float64)
-
-    def flagged_by_group(self, threshold: float | None) -> Floats:
-        """How many rows of each group reach a threshold; none of them where no score does."""
-        return self.by_group(np.array([np.inf if threshold is None else threshold])).reached[:, 0]
 
     def by_group(self, scores: Floats, units: NDArray[np.int64] | None = None) -> Reached:
         """How many rows of each group reach each of some scores; -inf is reached by all, +inf by none.
@@ -273,7 +269,8 @@ def _shared(ours: list[Callable[[], Named]], theirs: list[Callable[[], Named]]) 
     return names, rows
 
 
-def _sorted(numbers: Any) -> Any:
+def in_rising_order(numbers: Any) -> Any:
+    """Scores or other numbers sorted; -0.0 and 0.0 are one score."""
     if numbers.dtype == np.float64:
         return sort(numbers)
     return np.sort(numbers)
@@ -282,9 +279,7 @@ def _sorted(numbers: Any) -> Any:
 def _pieces(ordered: Ordered, most: int = 1 << 20) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
     """All rows in rising order, so many at a time: their scores, and how many of the same score came before each."""
     for values, counts in ordered.ranges():
-        starts = np.flatnonzero(np.concatenate([values[:1] == values[:1], values[1:] != values[:-1]]))
-        distinct = values[starts]
-        rows = np.diff(starts, append=len(values)) if counts is None else np.add.reduceat(counts, starts)
+        distinct, rows = collapse(values, counts)
         ends = np.cumsum(rows)
         for start in range(0, int(ends[-1]), most):
             places = np.arange(start, min(start + most, int(ends[-1])))

@@ -6,7 +6,6 @@ retries and placement are the engine's.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -49,8 +48,7 @@ def divide(file: File, rows: int) -> Iterator[Shard]:
     """The shards of one file, each of about so many rows where the format lets one find them."""
     with explain(file, "write it again"):
         if file.suffix in (".parquet", ".pq") and not file.is_gzip:
-            source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
-            with pyarrow.parquet.ParquetFile(source) as opened:
+            with open_file(file, None, [], memory_map=False) as opened:
                 sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
             start = first = held = 0
             for i, size in enumerate(sizes):
@@ -87,9 +85,7 @@ def stream(shard: Shard, columns: Columns, rows: int) -> Iterator[Table]:
                 require([names[1]], [], file)
             yield finish(file, Table({names[0]: np.array(array)}), columns, keys, ByteBudget())
             return
-        source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
-        few = [columns.segment] if columns.segment in names else None
-        with open_file(source, few, memory_map=False) as opened:
+        with open_file(file, columns.segment, names, memory_map=False) as opened:
             require(names, opened.schema_arrow.names, file)
             groups = range(shard.start, shard.stop)
             present, read = tuple(opened.schema_arrow.names), 0

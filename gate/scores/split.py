@@ -33,7 +33,7 @@ def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, S
     """
     if not 0 < fraction < 1:
         raise GateError(f"--split: must be a fraction between 0 and 1, got {fraction:g}; write 0.3 to fit on 30 %")
-    if scores.counts is not None:
+    if scores.counts is not None or scores.stored is not None:
         raise GateError("--split: must divide single rows, got some that stand for many (data.count); write them out")
     whole = "groups" if scores.has_groups else "rows"
     if scores.has_times:

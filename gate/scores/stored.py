@@ -38,7 +38,7 @@ from gate.scores.formats import File, list_wanted
 from gate.scores.labels import Kind, count_labels
 from gate.scores.place import Place
 from gate.scores.runs import Run, RunParts, merge, plan_ranges, remove, write_run
-from gate.scores.sample import Named, OfPart, Piece, Scores, hash_pieces
+from gate.scores.sample import Named, OfPart, Piece, Scores, hash_pieces, in_rising_order
 from gate.scores.shards import Shard, divide, each, stream
 from gate.scores.taking import UNREAD, Taken, source_of, take
 from gate.scores.wording import count_rows_from
@@ -144,8 +144,8 @@ def read_stored(
     named, skipped = _find_all(paths, place.engine != "local")
     files = [file for _, some in named for file in some]
     shards = isolate(lambda: [shard for file in files for shard in divide(file, rows)], place.memory + (1 << 30))
-    keep = None
-    if keep_rows or not {*list_wanted(columns)} <= {columns.score, columns.label, columns.count}:
+    keep, alone = None, {*list_wanted(columns)} <= {columns.score, columns.label, columns.count}
+    if not alone or (keep_rows and columns.count is None):  # rows that stand for many are never divided
         parts = 1 << max(0, -(-_count(files, place) // rows) - 1).bit_length()
         sources = tuple(Source(path=path, rows=0, benign=0) for path in paths)
         by_id, by_group = columns.id is not None, columns.group is not None
@@ -379,8 +379,7 @@ def _values(part: Scores) -> Any:
 
 
 def _write_numbers(part: Scores, function: Callable[[Scores], Any], directory: str) -> Run:
-    numbers = function(part)
-    return write_run(directory, sort(numbers) if numbers.dtype == np.float64 else np.sort(numbers))
+    return write_run(directory, in_rising_order(function(part)))
 
 
 def _divide(part: Scores, fitted: Callable[[Scores], Mask], keep: Keep) -> list[tuple[BlockFacts, str]]:

@@ -69,7 +69,7 @@ def rows_to_reach(
 
 
 def rows_to_settle(
-    below: int, n: int, band: Band, through: int | None = None, fpr: Fraction | None = None
+    below: int, through: int, n: int, fpr: Fraction, band: Band, n_eff: float | None = None
 ) -> int | None:
     """The fit rows at which, with the rates observed, the target is provably unattainable; None where it is not.
 
@@ -79,10 +79,10 @@ def rows_to_settle(
     if below >= n * band.low:
         return None
 
+    worth = 1.0 if n_eff is None else n_eff / n
+
     def settles(rows: int) -> bool:
-        if through is None or fpr is None:
-            return band.refutes_low(below / n * rows, rows)
-        return is_unattainable(below / n * rows, through / n * rows, rows, fpr, band)
+        return is_unattainable(below / n * rows * worth, through / n * rows * worth, rows * worth, fpr, band)
 
     found = first(settles, n, MOST_ROWS)
     return found if found < MOST_ROWS else None

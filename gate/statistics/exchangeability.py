@@ -7,13 +7,12 @@ hypergeometric, whatever the distribution of scores and however they are tied.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
 from gate.contract import Floats, Ints
-from gate.ordered import Ordered, in_order
+from gate.ordered import Ordered
 from gate.statistics.binomial import CountLaw, hypergeometric
 from gate.statistics.floats import from_ordinal, ordinal
 
@@ -29,41 +28,15 @@ class PooledTest:
     pooled: int
     held_out: int
     expected: float
-    share: float
     p_value: float
 
 
 @dataclass(frozen=True)
 class TailScan:
-    """The whole upper half of the curve in one p-value, and the rank at which the two samples differ most.
-
-    `counts` has the pooled rows that reach each rank's score and the held-out ones among them: all it follows from.
-    """
+    """The whole upper half of the curve in one p-value, and the rank at which the two samples differ most."""
 
     p_value: float
     worst: PooledTest | None
-    counts: tuple[tuple[int, int], ...] = ()
-
-
-def pooled_test(fit: Ordered | Floats, holdout: Ordered | Floats, fpr: Fraction) -> PooledTest:
-    """The exact two-sided test at the score that the share `fpr` of the pooled rows reaches."""
-    fitted, held = in_order(fit), in_order(holdout)
-    total = fitted.n + held.n
-    rank = min(max(round(fpr * total), 1), total)
-    pooled, held_out = _reach(fitted, held, np.array([rank]))
-    return compare_counts(int(pooled[0]), int(held_out[0]), held.n, total)
-
-
-def tail_scan(fit: Ordered | Floats, holdout: Ordered | Floats) -> TailScan:
-    """The smallest p-value over log-spaced pooled ranks, four to the decade from 5 to half, against its own law."""
-    fitted, held = in_order(fit), in_order(holdout)
-    n, total = held.n, fitted.n + held.n
-    ranks = scanned_ranks(total)
-    if len(ranks) == 0:
-        return TailScan(1.0, None)
-    pooled, held_out = _reach(fitted, held, ranks)
-    pooled, places = np.unique(pooled, return_index=True)
-    return scan_counts(tuple(zip(pooled.tolist(), held_out[places].tolist(), strict=True)), n, total)
 
 
 def scanned_ranks(total: int) -> Ints:
@@ -83,8 +56,8 @@ def scan_counts(counts: tuple[tuple[int, int], ...], n: int, total: int) -> Tail
     tests = [compare_counts(pooled, held_out, n, total) for pooled, held_out in counts]
     worst = min(tests, key=lambda test: test.p_value)
     if total >= LARGEST_DRAW:  # Bonferroni's bound, which is safe
-        return TailScan(min(1.0, worst.p_value * len(tests)), worst, counts)
-    return TailScan((1 + _as_small(counts, n, total, worst.p_value, DRAWS)) / (DRAWS + 1), worst, counts)
+        return TailScan(min(1.0, worst.p_value * len(tests)), worst)
+    return TailScan((1 + _as_small(counts, n, total, worst.p_value, DRAWS)) / (DRAWS + 1), worst)
 
 
 @lru_cache(maxsize=64)  # what was counted is judged more than once
@@ -106,16 +79,8 @@ def compare_counts(pooled: int, held_out: int, n: int, total: int) -> PooledTest
         pooled=pooled,
         held_out=held_out,
         expected=pooled * n / total,
-        share=pooled / total,
         p_value=float(law.two_sided(np.array([held_out]))[0]),
     )
-
-
-def _reach(fit: Ordered, holdout: Ordered, ranks: Ints) -> tuple[Ints, Ints]:
-    """How many pooled, and how many held-out, scores reach the rank-th largest pooled score: whole tie blocks."""
-    scores = pooled_scores(fit, holdout, ranks)
-    held_out = holdout.at_or_above(scores)
-    return held_out + fit.at_or_above(scores), held_out
 
 
 def pooled_scores(fit: Ordered, holdout: Ordered, ranks: Ints) -> Floats:

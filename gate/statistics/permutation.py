@@ -39,16 +39,14 @@ class Exchanged:
     least: float
 
 
-def exchange(
-    fit_sizes: Floats, fit_counts: Floats, sizes: Floats, counts: Floats, draws: int = DRAWS, seed: int = SEED
-) -> Exchanged:
+def exchange(fit_sizes: Floats, fit_counts: Floats, sizes: Floats, counts: Floats, draws: int = DRAWS) -> Exchanged:
     """Exchange the groups of two samples. `counts` has a row for each group, a column for each score."""
     scores = fit_counts.shape[1]
     most = math.log(draws + 1)
     ways = float(gammaln(len(fit_sizes) + len(sizes) + 1) - gammaln(len(fit_sizes) + 1) - gammaln(len(sizes) + 1))
     if min(len(fit_sizes), len(sizes)) < 2 or scores == 0:
         return Exchanged(1.0, (1.0,) * scores, 0, 1.0)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     share = math.ceil((len(fit_sizes) + len(sizes)) / MOST_UNITS)
     fit, held = (_units(*sample, share, rng) for sample in ((fit_sizes, fit_counts), (sizes, counts)))
     units = np.concatenate([held, fit])
@@ -72,20 +70,20 @@ def exchange(
     return Exchanged(float(values[-1]), tuple(values[:-1].tolist()), int(found.argmax()), least)
 
 
-def divide(held: int, fit: int, draws: int, seed: int = SEED, piece: int = PIECE) -> Iterator[Floats]:
+def divide(held: int, fit: int, draws: int) -> Iterator[Floats]:
     """So many random divisions of units, a piece at a time: a row for each division, 1 for each unit held out."""
-    rng = np.random.default_rng(seed)
-    for done in range(0, draws, piece):
-        yield _drawn(rng, min(piece, draws - done), held, held + fit)
+    rng = np.random.default_rng(SEED)
+    for done in range(0, draws, PIECE):
+        yield _drawn(rng, min(PIECE, draws - done), held, held + fit)
 
 
-def units_of(groups: int, others: int, seed: int = SEED) -> Ints:
+def units_of(groups: int, others: int) -> Ints:
     """The unit that each group of a sample belongs to: itself, or with others at random where there are too many.
 
     Counting units instead of groups makes the same table of bounded size; `others` are the groups of the other sample.
     """
     share = math.ceil((groups + others) / MOST_UNITS)
-    return np.random.default_rng([seed, groups]).permutation(groups) // share
+    return np.random.default_rng([SEED, groups]).permutation(groups) // share
 
 
 def _drawn(rng: np.random.Generator, size: int, held: int, units: int) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.statistics.binomial import CountRange
-from gate.statistics.permutation import SEED, divide
+from gate.statistics.permutation import divide
 
 DIVISIONS = 999
 PER_DECADE = 8
@@ -27,14 +27,9 @@ def looked_at(total: int) -> Ints:
 
 
 def predicted_counts(
-    fit: Floats,
-    held_out: Floats,
-    ranks: Sequence[float],
-    alpha: float = 0.05,
-    divisions: int = DIVISIONS,
-    seed: int = SEED,
+    fit: Floats, held_out: Floats, ranks: Sequence[float], divisions: int = DIVISIONS
 ) -> tuple[CountRange, ...]:
-    """For each rank of the fit sample the held-out counts that all but alpha of the divisions show, half on each side.
+    """For each rank of the fit sample the held-out counts that 95 % of the divisions show, as many on each side.
 
     `fit` and `held_out` have a row for each group, or for each unit of groups, and a column for each score from the
     highest down: how many rows reach it. Between two scores both counts are taken to rise alike.
@@ -42,11 +37,11 @@ def predicted_counts(
     units = np.concatenate([held_out, fit])
     total = units.sum(axis=0)
     found: list[list[Floats]] = [[] for _ in ranks]
-    for held in divide(len(held_out), len(fit), divisions, seed):
+    for held in divide(len(held_out), len(fit), divisions):
         new_held = held @ units
         for counts, rank in zip(found, ranks, strict=True):
             counts.append(_at_rank(total - new_held, new_held, rank))
-    outside = max(math.floor(alpha / 2 * (divisions + 1)), 1)
+    outside = max(math.floor(0.025 * (divisions + 1)), 1)
     ordered = (np.sort(np.concatenate(counts)) for counts in found)
     return tuple((math.floor(counts[outside - 1]), math.ceil(counts[-outside])) for counts in ordered)
 

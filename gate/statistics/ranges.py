@@ -249,17 +249,13 @@ class Corridor:
         many = np.where(high >= 1, 1.0, self.tails.many(k * (low_n / n), low_n, _possible(high), p))
         return np.asarray(np.minimum(np.minimum(few, many) * len(at), 1.0))
 
-    def bounds(self, counts: ArrayLike, n: int, worth: Sides | None = None, tail: float | None = None) -> Sides:
-        """The lower and upper bound of every point's rate; with alpha/2 on each side where nothing else is said."""
+    def bounds(self, counts: ArrayLike, n: int, worth: Sides | None = None) -> Sides:
+        """The lower and upper bound of every point's rate, with alpha/2 on each side."""
         k, p = np.asarray(counts, dtype=np.float64), self.grid.fprs
         rows = worth or Sides(np.full(len(p), float(n)), np.full(len(p), float(n)))
-        tail = float(self.alpha / 2) if tail is None else tail
+        tail = float(self.alpha / 2)
         low = self.tails.lower(k * (rows.low / n), rows.low, p, tail)
         return Sides(low, self.tails.upper(k * (rows.high / n), rows.high, p, tail))
-
-    def band(self, counts: ArrayLike, n: int, worth: Sides | None = None) -> Sides:
-        """The bounds to draw, which hold at every threshold of the range at once 95 % of the time."""
-        return self.bounds(counts, n, worth, self.grid.band_level / 2)
 
     def judge(self, counts: ArrayLike, n: int, worth: Sides | None = None, refuted: bool | None = None) -> Judged:
         """What the counts of n rows say; `refuted` is what a procedure over many ranges found, where there is one."""

@@ -185,7 +185,7 @@ def run_system(
     ('pass', ['a', 'b'])
     """
     document = policy if isinstance(policy, Document) else load_policy(policy)
-    created = created or datetime.now(UTC)
+    created = (created or datetime.now(UTC)).astimezone(UTC)
     documents = document.detectors
     if not documents:
         raise GateError(f"{document.path}: must have `detectors`, got none; call gate.run for one detector")

@@ -10,12 +10,10 @@ from typing import Any
 
 from gate import ledger as ledgers
 from gate.calibration.fit import fit_sorted
-from gate.checks.reuse import Use, Uses
-from gate.gating import (
-    Job,
-)
+from gate.checks.reuse import Uses
+from gate.gating import Job, count_use
 from gate.policy import Document
-from gate.record import read_calibrator, stamp
+from gate.record import read_calibrator
 from gate.systems.detector import side_by_side
 from gate.systems.past import Past
 from gate.systems.rows import SystemRows
@@ -44,21 +42,7 @@ def count_uses(job: Job, question: str | None, rows: SystemRows) -> dict[str, Us
     """Count the judgement in the ledger, or tell which one it was."""
     if question is None or job.ledger is None:
         return {}
-    found = {}
-    for name in sorted(rows.names):
-        _, holdout, malicious = rows.of(name)
-        spent: list[Use | None] = []
-        for sample in (holdout, malicious):
-            if sample is None:
-                spent.append(None)
-            elif job.counted:
-                spent.append(ledgers.recall(job.ledger, ledgers.rows_of(sample), question))
-            else:
-                known = ledgers.rows_of(sample)
-                spent.append(ledgers.claim(job.ledger, known, question, job.release, stamp(job.created)))
-        assert spent[0] is not None
-        found[name] = Uses(ledger=job.ledger, holdout=spent[0], malicious=spent[1])
-    return found
+    return {name: count_use(job, question, *rows.of(name)[1:]) for name in sorted(rows.names)}
 
 
 def _ask(document: Document, name: str, rows: SystemRows, past: Past) -> list[Any]:

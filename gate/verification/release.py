@@ -64,7 +64,7 @@ def _ask(record: Record, document: Document, data: Data) -> Iterator[Answer]:
     needed = needed_for(record)
     _refuse_others(record, needed, data)
     samples = _read(record, document.policy, data)
-    yield from _check_samples(record, samples)
+    yield from check_samples(record, samples.scores)
     if needed.keys() <= data.given:
         yield answer("data", lambda: _check_data(record, document, samples, data))
 
@@ -94,11 +94,15 @@ def _not_checked(record: Record, data: Data, pinned: Document | None) -> Iterato
         yield NotChecked("every count, which only all of the data together show", ", ".join(options))
 
 
+def expired_waivers(policy: Policy, judged: date, today: date) -> Iterator[str]:
+    for waiver in policy.waivers:
+        if judged <= waiver.expires < today:
+            yield f"the waiver of {waiver.check} expired on {waiver.expires}, after the judgement of {judged}"
+
+
 def expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
     """What was good on the day of the judgement and no longer is."""
-    for waiver in policy.waivers:
-        if record.day <= waiver.expires < today:
-            yield f"the waiver of {waiver.check} expired on {waiver.expires}, after the judgement of {record.day}"
+    yield from expired_waivers(policy, record.day, today)
     stale = no_longer_fresh(policy, record.evidence, today)
     if stale is not None:
         yield stale
@@ -148,9 +152,9 @@ def _refuse_other_arguments(name: str, paths: tuple[str, ...], sources: tuple[An
         )
 
 
-def _check_samples(record: Record, samples: _Samples) -> Iterator[Answer]:
+def check_samples(record: Record, samples: Mapping[str, Scores]) -> Iterator[Answer]:
     """Whether each sample is the recorded one, by its digest, whatever else is given."""
-    for name, scores in samples.scores.items():
+    for name, scores in samples.items():
         section: Any = getattr(record, name)
         recorded = {key: getattr(section, key) for key in ("n", "sha256")}
         found = {"n": len(scores), "sha256": scores.sha256}

@@ -7,14 +7,16 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 from gate.calibration.calibrator import from_json
 from gate.checks import system as systems_check
 from gate.checks.baseline import Comparison
+from gate.checks.detection import Detection
 from gate.checks.fpr import Targets
+from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.gating import Job
@@ -30,7 +32,7 @@ from gate.inspection.answers import (
 from gate.inspection.files import Directory, check_manifest, load
 from gate.inspection.release import Inspection, begin, check_reports, inspect_files
 from gate.policy import Document
-from gate.policy.detectors import MOST_DETECTORS
+from gate.policy.detectors import FILES, MOST_DETECTORS
 from gate.record import Record
 from gate.record.schema import read_time
 from gate.record.system import DETECTORS, SystemRecord, parse_system, require_detector
@@ -50,7 +52,7 @@ from gate.systems import (
 from gate.systems.verdict import judge_again
 from gate.verification.compared import UNBOUND_OF_SEVERAL, not_bound, refuse_another, refuse_other_words
 from gate.verification.needed import needed_for, not_checked, refuse_unneeded, with_data
-from gate.verification.release import expired
+from gate.verification.release import check_samples, expired_waivers
 from gate.verification.result import NOTHING_GIVEN, Data, Verification
 from gate.words import plural
 
@@ -67,27 +69,33 @@ def verify_system(
     if record is None or document is None or len(records) < len(record.detectors):
         return Verification(found.answers, record, unbound, whole=whole, detectors=names)
     needed = {name: what for own in records.values() for name, what in needed_for(own).items()}
-    enough = bool(data.given) and needed.keys() <= data.given | _own_samples(document)
+    everything = _is_everything(record, document, needed, data)
 
     def ask() -> Iterator[Answer]:
         refuse_unneeded(needed, data)
-        if enough:
-            yield answer("data", lambda: _check_data(record, document, records, data))
+        rows = _read(record, document, records, data, everything)
+        yield from _check_samples(records, rows)
+        if everything:
+            yield answer("data", lambda: _check_data(record, document, records, rows, data))
 
-    day = datetime.now(UTC).date()
     return Verification(
         with_data(found.answers, ask()),
         record,
         unbound,
-        tuple(not_checked({} if enough else needed, data, pinned)),
-        tuple(
-            f"{name}: {sentence}"
-            for name, own in records.items()
-            for sentence in expired(own, document.policy.detector(name), day)
-        ),
+        tuple(not_checked({} if everything else needed, data, pinned)),
+        tuple(_expired(record, document, records, datetime.now(UTC).date())),
         whole,
         names,
     )
+
+
+def _expired(record: SystemRecord, document: Document, records: Mapping[str, Record], today: date) -> Iterator[str]:
+    """What was good on the day of the judgement and no longer is: waivers of any of them, ages of each."""
+    yield from expired_waivers(document.policy, record.day, today)
+    for name, own in records.items():
+        stale = no_longer_fresh(document.policy.detector(name), own.evidence, today)
+        if stale is not None:
+            yield f"{name}: {stale}"
 
 
 # --- what takes no data -------------------------------------------------------------------------------------
@@ -111,8 +119,11 @@ def _inspect(directory: Path, pinned: Document | None) -> tuple[Inspection[Syste
     for name, own in document.detectors.items():
         found = _inspect_one(inside.get(name, Directory({})), directory / DETECTORS / name, own)
         answers += _said(name, found)
-        if found.record is not None:
+        if found.record is not None and found.record.kind == record.kind:
             records[name] = found.record
+        elif found.record is not None:
+            said = f"kind is {found.record.kind!r} in its record, and {record.kind!r} in that of all"
+            answers.append(Answer(f"{name}: kind", "does not hold", said))
     if len(records) == len(document.policy.detectors):
         answers.append(answer("system", lambda: _check_system(inside, record, document, records)))
         answers.append(answer("verdict", lambda: _check_verdict(inside, record, document, records)))
@@ -200,13 +211,16 @@ def _check_system(
     scores = systems_check.asked_scores(document.policy)
     for name, own in records.items():
         cuts = _thresholds(inside[name].files, own, scores)
-        for i, one in enumerate(found.benign):
-            member = next(each for each in one.detectors if each.name == name)
-            if cuts is not None:
-                refuse_differences(f"system at {one.score}: {name}: threshold", member.threshold, cuts[i])
-            _compare_alone(one, member, own)
-    number = max((use.holdout.number for own in records.values() if (use := own.of(Uses))), default=None)
-    refuse_differences("system.use", found.use, number)
+        for listed, counted in ((found.benign, own.of(Targets)), (found.malicious, own.of(Detection))):
+            for i, one in enumerate(listed):
+                member = next(each for each in one.detectors if each.name == name)
+                if cuts is not None:
+                    refuse_differences(f"system at {one.score}: {name}: threshold", member.threshold, cuts[i])
+                _compare_alone(one, member, own, counted)
+    uses: list[Uses] = [use for own in records.values() if (use := own.of(Uses))]
+    refuse_differences("system.use", found.use, max((use.holdout.number for use in uses), default=None))
+    spent = max((use.malicious.number for use in uses if use.malicious), default=None)
+    refuse_differences("system.malicious_use", found.malicious_use, spent)
     rows = plural(found.benign[0].tally.rows, "benign row")
     return f"{rows} counted at {plural(len(scores), 'score')}, at the thresholds of every detector"
 
@@ -218,14 +232,13 @@ def _thresholds(files: Mapping[str, bytes], own: Record, scores: Any) -> tuple[f
     return thresholds_at(from_json(files["calibrator.json"].decode()), scores)
 
 
-def _compare_alone(one: systems_check.Together, member: systems_check.Member, own: Record) -> None:
+def _compare_alone(
+    one: systems_check.Together, member: systems_check.Member, own: Record, counted: Targets | Detection | None
+) -> None:
     """Where the system is counted on just the rows that the detector was, it flags as many of them."""
-    rows, targets = one.tally.rows, own.of(Targets)
     anchors = {anchor.score: anchor.fpr for anchor in own.calibrator.anchors}
-    if targets is None or one.score not in anchors or rows - member.unscored != own.holdout.n:
-        return
-    tally = targets.at(anchors[one.score])
-    if tally is not None:
+    tally = None if counted is None or one.score not in anchors else counted.at(anchors[one.score])
+    if tally is not None and one.tally.rows - member.unscored == tally.rows:
         refuse_differences(f"system at {one.score}: {member.name}: flagged", member.flagged, tally.flagged)
 
 
@@ -241,15 +254,54 @@ def _check_verdict(
 # --- the data -----------------------------------------------------------------------------------------------
 
 
-def _own_samples(document: Document) -> set[str]:
-    """The samples of which every detector has files of its own in the policy."""
-    entries = document.policy.detectors
-    return {key for key in ("fit", "holdout", "malicious") if all(getattr(entry, key) for entry in entries)}
+def _own_files(record: SystemRecord, document: Document, sample: str) -> dict[str, tuple[str, ...] | None]:
+    """A sample's files as the policy names them for each detector; a check judges none but those that it is given."""
+    named = record.kind == "run" and sample in FILES
+    return {entry.name: getattr(entry, sample) if named else None for entry in document.policy.detectors}
 
 
-def _check_data(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> str:
+def _is_everything(record: SystemRecord, document: Document, needed: Mapping[str, str], data: Data) -> bool:
+    """Whether some data is given, and all else that is needed lies where the policy says."""
+    own = {sample for sample in FILES if all(_own_files(record, document, sample).values())}
+    return bool(data.given) and needed.keys() <= data.given | own
+
+
+def _read(
+    record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data, everything: bool
+) -> SystemRows:
+    """What is given, or with everything at hand the detectors' own files too, read and split as the run did it."""
+    policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
+    samples: dict[str, list[Panel]] = {}
+    for sample in ("fit", "holdout", "benign", "malicious"):
+        given, own = getattr(data, sample), _own_files(record, document, sample)
+        files = {name: own[name] or given for name in policies} if given or everything else {}
+        with reading_panels(sample, files, policies) as read:
+            samples[sample] = read()
+    split = next((own.split for own in records.values() if own.split is not None), None)
+    if split is None or not samples["benign"]:
+        return SystemRows(samples["fit"], samples["holdout"], samples["malicious"])
+    fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
+    return SystemRows(fit, holdout, samples["malicious"], how)
+
+
+def _check_samples(records: Mapping[str, Record], rows: SystemRows) -> Iterator[Answer]:
+    """Whether each sample is the recorded one for every detector, whatever else is given."""
+    for sample, panels in (("fit", rows.fit), ("holdout", rows.holdout), ("malicious", rows.malicious)):
+        found = {name: scores for panel in panels for name, scores in panel.samples.items()}
+        answers = {name: next(check_samples(records[name], {sample: scores})) for name, scores in found.items()}
+        odd = [replace(one, name=f"{name}: {sample}") for name, one in answers.items() if one.state != "holds"]
+        if odd:
+            yield from odd
+        elif found:
+            detectors = plural(len(found), "detector")
+            yield Answer(sample, "holds", f"the rows of {detectors} with the recorded digests")
+
+
+def _check_data(
+    record: SystemRecord, document: Document, records: Mapping[str, Record], rows: SystemRows, data: Data
+) -> str:
     """The whole release again from its data, compared in every value that anything binds."""
-    again = _repeat(record, document, records, data)
+    again = _repeat(record, document, records, rows, data)
     for name, own in records.items():
         refuse_another(name, own, again.releases[name].record, not_bound(own), record)
     excepted = [*UNBOUND_OF_SEVERAL, "detectors.*.verdict_sha256"]
@@ -258,7 +310,9 @@ def _check_data(record: SystemRecord, document: Document, records: Mapping[str, 
     return "all records, made again from the data, are the same in every value that anything binds"
 
 
-def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data) -> SystemRelease:
+def _repeat(
+    record: SystemRecord, document: Document, records: Mapping[str, Record], rows: SystemRows, data: Data
+) -> SystemRelease:
     job = Job(document, record.release, read_time(record.created), record.day, data.ledger, counted=True)
     past = Past()
     if record.kind == "check":
@@ -267,19 +321,4 @@ def _repeat(record: SystemRecord, document: Document, records: Mapping[str, Reco
     elif any(own.of(Comparison) is not None for own in records.values()):
         scored = (data.baseline_holdout, data.baseline_malicious)
         past = read_past(data.baseline or NO_BASELINE, document.detectors, scored)
-    samples = {sample: _panels(sample, document, data) for sample in ("fit", "holdout", "benign", "malicious")}
-    split = next((own.split for own in records.values() if own.split is not None), None)
-    rows = SystemRows(samples["fit"], samples["holdout"], samples["malicious"])
-    if split is not None:
-        fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
-        rows = SystemRows(fit, holdout, samples["malicious"], how)
     return gate_system(job, [lambda: rows], past)
-
-
-def _panels(sample: str, document: Document, data: Data) -> list[Panel]:
-    """A sample of every detector: its own files as the policy names them, else those that are given."""
-    given = getattr(data, sample)
-    policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
-    own = {entry.name: getattr(entry, sample, None) for entry in document.policy.detectors}
-    with reading_panels(sample, {name: own[name] or given for name in policies}, policies) as read:
-        return read()

@@ -254,7 +254,11 @@ def exchange_groups(rng: np.random.Generator, factor: float, draws: int = permut
         count_by_part(held, held_codes, at).reached,
         draws,
     )
-    return found.p_value, exchangeability.pooled_test(fitted, held_out, Fraction(1, 20)).p_value
+    n, total = len(held), len(fit) + len(held)
+    reached = exchangeability.pooled_scores(fitted, held_out, np.array([round(total / 20)]))
+    of_held = int(held_out.at_or_above(reached)[0])
+    rows = exchangeability.compare_counts(of_held + int(fitted.at_or_above(reached)[0]), of_held, n, total)
+    return found.p_value, rows.p_value
 
 
 def simulate_exchange(runs: int) -> Iterator[Row]:

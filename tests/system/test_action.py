@@ -278,7 +278,7 @@ def test_every_python_call_of_the_action_is_isolated() -> None:
 
 # --- the ledger on a branch ---------------------------------------------------------------------------------
 
-REUSE = "reuse: {spending: harmonic-square, max_uses: 20}\n"
+REUSE = "reuse: {max_uses: 20}\n"
 BRANCH = "release-gate-ledger"
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -27,6 +28,9 @@ import yaml
 from commands import GATE
 from rich.cells import cell_len
 from small import CLEAN, POLICY, RELEASE_FILES, contents, gate, log_lines, write_inputs
+
+from gate.record import Record
+from gate.report.page import LIMITS, command
 
 pytestmark = pytest.mark.figures
 OUTCOMES = {"pass": 0, "fail": 1, "inconclusive": 3}
@@ -178,6 +182,53 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
     assert record["data"] == {"score": "risk", "label": "kind", "benign": ["ok"], **none}
     assert record["holdout"]["sources"] == [{"path": "pass.csv", "rows": 40_000, "benign": 20_000}]
     assert record["holdout"]["sha256"] == plain.Rows(20_000, np.load(here / "pass.npy").tolist()).sha256
+
+
+@pytest.mark.each_run(3)
+@pytest.mark.parametrize("own", [False, True], ids=["", "own policy"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--policy", "built-in"],
+        ["--domain", "-1,2"],
+        ["--policy", "built-in", "--domain", "-1e0,2.5"],
+        ["--policy", "wide.yaml", "--domain", "0,1"],
+        ["--policy", "two.yaml#a", "--domain", "0,2"],
+    ],
+    ids=" ".join,
+)
+def test_the_command_of_a_report_gives_the_same_verdict(here: Path, options: list[str], own: bool) -> None:
+    """Whatever the policy was and the domain; a check by another policy than the release's too."""
+    (here / "wide.yaml").write_text(POLICY + "calibration: {domain: [-1, 2.0]}\n")
+    detectors = "calibration:\n  domain: [-1, 1]\ndata: {id: id}\ndetectors: [{name: a}, {name: b, score: b}]\n"
+    (here / "two.yaml").write_text(POLICY + detectors)
+    if own:
+        (here / "policies").mkdir()
+        shutil.copy(here / "policy.yaml", here / "policies" / "release.yaml")
+    files = ["--fit", "fit.csv", "--holdout", "pass.csv"]
+    for name in ("fit", "pass"):
+        rows = [f"{name} {i},{score!r}" for i, score in enumerate(np.load(here / f"{name}.npy").tolist())]
+        (here / f"{name}.csv").write_text("\n".join(["id,score", *rows, ""]))
+    first = gate("run", *options, *files, "--release", "v1", "--dry-run", "--json", cwd=here)
+    same_verdict(first, here)
+
+
+def test_the_command_of_a_check_by_the_built_in_policy_does_so_too(here: Path) -> None:
+    gate("run", *INPUTS, "--holdout", "pass.npy", "--release", "v1", "--out", "v1", cwd=here)
+    options = ["--policy", "built-in", "--holdout", "pass.npy", "--dry-run", "--json"]
+    same_verdict(gate("check", "v1", *options, cwd=here), here)
+
+
+def same_verdict(first: subprocess.CompletedProcess[str], here: Path) -> None:
+    """What the command that a report prints says of the same files, to the byte."""
+    assert first.returncode in OUTCOMES.values(), first.stderr
+    moment, program, *words = shlex.split(" ".join(command(Record.model_validate_json(first.stdout), LIMITS[0])))
+    assert program == "gate"
+    key, value = moment.split("=")
+    again = gate(*words, "--dry-run", "--json", cwd=here, env={key: value})
+    assert again.returncode == first.returncode, again.stderr
+    assert again.stdout == first.stdout
 
 
 # --- exit code 2: no judgement ------------------------------------------------------------------------------

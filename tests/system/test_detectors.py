@@ -22,6 +22,7 @@ import gate as api
 from gate.checks import parse_policy
 from gate.errors import GateError
 from gate.policy import Document
+from gate.report import explain
 from gate.report.formats import rendered
 from gate.storage import manifest_of
 from gate.systems import read_past
@@ -372,6 +373,23 @@ def test_the_ledger_counts_one_use_of_the_rows_for_all_detectors(place: Path) ->
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.parametrize("together_first", [False, True])
+def test_malicious_rows_are_used_again_by_one_detector_and_by_several(tmp_path: Path, together_first: bool) -> None:
+    """Whichever comes first; the held-out rows are others each time."""
+    end = "reuse: {max_uses: 5}\n"
+    alone = document(NAMES, end=end).detectors[NAMES[0]]
+    of_all, ledger = document(NAMES, end=end), str(tmp_path / "ledger.jsonl")
+    malicious = several.simulate(300, NAMES, 9, shift=dict.fromkeys(NAMES, 2.0))
+    runs: list[Any] = [(api.run, alone), (api.run_system, of_all)]
+    for i, (run_one, policy) in enumerate(reversed(runs) if together_first else runs):
+        rows = [several.simulate(1_000, NAMES, 20 + 2 * i + j) for j in range(2)]
+        release = run_one(*rows, release=f"v{i}", policy=policy, ledger=ledger, malicious=malicious)
+        record = release.record
+        found = record.system if policy is of_all else record.checks.reuse
+        used = (found.use, found.malicious_use) if policy is of_all else (found.holdout.number, found.malicious.number)
+        assert used == (1, i + 1)
+
+
 def test_many_detectors_are_one_release() -> None:
     """Independent ones add up: the rate of all is near the sum, and each has its line in every report."""
     names = [f"detector-{i:02}" for i in range(often(20, 50))]
@@ -440,6 +458,9 @@ def test_the_system_can_fail_where_every_detector_passes_and_be_waived(tmp_path:
     assert {own.outcome for own in release.releases.values()} == {"pass"}
     assert release.outcome == "fail"
     assert "together the detectors flag too many benign rows at a score of 0.3" in release.record.reason
+    for name in ("system", "system@0.3"):
+        said = explain.render(name, release.record, width=200)
+        assert "\n  system@0.3: fail (" in said
     release.write(tmp_path / "v1")
     documents = document(("a", "b", "c"), "1%").detectors
     assert {one.outcome for one in read_past(tmp_path / "v1", documents).references.values()} == {"fail"}

@@ -18,7 +18,7 @@ from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release
 from gate.inspection.judgement import read_judged
-from gate.ledger import Entry, Rows
+from gate.ledger import Entry, Known, Rows
 from gate.ordered import Ordered
 from gate.policy import Document
 from gate.record import Record
@@ -147,7 +147,7 @@ def hashed(n: int) -> Ordered:
 def entry(number: int, files: frozenset[str], question: str) -> Entry:
     """Every judgement shares all of its rows with every other."""
     scores = sketch(hashed(100))
-    return Entry(f"rows {number}", question, f"v{number}", "", None, scores, 100, files=tuple(sorted(files)))
+    return Entry(question, f"v{number}", "", Known(f"rows {number}", None, scores, 100, tuple(sorted(files))))
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -177,7 +177,7 @@ def test_a_ledger_keeps_the_digests_of_files_and_old_lines_have_none(tmp_path: P
     rows = Rows("r", None, hashed(10), 10, ("a", "b"))
     ledger.claim(path, rows, "q", "v1", "2026-03-01T12:00:00Z")
     ledger.claim(path, Rows("s", None, rows.scores, 10), "q", "v2", "2026-03-01T12:00:00Z")
-    assert [found.files for found in ledger.read(path)] == [("a", "b"), ()]
+    assert [found.held_out.files for found in ledger.read(path)] == [("a", "b"), ()]
     text = Path(path).read_text()
     Path(path).write_text(text.replace('"files": ["a", "b"]', '"files": [1]'))
     with pytest.raises(GateError, match="must be one judgement"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -239,3 +239,30 @@ def test_a_missing_column_names_the_option_that_fixes_it(role: str, ending: str,
     document = parse_policy(f"{POLICY}data: {{{role}: absent}}\n", "policy.yaml")
     with pytest.raises(GateError, match=f"must have a column 'absent', got 'score'; .* with --{role}-column NAME or"):
         gate.fit(str(path), policy=document)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("contract: [{fpr: 5%, score: 0.4}], targets: [{fpr: 5%, ", "contract"),
+        ("calibration: {domain: [0, 100]}, targets: [{fpr: 10%, ", r"calibration\.domain"),
+    ],
+)
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_calibrator_of_another_contract_or_domain_is_not_evaluated(policy: str, said: str, fitted: bool) -> None:
+    other = parse_policy(f"{{version: 1, name: other, {policy}min_n: 100, max_relative_error: 0.5}}]}}", "other.yaml")
+    with pytest.raises(GateError, match=rf"^other\.yaml: {said}: must be the one that the calibrator was fitted to"):
+        gate.evaluate(gate.fit(FIT[:2000]), HOLDOUT[:2000], fit=FIT[:2000] if fitted else None, policy=other)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_record_has_the_time_of_utc_whatever_the_zone_of_created(several: bool) -> None:
+    created = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=5)))
+    more = "data: {id: id}\ndetectors: [{name: a, score: a}, {name: b, score: b}]\n" if several else ""
+    policy = parse_policy(POLICY + more, "policy.yaml")
+    tables = [
+        pa.table({"id": [f"{name} {i}" for i in range(2000)], "score": rows, "a": rows, "b": rows[::-1]})
+        for name, rows in (("fit", FIT[:2000]), ("held out", HOLDOUT[:2000]))
+    ]
+    run: Any = gate.run_system if several else gate.run
+    assert run(*tables, release="v1", policy=policy, created=created).record.created == "2026-01-01T07:00:00Z"

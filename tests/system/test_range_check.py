@@ -402,9 +402,11 @@ def outcomes(policy: Policy, calibrator: Calibrator, base: Evidence, draw: Any, 
     """The outcomes of so many held-out samples, counted and judged as a run does it; thresholds are found once."""
     rng = np.random.default_rng(17)
     found: list[str] = []
-    known = ranges.thresholds_at(calibrator, [corridor_of(policy, policy.ranges[0], policy.alpha()).grid])
+    rows = from_object(np.zeros(2), "holdout", policy.data, (0.0, 1.0))
+    grid = corridor_of(policy, policy.ranges[0], policy.alpha()).grid
+    known = ranges.scores_on(Case(policy, calibrator, rows), [grid])
     monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(ranges, "thresholds_at", lambda *_: known)
+    monkeypatch.setattr(ranges, "scores_on", lambda *_: known)
     for _ in range(runs):
         raw = np.clip(1 - draw(rng.random(ROWS)), 0, 1)
         case = Case(policy, calibrator, from_object(raw, "holdout", policy.data, (0.0, 1.0)))

@@ -28,7 +28,7 @@ from gate.planning.ranges import (
     round_up,
     segment_corridor_of,
 )
-from gate.planning.sequential import decide_later, plan_sequential
+from gate.planning.sequential import decide_band, plan_sequential
 from gate.policy import Policy, Target, Tolerance, parse
 from gate.statistics.binomial import beta_binomial
 from gate.statistics.sequential import SequentialBand
@@ -202,11 +202,10 @@ def test_where_only_excess_counts_nothing_is_planned_below() -> None:
 
 def test_an_open_look_says_how_many_rows_decide() -> None:
     """The chances rise with the rows, and a simulation of the same growing sample agrees."""
-    policy = make(more="interval: sequential\n")
-    target, k, n = policy.targets[0], 52, 40_000
-    band = SequentialBand.around(Fraction(1, 1000), Fraction(1, 2), Fraction(1, 2), policy.alpha())
+    fpr, k, n = Fraction(1, 1000), 52, 40_000
+    band = SequentialBand.around(fpr, Fraction(1, 2), Fraction(1, 2), make(more="interval: sequential\n").alpha())
     assert not (band.proves_low(k, n) and band.proves_high(k, n))
-    found = decide_later(policy, target, k, n, (100.0, 99_900.0))
+    found = decide_band(band, fpr, k, n, (100.0, 99_900.0))
     assert [round(entry.chance, 1) for entry in found] == [0.5, 0.8, 1.0]
     assert n < found[0].rows < found[1].rows < found[2].rows
     assert all(entry.proven <= entry.chance for entry in found)

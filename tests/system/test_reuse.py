@@ -21,7 +21,7 @@ from gate import ledger as ledgers
 from gate.ledger import Rows, read
 from gate.scores import Scores
 
-REUSE = "reuse: {spending: harmonic-square, max_uses: 3}\n"
+REUSE = "reuse: {max_uses: 3}\n"
 POLICY = """\
 version: 1
 name: small
@@ -141,7 +141,7 @@ def test_releases_judged_on_the_same_rows_spend_alpha_and_exhaust_them(releases:
     assert finding(fourth, "fpr@10%")["outcome"] == "pass"
     entries = read(str(ledger))
     assert [each.release for each in entries] == ["v1", "v2", "v3", "v4"]
-    assert {each.rows for each in entries} == {first["holdout"]["rows_sha256"]}
+    assert {each.held_out.rows for each in entries} == {first["holdout"]["rows_sha256"]}
 
 
 def test_without_a_limit_in_the_policy_re_use_is_pointed_out(releases: Path) -> None:

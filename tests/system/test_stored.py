@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from datetime import UTC, datetime
+from itertools import compress, pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+import gate
+from gate.calibration.fit import fit_sorted
+from gate.checks import parse_policy, ranges, segments
+from gate.checks.check import Case
+from gate.checks.shared import compare_scores
 from gate.errors import GateError
+from gate.flagged import list_flagged
 from gate.ordered import Ordered
 from gate.policy import Columns
-from gate.scores import Scores, row_keys, split
+from gate.scores import Scores, read, row_keys, split
 from gate.scores.budget import ByteBudget
-from gate.scores.place import Place
+from gate.scores.place import Place, living
 from gate.scores.split import match
 from gate.scores.stored import Stored, read_stored
 from gate.scores.taking import read_whole
@@ -85,7 +93,6 @@ def same(one: Scores, other: Scores) -> None:
     if one.has_groups:
         assert one.group_names.equals(other.group_names), "in the same order"
         assert np.array_equal(one.group_sizes, other.group_sizes)
-        assert np.array_equal(one.flagged_by_group(0.2), other.flagged_by_group(0.2))
         same_order(one.highest_of_groups(), other.highest_of_groups())
         found.append((one.by_group(PROBES), other.by_group(PROBES)))
     if one.has_segments:
@@ -162,3 +169,77 @@ def test_an_id_with_two_scores_is_refused_there_too(tmp_path: Path) -> None:
         read_whole(drawn.paths, drawn.columns, (0.0, 1.0), "benign", ByteBudget())
     with pytest.raises(GateError, match=said):
         read_stored(drawn.paths, drawn.columns, (0.0, 1.0), "benign", Place(1_000_000, str(tmp_path / "s")))
+
+
+def test_to_count_in_groups_and_segments_reads_no_column_whole(tmp_path: Path) -> None:
+    """Whether a sample has one is known without it: the memory is for blocks of rows."""
+    text = "data: {group: group, segment: segment}, targets: [{fpr: 10%, min_n: 9, max_relative_error: 0.5}]"
+    text += ", ranges: [{from: 10%, to: 1%, min_n: 9, max_relative_error: 0.5}]"
+    text += ", checks: {segments: {targets: [10%], min_n: 9, max_relative_error: 1, ranges: [{from: 10%, to: 2%}]}}"
+    policy = parse_policy(f"{{version: 1, name: o, {text}}}", "o.yaml").policy
+    for keys in (("group", "segment"), ("segment",)):
+        place = tmp_path / "-".join(keys)
+        place.mkdir()
+        fit, holdout = (
+            read_both(draw(place / name, seed, keys), Place(500_000, str(place / "scratch")))[1]
+            for seed, name in ((7, "fit"), (11, "holdout"))  # rounded alike
+        )
+        columns = policy.data.model_copy(update={"group": "group" if "group" in keys else None})
+        case = Case(
+            policy.model_copy(update={"data": columns}),
+            fit_sorted(fit.ordered, policy.calibration, policy.anchors),
+            holdout,
+            fit,
+        )
+        assert ranges.measure(case) is not None
+        assert segments.measure(case) is not None
+        compare_scores(fit, holdout)
+        for sample in (fit, holdout):
+            assert not {"groups", "segments", "values"} & sample.__dict__.keys(), keys
+
+
+CHOICES = [
+    tuple(compress(("count", "id", "group", "segment"), chosen))
+    for chosen in product((False, True), repeat=4)
+    if not (chosen[0] and (chosen[1] or chosen[2]))  # which a policy may not name beside counts
+]
+
+
+@pytest.mark.each_run(3)
+@pytest.mark.parametrize("keys", CHOICES, ids="-".join)
+def test_release_division_and_list_are_those_of_the_memory(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    """Whatever columns there are, through the functions that everyone calls: the same, or refused alike."""
+    rng = np.random.default_rng(len(keys))
+    for name in ("fit", "holdout"):
+        n = 5_000
+        columns = {
+            "score": np.round(rng.beta(0.5, 8, n), 4),
+            "count": rng.integers(0, 4, n),
+            "id": [f"{name} {i}" for i in range(n)],
+            "group": [f"{name} {i // 3}" for i in range(n)],
+            "segment": rng.choice(["de", "en"], n),
+        }
+        table = pa.table({key: columns[key] for key in ("score", *keys)})
+        pa.parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=500)
+    text = "{version: 1, name: o, calibration: {knots: 50}, data: {%s}, targets: [{fpr: 10%%, min_n: 9, %s}]}"
+    data = ", ".join(f"{key}: {key}" for key in keys)
+    document = parse_policy(text % (data, "max_relative_error: 0.5"), "o.yaml")
+    paths = {name: str(tmp_path / f"{name}.parquet") for name in ("fit", "holdout")}
+
+    def work() -> tuple[Any, ...]:
+        samples = [read([path], document.policy.data, (0.0, 1.0)) for path in paths.values()]
+        release = gate.run(*paths.values(), release="v1", policy=document, created=datetime(2026, 3, 1, tzinfo=UTC))
+        listed = list_flagged(samples[1], release.calibrator)
+        try:
+            parts: Any = [(len(part), part.sha256) for part in split(samples[0], 0.5, 1)[:2]]
+        except GateError as error:
+            parts = str(error)
+        flagged = {name: list(column) for name, column in listed.items()}
+        return [(len(rows), rows.sha256) for rows in samples], release.record.to_json(), flagged, parts, samples
+
+    *here, _ = work()
+    with living(Place(80_000, str(tmp_path / "scratch"))):
+        *there, samples = work()
+    assert all(isinstance(rows, Stored) or rows.stored is not None for rows in samples)
+    assert here == there
+    assert ("got some that stand for many" in here[3]) == (keys == ("count",))

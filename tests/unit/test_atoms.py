@@ -46,14 +46,10 @@ def test_scores_that_a_float_cannot_tell_apart_are_one() -> None:
     """Sigmoids of logits around -60 differ, but by less than the calibrator can tell; the logits themselves do not."""
     logits = np.random.default_rng(1).normal(-60, 3, 5000)
     merged = attainable(np.sort(1 / (1 + np.exp(-logits))), fit(1 / (1 + np.exp(-logits)), Calibration(), CONTRACT))
-    assert all(found.merged and found.below < 10 and found.through > 4000 for found in merged)
+    assert all(found.below < 10 and found.through > 4000 for found in merged)
     domain = Calibration(domain=(-100.0, 100.0))
     apart = attainable(np.sort(logits), fit(logits, domain, CONTRACT))
-    assert [(found.below, found.through, found.merged) for found in apart] == [
-        (500, 501, False),
-        (50, 51, False),
-        (5, 6, False),
-    ]
+    assert [(found.below, found.through) for found in apart] == [(500, 501), (50, 51), (5, 6)]
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.98, (0.0, 0.02)), (3.0, (0.99, 1.0))])
@@ -152,7 +148,7 @@ def test_on_real_scores_the_remedy_works_or_none_would(name: str, column: str) -
         if said == "borderline":
             band = Band.around(Fraction(rate), Fraction(1, 2), Fraction(1, 2), Fraction(1, 20))
             needed = rows_to_reach(found.through, few, Fraction(rate), Filliben().rank)
-            needed = needed or rows_to_settle(found.below, few, band, found.through, Fraction(rate))
+            needed = needed or rows_to_settle(found.below, found.through, few, Fraction(rate), band)
             assert needed is not None
             assert needed > n or later[rate][0] in ("fine", "unattainable")
 
@@ -180,22 +176,28 @@ def test_as_many_rows_as_are_advised_reach_a_tied_score(n: int, share: float, se
 
 
 @settings(max_examples=examples(30), deadline=None)
-@given(st.integers(100, 100_000), st.integers(0, 3))
-def test_as_many_rows_as_are_advised_settle_what_lies_above_a_tied_score(n: int, below: int) -> None:
-    """At the rate seen they prove that it is too little, which so many fewer do not."""
-    band = BAND[Decimal("0.001")]
-    rows = rows_to_settle(below, n, band)
+@given(st.integers(100, 100_000), st.integers(0, 3), st.floats(0.05, 1))
+def test_as_many_rows_as_are_advised_settle_what_lies_above_a_tied_score(n: int, below: int, worth: float) -> None:
+    """At the rate seen, and worth as little as in their groups, they prove it too little, which one fewer does not."""
+    band, fpr = BAND[Decimal("0.001")], Fraction(1, 1000)
+
+    def proves(through: int, rows: int) -> bool:
+        return is_unattainable(below / n * rows * worth, through / n * rows * worth, rows * worth, fpr, band)
+
+    far, near = n // 2 + below + 2, n // 500 + below + 2  # above the target for sure, and perhaps by chance
+    found = [rows_to_settle(below, through, n, fpr, band, n * worth) for through in (far, near)]
     if below >= n * band.low:
-        assert rows is None
+        assert found == [None, None]
         return
-    assert rows is not None
-    assert band.refutes_low(below / n * rows, rows)
-    assert rows == n or not band.refutes_low(below / n * (rows - 1), rows - 1)
-    through, fpr = n // 500 + below + 2, Fraction(1, 1000)  # above the target, but perhaps by chance
-    both = rows_to_settle(below, n, band, through, fpr)
-    assert both is not None
-    assert both >= rows
-    assert is_unattainable(below / n * both, through / n * both, both, fpr, band)
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[1] >= found[0]
+    for through, rows in zip((far, near), found, strict=True):
+        assert rows is not None
+        assert proves(through, rows)
+        assert rows == n or not proves(through, rows - 1)
+    if worth == 1:
+        assert rows_to_settle(below, near, n, fpr, band) == found[1]
 
 
 def test_the_floor_of_a_tied_sample_is_not_its_size() -> None:

@@ -120,12 +120,15 @@ def test_rows_to_reach_a_tied_score_are_those_that_its_rate_leaves_room_for() ->
 
 
 def test_scores_that_lie_in_the_band_already_settle_with_no_rows() -> None:
-    band = Band(Fraction(1, 200), Fraction(3, 200), Fraction(1, 20))
-    assert rows_to_settle(5, 1000, band) is None
-    few, both = rows_to_settle(0, 1000, band), rows_to_settle(0, 1000, band, 30, Fraction(1, 100))
-    assert few == both == 1000
-    assert rows_to_settle(4, 1000, band, 11, Fraction(1, 100)) > 1000  # type: ignore[operator]
-    assert rows_to_settle(4, 1000, band, 10, Fraction(1, 100)) is None
+    """What lies above a tied score is proven too little by more rows, and by more yet where they come in groups."""
+    band, fpr = Band(Fraction(1, 200), Fraction(3, 200), Fraction(1, 20)), Fraction(1, 100)
+    assert rows_to_settle(5, 30, 1000, fpr, band) is None
+    assert rows_to_settle(0, 30, 1000, fpr, band) == 1000
+    alone, grouped = (rows_to_settle(4, 11, 1000, fpr, band, worth) for worth in (None, 300.0))
+    assert alone is not None
+    assert grouped is not None
+    assert 1000 < alone < grouped
+    assert rows_to_settle(4, 10, 1000, fpr, band) is None
 
 
 def test_values_that_stand_for_several_rows_count_as_so_many() -> None:
@@ -158,13 +161,3 @@ def test_counts_that_pass_by_observation_are_not_refuted_either() -> None:
     assert np.all(passing.low >= np.maximum(critical.observed.low, critical.unrefuted.low))
     assert np.all(passing.high <= np.minimum(critical.observed.high, critical.unrefuted.high))
     assert critical.passing("proven") == critical.proven
-
-
-def test_the_bounds_to_draw_hold_at_every_threshold_at_once() -> None:
-    """They are wider than those at one threshold."""
-    policy = default_policy().policy
-    corridor = corridor_of(policy, policy.ranges[0], policy.alpha())
-    counts = np.round(corridor.grid.fprs * 20_000)
-    one, every = corridor.bounds(counts, 20_000), corridor.band(counts, 20_000)
-    assert np.all(every.low <= one.low)
-    assert np.all(one.high <= every.high)

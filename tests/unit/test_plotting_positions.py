@@ -17,7 +17,7 @@ from scipy.stats import beta
 
 from gate.calibration.calibrator import from_json
 from gate.calibration.fit import fit
-from gate.calibration.positions import fractional_rank, named, rows_to_support
+from gate.calibration.positions import NeymanPearson, fractional_rank, named, rows_to_support
 from gate.checks import parse_policy
 from gate.contract import Anchor, Contract
 from gate.errors import GateError
@@ -360,6 +360,6 @@ def test_an_unknown_position_is_an_error_everywhere(text: str) -> None:
         named(text)
 
 
-def test_every_position_that_a_policy_may_name_has_a_class() -> None:
-    assert [named(name).name for name in PLOTTING_POSITIONS] == [*PLOTTING_POSITIONS]
-    assert named("np 0.95").name == "np"
+def test_every_position_that_a_policy_may_name_has_a_class_of_that_name() -> None:
+    assert [type(named(name)).__name__.lower() for name in PLOTTING_POSITIONS] == [*PLOTTING_POSITIONS]
+    assert named("np 0.95") == NeymanPearson(0.95)

@@ -402,6 +402,8 @@ def test_boundary_crossing_equals_simulation(n: int, stop: float, level: float, 
 def test_the_drawn_band_is_wider_than_the_pointwise_one() -> None:
     judged, n = corridor(), 100_000
     counts = np.round(n * judged.grid.fprs).astype(np.int64)
-    drawn, single = judged.band(counts, n), judged.bounds(counts, n)
+    rows, p, tail = np.full(len(counts), float(n)), judged.grid.fprs, judged.grid.band_level / 2
+    drawn = Sides(judged.tails.lower(counts, rows, p, tail), judged.tails.upper(counts, rows, p, tail))
+    single = judged.bounds(counts, n)
     ratio = (drawn.high - drawn.low) / (single.high - single.low)
     assert np.all((ratio > 1.5) & (ratio < 1.65))

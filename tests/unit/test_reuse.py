@@ -29,7 +29,7 @@ from gate.checks.fpr import Targets
 from gate.checks.reuse import Use, Uses
 from gate.errors import GateError
 from gate.history import _detected
-from gate.ledger import Entry, Rows, read, use_of
+from gate.ledger import Entry, Known, Rows, read, use_of
 from gate.policy import Policy
 from gate.report.changes import detection_rows
 from gate.report.numbers import bounds
@@ -40,7 +40,7 @@ from gate.statistics.binomial import Band, critical_counts, upper_tail
 from gate.verdict import judge
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "statistics.json").read_text())
-REUSE = "reuse: {spending: harmonic-square, max_uses: 3}\n"
+REUSE = "reuse: {max_uses: 3}\n"
 POLICY = """\
 version: 1
 name: small
@@ -140,7 +140,7 @@ def rows_of(ids: Iterable[int] | None, scores: Any = None, seed: int = 5) -> Row
 
 def entry(rows: Rows, question: str = "q1", release: str = "v1") -> Entry:
     ids = None if rows.ids is None else sketch(rows.ids)
-    return Entry(rows.digest, question, release, "2026-06-30T00:00:00Z", ids, sketch(rows.scores), rows.distinct)
+    return Entry(question, release, "2026-06-30T00:00:00Z", Known(rows.digest, ids, sketch(rows.scores), rows.distinct))
 
 
 def used(*earlier: str, shared: tuple[float | None, ...] | None = None) -> Use:

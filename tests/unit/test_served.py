@@ -126,36 +126,32 @@ def test_scores_turned_round_are_called_so(seed: int) -> None:
 
 @settings(deadline=None, max_examples=often(5, 12))
 @given(seed=seeds, rounded=st.booleans())
-def test_the_calibrator_of_another_release_is_recognised_and_named_where_it_is_known(seed: int, rounded: bool) -> None:
+def test_the_calibrator_of_another_release_is_recognised(seed: int, rounded: bool) -> None:
     calibrator, raw = sample(seed)
     low, high = calibrator.settings.domain
     other = fit(
         low + (high - low) * np.random.default_rng(seed + 1).beta(0.7, 6, 20_000), Calibration(domain=(low, high))
     )
     served = narrowed(other.predict(raw)) if rounded else other.predict(raw)
-    unknown = compare(raw, served, calibrator)
-    check(calibrator, raw, served, unknown)
-    assert kinds(unknown) == ["other-release"]
-    assert "another calibrator was served: scores keep their order and have other values" in message(unknown)
-    known = compare(raw, served, calibrator, releases={"v1\n": other})
-    assert "the calibrator of another release, v1\\u000a, was served" in message(known)
-    assert remedy(known) == remedy(unknown) == REMEDIES["other-release"]
+    found = compare(raw, served, calibrator)
+    check(calibrator, raw, served, found)
+    assert kinds(found) == ["other-release"]
+    assert "another calibrator was served: scores keep their order and have other values" in message(found)
+    assert remedy(found) == REMEDIES["other-release"]
 
 
 @settings(deadline=None, max_examples=often(5, 12))
 @given(seed=seeds, calibrated=st.booleans())
-def test_another_column_is_recognised_and_named_where_it_is_known(seed: int, calibrated: bool) -> None:
+def test_another_column_is_recognised(seed: int, calibrated: bool) -> None:
     calibrator, raw = sample(seed)
     other = np.random.default_rng(seed + 1).permutation(raw)
     served = calibrator.predict(other) if calibrated else other
-    unknown = compare(raw, served, calibrator)
-    check(calibrator, raw, served, unknown)
-    assert kinds(unknown) == ["other-column"]
+    found = compare(raw, served, calibrator)
+    check(calibrator, raw, served, found)
+    assert kinds(found) == ["other-column"]
     assert "the served score does not follow from the raw one: another column, or rows in another order" in message(
-        unknown
+        found
     )
-    known = compare(raw, served, calibrator, columns={"toxicity": other, "age": raw * 0 + 3})
-    assert f"another column, toxicity, was {'calibrated' if calibrated else 'served'}" in message(known)
 
 
 def test_rounding_at_a_threshold_is_called_rounding_and_its_rows_are_counted() -> None:

@@ -251,8 +251,6 @@ FORGERIES = [
     ("benign.0.undecided", more, f"system.benign at 0.3 {UNDECIDED}"),
     ("benign.0.unscored", more, f"system.benign at 0.3 {UNDECIDED}"),
     ("benign.0.detectors.1.unscored", more, "system.benign at 0.3 must count every row that a detector has not scored"),
-    ("benign.0.both", [], "system.benign at 0.3 must count every pair of detectors"),
-    ("benign.0.both.0", [1, 1], "system.benign at 0.3 must count every pair of detectors"),
     ("benign.0.both.0.0", 701, "system.benign at 0.3 must flag no more rows by two detectors than by one"),
 ]  # fmt: skip
 
@@ -262,3 +260,16 @@ def test_a_forged_count_is_contradicted(place: str, value: Any, sentence: str) -
     policy, sound = policy_of(), found(unscored=5)
     assert [*contradictions(policy, known(sound))] == [*contradictions(policy, known(None))] == []
     assert sentence in [*contradictions(policy, known(put(sound, place, value)))]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        ("benign.0.detectors", [], "detectors"),
+        ("benign.0.both", [], "must count every pair of detectors"),
+        ("benign.0.both.0", [1, 1], "must count every pair of detectors"),
+    ],
+)
+def test_a_forged_shape_is_not_read(place: str, value: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        put(found(), place, value)

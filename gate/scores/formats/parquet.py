@@ -19,9 +19,7 @@ _ROWS = 1 << 20  # of a batch
 
 
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
-    source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
-    few = [file.columns.segment] if file.columns.segment in names else None  # kept as Parquet has it: each name once
-    with open_file(source, few, memory_map=file.remote is None) as opened:
+    with open_file(file, file.columns.segment, names, memory_map=file.remote is None) as opened:
         require(names, opened.schema_arrow.names, file)
         kinds = [opened.schema_arrow.field(name).type for name in names]
         rows = opened.metadata.num_rows
@@ -37,11 +35,13 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
         return Table(pick(table, names), tuple(opened.schema_arrow.names))
 
 
-def open_file(source: Any, few: list[str] | None, *, memory_map: bool) -> Any:
-    """The file, with the columns of `few` names kept as dictionaries; where it lacks one, `require` says so.
+def open_file(file: File, segment: str | None, names: list[str], *, memory_map: bool) -> Any:
+    """The file, with segments kept as Parquet has them, each name once; where it lacks the column, `require` says so.
 
     Pages that a writer gave a checksum are held against it: a changed bit would be another score.
     """
+    source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
+    few = [segment] if segment in names else None
     open_ = partial(pyarrow.parquet.ParquetFile, source, memory_map=memory_map, page_checksum_verification=True)
     try:
         return open_(read_dictionary=few)
