@@ -1,7 +1,7 @@
 """Plotting positions: which false-positive rate the k-th largest of n benign scores stands for, and what that promises.
 
 The true rate at that score is Beta(k, n - k + 1), whatever the distribution of scores; a position takes one number
-from this law as its label. Each is a class with its formula (`label`) and its inverse (`rank`).
+from this law as its label. Each is a class with its formula (`label`), its inverse (`rank`) and its `promise`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ROUNDING = 2e-12  # of a label, relative to it
 class Position(Protocol):
     """What the fit and the planner ask of a plotting position."""
 
+    promise: ClassVar[str]  # of the true rate at a threshold, as policies/README.md says it
     is_bound: ClassVar[bool] = False  # whether thresholds stay on the scores whose labels hold: between two, none does
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
@@ -47,6 +48,8 @@ class Position(Protocol):
 class Filliben(Position):
     """Filliben (1975): the median of the law, approximately, and exactly at both ends."""
 
+    promise: ClassVar[str] = "the true rate is above its target half of the time"
+
     def label(self, rank: ArrayLike, n: int) -> Floats:
         k = np.asarray(rank, dtype=np.float64)
         # At rank 1 in the words of the paper's package, to the bit: expm1 would be nearer to the median by 6e-12.
@@ -60,6 +63,8 @@ class Filliben(Position):
 class Mean(Position):
     """The mean of the law, k / (n + 1)."""
 
+    promise: ClassVar[str] = "the true rate is its target on average"
+
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return np.asarray(rank, dtype=np.float64) / (n + 1)
 
@@ -70,6 +75,8 @@ class Mean(Position):
 class Conformal(Position):
     """(k + 1) / (n + 1), the conformal p-value of a fresh row at that score (Bates et al. 2023)."""
 
+    promise: ClassVar[str] = "a fresh benign row is flagged at most at the target, on average"
+
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return (np.asarray(rank, dtype=np.float64) + 1) / (n + 1)
 
@@ -79,6 +86,8 @@ class Conformal(Position):
 
 class Median(Position):
     """The median of the law, exactly."""
+
+    promise: ClassVar[str] = "the true rate is above its target half of the time"
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return _quantile(0.5, rank, n)
@@ -95,6 +104,7 @@ class NeymanPearson(Position):
     """The C quantile of the law (Tong, Feng and Li 2018), written `{np: C}`."""
 
     confidence: float
+    promise: ClassVar[str] = "the true rate is at most its target with probability C"
     is_bound: ClassVar[bool] = True
 
     def label(self, rank: ArrayLike, n: int) -> Floats:

@@ -1,5 +1,5 @@
 """`policies/README.md` names every key of a policy, made from the schema that `gate schema policy` prints, and every
-check, made from what each says of itself."""
+check and plotting position, made from what each says of itself."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 from cases import evidence
 
+from gate.calibration.positions import NeymanPearson, named
 from gate.checks import EVERY, parse_policy, policy_schema
 from gate.checks.check import CheckOf
+from gate.policy import PLOTTING_POSITIONS
 
 README = Path(__file__).parents[2] / "policies" / "README.md"
 KEYS = "| key | default | meaning |\n| --- | --- | --- |\n"
+POSITIONS = "| position | what it promises at a threshold |\n| --- | --- |\n"
 ASKED = "| check | asks | blocks a release |\n| --- | --- | --- |\n"
 
 
@@ -67,6 +70,11 @@ def test_every_key_stands_there_with_its_default_and_meaning(request: pytest.Fix
     assert [place for place, _, meaning in found if not meaning] == []
     rows = [f"| `{place}` | {default} | {meaning.replace('|', '/')} |\n" for place, default, meaning in found]
     write(KEYS, rows, request)
+
+
+def test_every_plotting_position_stands_there_with_its_promise(request: pytest.FixtureRequest) -> None:
+    written = {f"`{name}`": named(name).promise for name in PLOTTING_POSITIONS} | {"`{np: C}`": NeymanPearson.promise}
+    write(POSITIONS, [f"| {name} | {promise} |\n" for name, promise in written.items()], request)
 
 
 # --- every check --------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from repository import PACKAGE
 
 import gate
 from gate import inputs
-from gate.calibration.positions import fractional_rank, named
+from gate.calibration.positions import Position, fractional_rank, named
 from gate.checks import parse_policy, policy_schema
-from gate.contract import Floats, Mask
+from gate.contract import Floats
 from gate.errors import GateError
 from gate.inputs import INPUTS, Input
 from gate.planning import plan
@@ -210,21 +210,16 @@ def test_a_release_with_a_report_of_no_format_does_not_hold(
 # --- a plotting position ------------------------------------------------------------------------------------
 
 
-class Hazen:
+class Hazen(Position):
     """(k - 1/2) / n."""
 
-    name: ClassVar[str] = "hazen"
     promise: ClassVar[str] = "the true rate is near its target"
-    is_bound: ClassVar[bool] = False
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         return (np.asarray(rank, dtype=np.float64) - 0.5) / n
 
     def rank(self, fpr: Fraction, n: int) -> Fraction:
         return fpr * n + Fraction(1, 2)
-
-    def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
-        return self.label(rank, n) <= np.asarray(fpr)
 
 
 @pytest.fixture
