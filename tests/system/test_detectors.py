@@ -355,6 +355,13 @@ def test_an_unknown_column_is_an_error(place: Path, change: tuple[str, str], sai
     assert not (place / "wrong").exists()
 
 
+def test_detectors_without_files_are_named(place: Path) -> None:
+    ran = gate("run", "--release", "v1", "--policy", "several.yaml", "--fit", "fit.parquet", "--dry-run", cwd=place)
+    assert ran.returncode == 2
+    said = f"must each have files to judge on, got none for {', '.join(NAMES)}; give --holdout FILE, or holdout: FILE"
+    assert said in ran.stderr
+
+
 def test_the_ledger_counts_one_use_of_the_rows_for_all_detectors(place: Path) -> None:
     """However many detectors judge by them; the next release is the second use of all."""
     (place / "reuse.yaml").write_text(several.policy(NAMES, end="reuse: {max_uses: 5}\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +19,7 @@ from gate.statistics.binomial import Band, beta_binomial_between, clopper_pearso
 from gate.statistics.clusters import effective_rows, korn_graubard
 from gate.statistics.exchangeability import TailScan, scan_counts
 from gate.statistics.grouped import Sizes, tails
+from gate.statistics.ranges import grid
 from gate.statistics.ties import LEAST_VALUES
 
 
@@ -161,3 +163,9 @@ def test_counts_that_pass_by_observation_are_not_refuted_either() -> None:
     assert np.all(passing.low >= np.maximum(critical.observed.low, critical.unrefuted.low))
     assert np.all(passing.high <= np.minimum(critical.observed.high, critical.unrefuted.high))
     assert critical.passing("proven") == critical.proven
+
+
+def test_the_intervals_to_draw_are_surer_than_those_of_one_threshold_and_more_so_the_longer_the_range() -> None:
+    contract, half, start = default_policy().policy.anchors, Fraction(1, 2), Decimal("0.1")
+    found = [grid(contract, start, Decimal(stop), half, half).band_level for stop in ("0.01", "0.001", "0.0001")]
+    assert 0.05 > found[0] > found[1] > found[2]
