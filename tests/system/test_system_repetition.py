@@ -145,7 +145,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(repetition, name, call)
 
-    once("_inspect_one", lambda _files, directory, name, own: repr((directory, name, own)))
+    once("_inspect_one", lambda _found, place, own: repr((place, own)))
     once("_read", lambda record, *_: record.kind)
     once("_repeat", lambda record, *_: repr((record.kind, record.release, record.created, record.day)))
     monkeypatch.setattr(repetition, "rendered", lambda record: {"verdict.json": record.to_json().encode()})
@@ -165,7 +165,7 @@ def test_every_case_holds_whole(cases: dict[str, Case], name: str) -> None:
 def test_every_single_value_is_compared(cases: dict[str, Case], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each leaf changed by itself, each section left out, each list with an entry more or less."""
     case, compared = cases[name], []
-    monkeypatch.setattr(repetition, "refuse_differences", lambda _, *pair: compared.append(pair))
+    monkeypatch.setattr("gate.verification.compared.refuse_differences", lambda _, *pair: compared.append(pair))
     verify_system(case.directory, case.data, pinned=case.document)
     recorded, again = compared[-1]
     assert recorded == again
