@@ -183,25 +183,25 @@ def _server() -> str:
     with open(f"{place}/lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(address):
-            ready, told = os.pipe()
+            receiving, sending = os.pipe()
             process = subprocess.Popen(
-                [sys.executable, __file__, address, owner, str(told)],
+                [sys.executable, __file__, address, owner, str(sending)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[told],
+                pass_fds=[sending],
                 cwd=Path(__file__).parent.parent,
             )
             process.returncode = 0  # it outlives this process, and nobody here waits for it
-            os.close(told)
-            assert os.read(ready, 1), "the process that commands are forked from must start"
-            os.close(ready)
+            os.close(sending)
+            assert os.read(receiving, 1), "the process that commands are forked from must start"
+            os.close(receiving)
     return address
 
 
 # --- the server ---------------------------------------------------------------------------------------------
 
 
-def serve(address: str, owner: int, told: int) -> tuple[dict[str, Any], list[int]] | None:
+def serve(address: str, owner: int, sending: int) -> tuple[dict[str, Any], list[int]] | None:
     """Fork a process for every request until the owner has gone; in a fork, what it was asked to do."""
     running: dict[int, socket.socket] = {}
     ended = os.pidfd_open(owner)
@@ -210,8 +210,8 @@ def serve(address: str, owner: int, told: int) -> tuple[dict[str, Any], list[int
         listener.listen(64)
         waiting.register(listener, selectors.EVENT_READ)
         waiting.register(ended, selectors.EVENT_READ)
-        os.write(told, b"1")
-        os.close(told)
+        os.write(sending, b"1")
+        os.close(sending)
         while True:
             for key, _ in waiting.select():
                 if key.fd == ended:

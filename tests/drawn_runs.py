@@ -285,11 +285,11 @@ def sample(
     held: dict[str, Any] = {columns["score"]: values}
     taken, taken_rows = values, np.ones(n, dtype=bool)
     if "label" in columns:
-        mine, others = labels_of(columns["benign"], rng)
-        mine, others = (others, mine) if kind == "malicious" else (mine, others)
+        own, others = labels_of(columns["benign"], rng)
+        own, others = (others, own) if kind == "malicious" else (own, others)
         taken_rows = rng.random(n) < 0.8
         taken_rows[:2] = True
-        held[columns["label"]] = [mine if row else others for row in taken_rows]
+        held[columns["label"]] = [own if row else others for row in taken_rows]
         taken = values[taken_rows]
     if "id" in columns:
         held[columns["id"]] = ids_of(rng, kind, n)

@@ -144,13 +144,13 @@ def refused(act: Callable[[], Any], name: str) -> Any:
 def gate(*arguments: str) -> Result:
     """A command in this process; exit codes are as documented and what it says may be sent to a terminal."""
     result = call(*arguments)
-    told = f"gate {' '.join(arguments)}: exit {result.code}: {result.stderr[-1500:]}"
+    message = f"gate {' '.join(arguments)}: exit {result.code}: {result.stderr[-1500:]}"
     if result.code not in (0, 1, 2, 3):
-        raise BrokenPromiseError(told)
+        raise BrokenPromiseError(message)
     if not all(line.isprintable() and len(line) < 2000 for line in result.stderr.splitlines()):
-        raise BrokenPromiseError(f"must be printable: {told!r}")
+        raise BrokenPromiseError(f"must be printable: {message!r}")
     if result.code == 2 and not result.stderr.strip():
-        raise BrokenPromiseError(f"must say why: {told}")
+        raise BrokenPromiseError(f"must say why: {message}")
     return result
 
 
@@ -215,8 +215,8 @@ def compare_others(
         return
     codes: dict[str, Any] = {"group": found.groups, "segment": found.segments}
     times: Any = found.timestamps
-    told: dict[str, Any] = {name: plain.parts_of(found.values.tolist(), codes[name].tolist()) for name in names}
-    told["times"] = plain.times_of(found.values.tolist(), times.tolist()) if timestamp else []
+    parts: dict[str, Any] = {name: plain.parts_of(found.values.tolist(), codes[name].tolist()) for name in names}
+    parts["times"] = plain.times_of(found.values.tolist(), times.tolist()) if timestamp else []
 
     def read() -> dict[str, Any]:
         rows = plain.read(Path(made.name), "score", label, "0", malicious, names, timestamp)
@@ -226,9 +226,9 @@ def compare_others(
     if "problem" in plainly:
         return
     for name in names:
-        if told[name] != plainly[name]:
+        if parts[name] != plainly[name]:
             raise BrokenPromiseError(f"{made.name}: gate puts other rows into one {name} than the plain reader")
-    for ours, theirs in zip(told["times"], plainly["times"], strict=True):
+    for ours, theirs in zip(parts["times"], plainly["times"], strict=True):
         if ours[0] != theirs[0] or abs(ours[1] - theirs[1]) > 1:
             raise BrokenPromiseError(f"{made.name}: gate dates {ours} where the plain reader has {theirs}")
 
@@ -238,17 +238,17 @@ def notice_differences(suffix: str) -> list[str]:
     content = hostile.encode(random.Random(3), sound_rows(3), suffix)
     made = hostile.Files(f"holdout{suffix}", {"": content}, ("label", "group", "segment", "timestamp"))
     write(made)
-    told: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = []
 
-    def tell(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        told.append(outside(act))
-        return told[-1]
+    def collect(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        collected.append(outside(act))
+        return collected[-1]
 
-    compare_others(made, "label", malicious=False, ask=tell)
+    compare_others(made, "label", malicious=False, ask=collect)
     noticed = []
-    for name, found in told[0].items():
+    for name, found in collected[0].items():
         other = [[score, time + 9] for score, time in found] if name == "times" else ""
-        changed = {**told[0], name: other}
+        changed = {**collected[0], name: other}
         try:
             compare_others(made, "label", malicious=False, ask=lambda _, changed=changed: changed)
         except BrokenPromiseError as broken:
@@ -522,9 +522,11 @@ def attempt(seed: int, number: int) -> dict[str, Any]:
     try:
         state = "taken" if KINDS[kind][1](rng) else "refused"
         named = {path.name for path in Path().iterdir()}
-        strange = {name for name in named - EXPECTED if not name.startswith(("holdout", "fit", "malicious", "benign"))}
-        if strange:
-            raise BrokenPromiseError(f"files appeared that nobody asked for: {sorted(strange)}")
+        unexpected = {
+            name for name in named - EXPECTED if not name.startswith(("holdout", "fit", "malicious", "benign"))
+        }
+        if unexpected:
+            raise BrokenPromiseError(f"files appeared that nobody asked for: {sorted(unexpected)}")
     except BrokenPromiseError as broken:
         problem = str(broken)
     except Exception as error:
@@ -678,12 +680,12 @@ def batch(seed: int, numbers: list[int], place: Path, lines: Lines | None, apart
             os._exit(code)
     os.close(sending)
     with os.fdopen(receiving, "rb") as pipe:
-        told = [json.loads(line) for line in pipe]
+        reports = [json.loads(line) for line in pipe]
     _, status = os.waitpid(child, 0)
-    found = [line for line in told if "kind" in line]
+    found = [line for line in reports if "kind" in line]
     rest: list[int] = []
     if status != 0:
-        begun = [line["begins"] for line in told if "begins" in line][-1]
+        begun = [line["begins"] for line in reports if "begins" in line][-1]
         kind = kind_of(random.Random(f"{seed} {begun}"))
         ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
         found.append({"number": begun, "kind": kind, "state": "crash", "problem": f"ended by {ended}", "took": 0.0})

@@ -159,11 +159,11 @@ def _change_everywhere(rng: random.Random, content: bytearray, rows: int) -> Non
     """One count told differently in every place, so that a lie agrees with itself; its bytes may be longer too."""
     factor = rng.choice([0, 0.5, 2, 3, 100])
     width = rng.choice([4, 8, 8, 8])
-    told = {rows, 8 * rows, -(-rows // 8), 4 * rows, 8 * -(-rows // 8), 64 * -(-8 * rows // 64), 64 * -(-rows // 512)}
-    told = told if rng.random() < 0.5 else {rows, rng.choice(sorted(told))}
+    counts = {rows, 8 * rows, -(-rows // 8), 4 * rows, 8 * -(-rows // 8), 64 * -(-8 * rows // 64), 64 * -(-rows // 512)}
+    counts = counts if rng.random() < 0.5 else {rows, rng.choice(sorted(counts))}
     for place in range(0, len(content) - width + 1, width):
         value = int.from_bytes(content[place : place + width], "little")
-        if value in told and value:
+        if value in counts and value:
             content[place : place + width] = int(value * factor).to_bytes(width, "little")
 
 
@@ -451,13 +451,13 @@ def _arrow_file(rows: pa.Table) -> bytes:
     return out.getvalue()
 
 
-def _lie(content: bytes, told: dict[int, int]) -> bytes:
-    """The same bytes with one 64-bit number told for another wherever it stands aligned."""
+def _lie(content: bytes, replacements: dict[int, int]) -> bytes:
+    """The same bytes with one 64-bit number replaced by another wherever it stands aligned."""
     changed = bytearray(content)
     for place in range(0, len(changed) - 7, 8):
         value = struct.unpack_from("<q", changed, place)[0]
-        if value in told:
-            struct.pack_into("<q", changed, place, told[value])
+        if value in replacements:
+            struct.pack_into("<q", changed, place, replacements[value])
     return bytes(changed)
 
 

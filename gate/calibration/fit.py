@@ -214,8 +214,8 @@ def attainable(scores: Ordered | Floats, calibrator: Calibrator) -> tuple[Attain
     saturated = np.isin(raw, calibrator.settings.domain)
     found = []
     for i, within in enumerate(inside):
-        low, high, told_apart = (int(part[i]) if within else sample.n for part in (below, through, apart))
-        found.append(Attainable(low, high, told_apart, bool(within and saturated[i])))
+        low, high, separate = (int(part[i]) if within else sample.n for part in (below, through, apart))
+        found.append(Attainable(low, high, separate, bool(within and saturated[i])))
     return tuple(found)
 
 
@@ -271,8 +271,8 @@ def _step_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) -> 
     scores, values = scores[apart], values[apart]
     feet = np.append(0.0, values[:-1])
     steps = np.column_stack([scores - STEP, scores]).ravel(), np.column_stack([feet, values]).ravel()
-    kept = steps[0] >= 0
-    return np.append(steps[0][kept], x[beyond]), np.append(steps[1][kept], np.maximum(y[beyond], values[-1]))
+    inside = steps[0] >= 0
+    return np.append(steps[0][inside], x[beyond]), np.append(steps[1][inside], np.maximum(y[beyond], values[-1]))
 
 
 def _fit_spline(x: Floats, y: Floats) -> IsotonicRegression:
@@ -316,14 +316,14 @@ def _merging_overpromises(x: Floats, y: Floats, sample: _Sample, contract: Contr
     means = np.array([y[start:stop].mean() for start, stop in blocks])
     lifted = (here > 0) & (means > contract.score(sample.label(np.maximum(here, 1))))
     moved = (x[stops - 1] > x[starts]) & (sample.rank_above(x[starts]) > beyond)
-    kept = np.ones(len(x), dtype=bool)
+    remaining = np.ones(len(x), dtype=bool)
     for start, stop in blocks:
-        kept[start + 1 : stop] = False
+        remaining[start + 1 : stop] = False
     merged = y.copy()
     merged[starts] = means
     nearest = sample.at_rank(np.minimum(here + 1, sample.n))  # the benign score before the block, if there is one
     on_the_line = (here < sample.n) & ~np.isin(nearest, x)
-    raised = on_the_line & (np.interp(nearest, x[kept], merged[kept]) > np.interp(nearest, x, y) + SLACK)
+    raised = on_the_line & (np.interp(nearest, x[remaining], merged[remaining]) > np.interp(nearest, x, y) + SLACK)
     return bool((lifted | moved | raised).any())
 
 

@@ -166,7 +166,7 @@ def decide(settings: OverlapSettings, found: Overlap) -> Judgement:
     elif recurs:
         reason = "mostly-recurring" if most else "recurring"
     else:
-        reason = "apart" if _tells(found) else "cannot-tell"
+        reason = "apart" if _shows_copies(found) else "cannot-tell"
     advises = reason == "cannot-tell" or (reason == "shared-scores" and not most)
     open_ = advises or reason == "mostly-recurring"
     outcome: Outcome = "inconclusive" if open_ else "fail" if reason in _REMEDIES else "pass"
@@ -181,10 +181,10 @@ def _recurs(found: Overlap) -> bool:
     return within is not None and 2 * within.copied * scores.n >= scores.copied * within.n
 
 
-def _tells(found: Overlap) -> bool:
+def _shows_copies(found: Overlap) -> bool:
     """Whether many copies would have been seen: by name, by all columns, by scores, or by how the rows were divided."""
     by_name = found.ids is not None or found.shared_groups is not None
-    return by_name or found.divided or found.scores.tells or (found.rows is not None and found.rows.tells)
+    return by_name or found.divided or found.scores.shows_copies or (found.rows is not None and found.rows.shows_copies)
 
 
 def _seen_from(found: Overlap) -> str:

@@ -48,16 +48,16 @@ def noise_or_drift(ratio: Ratio, reading: DriftReading, above: Fraction, below: 
     if ratio.value is None:
         return Sentences("no fit row reaches this threshold, so that noise cannot be told from drift", None)
     low, high = f"{ratio.low:.3g}", f"{ratio.high:.3g}" if ratio.high < 1e6 else "any number of"
-    told = f"held-out rows reach this threshold {ratio.value:.3g} times as often as fit rows ({low} to {high} times)"
+    stated = f"held-out rows reach this threshold {ratio.value:.3g} times as often as fit rows ({low} to {high} times)"
     if reading == "drift":
         look = "look before relying on it" if passed else "drift, leakage, duplicates or other preprocessing"
-        return Sentences(f"{told}: the two samples differ; {look}", DRIFT_REMEDY)
+        return Sentences(f"{stated}: the two samples differ; {look}", DRIFT_REMEDY)
     matters = f"{float(1 + above):.3g} times"
     if below < 1:
         matters = f"{float(1 - below):.3g} or {matters}"
     if reading == "noise":
-        return Sentences(f"{told}, which leaves out {matters}: whatever differs is noise", None)
-    return Sentences(f"{told}: these rows cannot tell noise from drift, for {matters} would look like this", _MORE)
+        return Sentences(f"{stated}, which leaves out {matters}: whatever differs is noise", None)
+    return Sentences(f"{stated}: these rows cannot tell noise from drift, for {matters} would look like this", _MORE)
 
 
 DRIFT_REMEDY = "find out what differs between fit and held-out benign rows, then fit on rows like those to come"

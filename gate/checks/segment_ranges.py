@@ -173,8 +173,8 @@ def judge(
         if found.effective is not None:
             low = np.array([worth.low for worth in worths if worth is not None])
             high = np.array([worth.high for worth in worths if worth is not None])
-        kept_low, kept_high = corridor.proves(counts, low, high, rows)
-        proven = np.all(kept_low & kept_high, axis=1).tolist()
+        proves_low, proves_high = corridor.proves(counts, low, high, rows)
+        proven = np.all(proves_low & proves_high, axis=1).tolist()
         tails = corridor.refuting_tails(counts, low, high, rows).min(axis=1)
         judged += [
             JudgedSegment(

@@ -59,7 +59,7 @@ class Shared(Section):
     tiled: Size = 0.0
 
     @property
-    def tells(self) -> bool:
+    def shows_copies(self) -> bool:
         """Whether it would have been seen if many held-out rows were copies."""
         return self.seen_from is not None and self.seen_from <= SEEN
 
@@ -259,8 +259,8 @@ def _assess(
     few_copies = min(max(expected - shared, 0.0) / lost, doubled) if lost > 0 else 0.0
     many_copies = apart - math.fsum(values * (sizes - 1) * (1 - on_both))
     found = (np.concatenate([np.empty(0), *(part[i] for part in divided)]) for i in (2, 3))
-    odd = _undivided(sizes, values, values * on_both, *found)
-    return _describe(unit, shared, expected, max(few_copies, many_copies), ties, odd, n, fit_n)
+    not_divided = _undivided(sizes, values, values * on_both, *found)
+    return _describe(unit, shared, expected, max(few_copies, many_copies), ties, not_divided, n, fit_n)
 
 
 def _undivided(sizes: Floats, *parts: Floats) -> tuple[float, float]:
@@ -281,7 +281,7 @@ def _describe(
     expected: float,
     repeats: float,
     ties: Ties,
-    odd: tuple[float, float],
+    not_divided: tuple[float, float],
     n: int,
     fit_n: int,
 ) -> Shared:
@@ -297,8 +297,8 @@ def _describe(
         more=1.0 if shared < expected else chance,
         repeats=repeats,
         seen_from=seen_from(ties, n, fit_n),
-        copies=min(odd[0], n),
-        tiled=min(odd[1], n + fit_n),
+        copies=min(not_divided[0], n),
+        tiled=min(not_divided[1], n + fit_n),
     )
 
 
@@ -370,8 +370,8 @@ def _compare_within_segments(fit: Scores, holdout: Scores) -> Shared:
     shared, expected = int(split.sum()), math.fsum(on_both)
     apart = int((rows_of - 1)[~split].sum())
     repeats = max(apart - math.fsum((rows_of - 1) * (1 - on_both)), 0.0)
-    odd = _undivided(rows_of, np.ones(len(rows_of)), on_both, split, np.where(split, held_of[numbered], 0))
-    return _describe("rows", shared, expected, repeats, ties, odd, n, fit_n)
+    not_divided = _undivided(rows_of, np.ones(len(rows_of)), on_both, split, np.where(split, held_of[numbered], 0))
+    return _describe("rows", shared, expected, repeats, ties, not_divided, n, fit_n)
 
 
 def _alike(sizes: Ints, on_both: Floats, single: int) -> Ties:

@@ -348,9 +348,9 @@ def _impossible(one: Together, names: Sequence[str]) -> Iterator[str]:
     if one.tally.threshold != float(one.score):
         yield "must be counted at its own score"
     counts = [member.flagged for member in members]
-    lone = sum(member.alone for member in members)
+    alone = sum(member.alone for member in members)
     # A row that one alone flags counts once in the sum, every other flagged row at least twice.
-    if not max(counts) <= k <= sum(counts) or not lone + 2 * (k - lone) <= sum(counts) or lone > k:
+    if not max(counts) <= k <= sum(counts) or not alone + 2 * (k - alone) <= sum(counts) or alone > k:
         yield "must lie between the largest detector's count and their sum"
     if any(member.alone > member.flagged or member.flagged + member.unscored > n for member in members):
         yield "must flag no more rows than a detector has scored"

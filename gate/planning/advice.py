@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gate.planning.law import POWER, SAFE_RANK, Budget, Coming, Law, SpentError, edges, fewest
+from gate.planning.law import POWER, SAFE_RANK, Budget, Law, PredictedCount, SpentError, edges, fewest
 from gate.policy import Policy, Target
 from gate.statistics.binomial import Band
 from gate.stored import MOST_ROWS
@@ -79,12 +79,12 @@ def advise_at_rate(
     if (band.low > 0 and rate <= band.low) or (band.high < 1 and rate >= band.high) or min_n > MOST_ROWS * worth:
         return Advice()
     size = n if worth == 1.0 else int(n * worth)
-    coming = Coming(0.0, 0.0, k * worth, size, float(rate))
-    tooth = math.ceil(1 / rate) if k else 1
+    predicted = PredictedCount(0.0, 0.0, k * worth, size, float(rate))
+    period = math.ceil(1 / rate) if k else 1
 
     def enough(rows: int) -> bool:
         budget.spend()
-        return coming.passes(edges(band, rule, rows, rows + tooth), rows, rows + tooth) >= POWER
+        return predicted.passes(edges(band, rule, rows, rows + period), rows, rows + period) >= POWER
 
     try:
         return Advice(_rows(fewest(enough, max(size, min_n), MOST_ROWS), worth))

@@ -75,7 +75,7 @@ class SpentError(Exception):
 
 
 @dataclass(frozen=True)
-class Coming:
+class PredictedCount:
     """How many of all rows will be flagged: those counted already, and of the others as their rate has it.
 
     The rate is Beta(a, b), or known.
@@ -221,12 +221,12 @@ class Law:
         a, b = x + k, n_fit - x + 1 + n - k
         if self._inside(a, b) < POWER:
             return None
-        coming = Coming(a, b, 0.0, 0) if fresh else Coming(a, b, k, n)
-        rule, tooth = self.rule_at(n_fit), math.ceil(1 / self.p)
+        predicted = PredictedCount(a, b, 0.0, 0) if fresh else PredictedCount(a, b, k, n)
+        rule, period = self.rule_at(n_fit), math.ceil(1 / self.p)
 
         def enough(rows: int) -> bool:
             self.budget.spend()
-            return coming.passes(edges(self.band, rule, rows, rows + tooth), rows, rows + tooth) >= POWER
+            return predicted.passes(edges(self.band, rule, rows, rows + period), rows, rows + period) >= POWER
 
         return fewest(enough, max(1 if fresh else n, self.min_n), self.largest)
 
@@ -241,7 +241,7 @@ class Law:
     def holdout_needed(self, fit_n: int | None, power: float) -> int | None:
         """The fewest held-out rows from which on, at every larger number too, a sound release passes with the power.
 
-        Liveness is a saw-tooth in n, so one good n says nothing of the next; its worst within a tooth is nearly
+        Liveness is a saw-tooth in n, so one good n says nothing of the next; its worst within a period is nearly
         monotone.
         """
         if fit_n is not None and self._with_endless_rows(fit_n) < power:
@@ -265,10 +265,10 @@ class Law:
 
         Searched from above, because what is refuted by chance alone comes and goes as the rows grow fewer.
         """
-        tooth = math.ceil(1 / self.p)
+        period = math.ceil(1 / self.p)
 
         def enough(n: int) -> bool:
-            return good(n, n + tooth)
+            return good(n, n + period)
 
         high = min(math.ceil(64 / (self.narrowest**2 * self.p)), self.largest)
         while not enough(high):
@@ -280,10 +280,10 @@ class Law:
             low, high = low * 7 // 10, low
         start = first(enough, low, high)
         expected = int(start * self.p)
-        if expected > MANY:  # a tooth is worth sqrt(expected) of them at most: that many more, and all are good
-            return start + tooth * math.isqrt(expected)
+        if expected > MANY:  # a drop is worth sqrt(expected) false positives at most: with their rows, all are good
+            return start + period * math.isqrt(expected)
         while True:
-            stop = start + 8 * tooth + start // 50
+            stop = start + 8 * period + start // 50
             last = _last_not(good, 1, stop)
             if last < (start + stop) // 2:
                 return last + 1

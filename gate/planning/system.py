@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gate.planning.law import Chances, Coming, edges, fewest
+from gate.planning.law import Chances, PredictedCount, edges, fewest
 from gate.planning.plan import Plan, plan
 from gate.policy import Policy, SystemTarget
 from gate.statistics.binomial import Band, critical_counts, lower_tail, upper_tail
@@ -89,7 +89,7 @@ def _at(rule: str, band: Band, min_n: int, rows: int, rate: float, power: float)
     fails = 0.0 if refuted is None else upper_tail(refuted, rows, rate)
 
     def enough(n: int) -> bool:
-        return Coming(0.0, 0.0, 0.0, 0, rate).passes(edges(band, rule, n, n), n, n) >= power
+        return PredictedCount(0.0, 0.0, 0.0, 0, rate).passes(edges(band, rule, n, n), n, n) >= power
 
     needed = fewest(enough, min_n, MOST_ROWS) if rate < float(band.high) else None
     return AtRate(rate, Chances(passes, fails), needed)

@@ -187,7 +187,7 @@ def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
     try:
         policy = model.model_validate(tree.value)
     except ValidationError as error:
-        details = _told_once([detail for detail in error.errors() if detail["type"] != "coherence"], model)
+        details = _without_misspelt([detail for detail in error.errors() if detail["type"] != "coherence"], model)
         errors += [_locate(tree, detail, model) for detail in details]
         refused = {detail["loc"] for detail in details}
         for location, must in incoherences(tree.value, model.families):
@@ -198,7 +198,7 @@ def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
     return Document(policy, text, path, tree.lines)
 
 
-def _told_once(details: list[Any], model: type[Policy]) -> list[Any]:
+def _without_misspelt(details: list[Any], model: type[Policy]) -> list[Any]:
     """Without the keys that are missing because they are misspelt, which is said of the misspelt ones."""
     unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
     meant = {(*location[:-1], key) for location in unknown for key in _meant(_keys(model, location), location)}

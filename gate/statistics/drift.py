@@ -42,8 +42,8 @@ def ratio_of(held_out: Tail, fit: Tail, alpha: float) -> Ratio:
     """The ratio of the two rates: each end of its interval misses alpha/2 of the time."""
     value = None if fit.k == 0 else held_out.k / held_out.n * fit.n / fit.k
     ends = []
-    for side, (mine, other) in enumerate(((0, 1), (1, 0))):  # a low ratio is a low rate over a high one
-        rows, fit_rows = held_out.worth[mine], fit.worth[other]
+    for side, (own, other) in enumerate(((0, 1), (1, 0))):  # a low ratio is a low rate over a high one
+        rows, fit_rows = held_out.worth[own], fit.worth[other]
         counts = held_out.k * rows / held_out.n, rows, fit.k * fit_rows / fit.n, fit_rows
         ends.append(ratio_interval(*counts, alpha)[side])
     return Ratio(value, *ends)

@@ -261,18 +261,18 @@ class Corridor:
         """What the counts of n rows say; `refuted` is what a procedure over many ranges found, where there is one."""
         k = np.asarray(counts, dtype=np.int64)
         rows = worth or Sides(np.full(len(k), float(n)), np.full(len(k), float(n)))
-        kept_low, kept_high = self.proves(k, rows.low, rows.high, n)
+        proves_low, proves_high = self.proves(k, rows.low, rows.high, n)
         tails = self.refuting_tails(k, rows.low, rows.high, n)
         limit = float(self.alpha / 2) * (1 - TIE)
         disproved = bool(np.any(tails < limit)) if refuted is None else refuted
         lowest, highest = self._observed(n)
         outside = np.flatnonzero((k < lowest) | (k > highest))
-        proven = bool(np.all(kept_low) and np.all(kept_high))
+        proven = bool(np.all(proves_low) and np.all(proves_high))
         return Judged(
             grade="proven" if proven else "refuted" if disproved else "open",
             inside=len(outside) == 0,
             nearest=self._nearest(self.bounds(k, n, rows)),
-            proven=self._stretches(kept_low, kept_high),
+            proven=self._stretches(proves_low, proves_high),
             refuted=tuple(at for at, tail in zip(self.grid.refuting, tails, strict=True) if tail < limit),
             impossible=self._impossible(k, rows, n),
             outside=tuple(outside.tolist()),
@@ -319,9 +319,9 @@ class Corridor:
         at = int(left.argmin())
         return Nearest(at, side, float(bound[at]), float(left[at]))
 
-    def _stretches(self, kept_low: Mask, kept_high: Mask) -> tuple[Stretch, ...]:
+    def _stretches(self, proves_low: Mask, proves_high: Mask) -> tuple[Stretch, ...]:
         """Runs of steps that are proven: a step is, where the bound above holds at its start, that below at its end."""
-        steps = kept_high[:-1] & kept_low[1:]
+        steps = proves_high[:-1] & proves_low[1:]
         turns = np.flatnonzero(np.diff(np.concatenate([[False], steps, [False]]).astype(np.int8)))
         found = [Stretch(int(first), int(last)) for first, last in zip(turns[::2], turns[1::2], strict=True)]
         logs = np.log(self.grid.fprs)

@@ -95,9 +95,9 @@ def undivided(values: Floats, on_both: Floats, shared: Floats) -> tuple[Floats, 
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = np.where(found > 0, found * np.log(found / p), 0.0)
         entropy += np.where(found < 1, (1 - found) * np.log((1 - found) / (1 - p)), 0.0)
-        tells = (values >= LEAST_VALUES) & (values * entropy >= math.log(max(len(values), 1) / LEVEL))
+        significant = (values >= LEAST_VALUES) & (values * entropy >= math.log(max(len(values), 1) / LEVEL))
         both, one = (found - p) / (1 - p) * values, (p - found) / p * values
-    return np.where(tells & (found > p), both, 0.0), np.where(tells & (found < p), one, 0.0)
+    return np.where(significant & (found > p), both, 0.0), np.where(significant & (found < p), one, 0.0)
 
 
 def _least(value: Callable[[float], float], sign: float) -> float:

@@ -387,7 +387,7 @@ def _copies(shared: Shared) -> bool:
 
 def _nothing(shared: Shared) -> bool:
     """Whether it is said that nothing is shared, and not that nothing can be told."""
-    return not _copies(shared) and shared.tells
+    return not _copies(shared) and shared.shows_copies
 
 
 OVERLAPS: dict[str, tuple[Callable[[np.random.Generator], tuple[Scores, Scores]], Callable[[Shared], bool], str]] = {

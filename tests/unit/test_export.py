@@ -84,8 +84,8 @@ def test_the_graph_says_what_it_is(release: str) -> None:
     assert facts["outcome"] == "pass"
     assert facts["calibrator.joblib"] == f"sha256:{calibrator.sha256}"
     assert facts["calibrator.json"] == f"sha256:{own.json_sha256}"
-    told = {Decimal(repr(anchor["fpr"])): anchor["raw_score"] for anchor in json.loads(facts["contract"])}
-    assert told == calibrator.thresholds
+    thresholds = {Decimal(repr(anchor["fpr"])): anchor["raw_score"] for anchor in json.loads(facts["contract"])}
+    assert thresholds == calibrator.thresholds
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

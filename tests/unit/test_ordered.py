@@ -38,11 +38,11 @@ def test_every_way_answers_as_a_list_would(values: list[float], data: st.DataObj
     ranks = data.draw(st.lists(st.integers(1, len(rows)), min_size=1))
     scores = data.draw(st.lists(st.one_of(st.sampled_from(rows), st.floats(allow_nan=False)), min_size=1))
     low, high = sorted(data.draw(st.tuples(st.sampled_from(rows), st.sampled_from(rows))))
-    for kept in ways(values):
-        assert kept.n == len(rows)
-        assert kept.at_rank(ranks).tolist() == [rows[-rank] for rank in ranks]
-        assert kept.at_or_above(scores).tolist() == [sum(row >= score for row in rows) for score in scores]
-        found, counts = kept.between(low, high)
+    for ordered in ways(values):
+        assert ordered.n == len(rows)
+        assert ordered.at_rank(ranks).tolist() == [rows[-rank] for rank in ranks]
+        assert ordered.at_or_above(scores).tolist() == [sum(row >= score for row in rows) for score in scores]
+        found, counts = ordered.between(low, high)
         written_out = found if counts is None else np.repeat(found, counts)
         assert written_out.tolist() == [row for row in rows if low <= row < high]
 
@@ -50,8 +50,8 @@ def test_every_way_answers_as_a_list_would(values: list[float], data: st.DataObj
 @settings(deadline=None)
 @given(st.one_of(FLOATS, TIED), st.integers(1, 20))
 def test_ranges_hold_every_row_once_and_no_score_twice(values: list[float], size: int) -> None:
-    for kept in ways(values):
-        ranges = [np.repeat(*collapse(*entries)) for entries in kept.ranges(size)]
+    for ordered in ways(values):
+        ranges = [np.repeat(*collapse(*entries)) for entries in ordered.ranges(size)]
         assert np.concatenate(ranges).tolist() == sorted(values)
         assert all(len(part) for part in ranges)
         assert all(one[-1] < other[0] for one, other in pairwise(ranges))
@@ -63,7 +63,7 @@ def test_ranges_hold_every_row_once_and_no_score_twice(values: list[float], size
 def test_a_survey_is_the_same_in_every_way(values: list[float], size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(orders.Ordered.cuts, "__defaults__", (size,))
-        one, other = (kept.survey for kept in ways(values))
+        one, other = (ordered.survey for ordered in ways(values))
     assert one == other
     assert one.distinct == len({*values})
     assert one.largest_tie == max(values.count(value) for value in values)
@@ -75,7 +75,7 @@ def test_a_calibrator_does_not_depend_on_how_the_rows_are_kept(seed: int, n: int
     rng = np.random.default_rng(seed)
     values = np.round(rng.beta(0.5, 8, n) * steps) / steps
     settings = Calibration(knots=200, ties="average" if average else "conservative")
-    one, other = (fit_sorted(kept, settings) for kept in ways(values.tolist()))
+    one, other = (fit_sorted(ordered, settings) for ordered in ways(values.tolist()))
     assert one.to_json() == other.to_json()
 
 

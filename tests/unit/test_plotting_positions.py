@@ -182,10 +182,10 @@ def test_umbrella_thresholds_keep_their_target_with_the_stated_confidence(true_r
 
     Of 400 rows the 13th is the deepest that keeps 5 %: 97.1 % of the time, as the beta law says.
     """
-    kept = {position: float(np.mean(rates <= float(RATE))) for position, rates in true_rates.items()}
-    assert kept["np 0.95"] >= 0.95 - error(0.95)
-    assert kept["np 0.95"] == pytest.approx(beta.cdf(0.05, 13, 388), abs=error(0.95))
-    assert max(share for position, share in kept.items() if position != "np 0.95") < 0.8
+    within = {position: float(np.mean(rates <= float(RATE))) for position, rates in true_rates.items()}
+    assert within["np 0.95"] >= 0.95 - error(0.95)
+    assert within["np 0.95"] == pytest.approx(beta.cdf(0.05, 13, 388), abs=error(0.95))
+    assert max(share for position, share in within.items() if position != "np 0.95") < 0.8
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -222,8 +222,8 @@ def test_a_bound_stands_on_a_score_whose_label_holds(shape: str, n: int) -> None
     samples = draw(np.random.default_rng(n).random((4000, n)))
     rank = int(named("np 0.95").rank(Fraction(rate), n))
     thresholds = np.partition(samples, n - rank, axis=1)[:, n - rank]
-    kept = float(np.mean(true_rate(thresholds) <= rate))
-    assert kept >= 0.95 - 4 * (0.95 * 0.05 / 4000) ** 0.5
+    within = float(np.mean(true_rate(thresholds) <= rate))
+    assert within >= 0.95 - 4 * (0.95 * 0.05 / 4000) ** 0.5
     chosen = Calibration(plotting_position="np 0.95", knots=101)
     found = [fit(sample, chosen, contract).thresholds[Decimal("0.01")] for sample in samples[:3]]
     np.testing.assert_allclose(np.array(found, dtype=float), thresholds[:3], rtol=0, atol=4e-15)
@@ -336,14 +336,14 @@ targets: [{{fpr: 1%, min_n: 100, max_relative_error: 0.5}}]
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
+    ("written", "stored"),
     [("{np: 0.95}", "np 0.95"), ("{np: 95%}", "np 0.95"), ("{np: 0.950}", "np 0.95"), ("conformal", "conformal")],
 )
-def test_positions_in_a_policy(written: str, kept: str) -> None:
+def test_positions_in_a_policy(written: str, stored: str) -> None:
     policy = parse_policy(policy_with(written), "test.yaml").policy
-    assert policy.calibration.plotting_position == kept
+    assert policy.calibration.plotting_position == stored
     calibrator = fit(np.random.default_rng(5).random(1000), policy.calibration, policy.anchors)
-    assert calibrator.facts.lowest_label == named(kept).label(1, 1000)
+    assert calibrator.facts.lowest_label == named(stored).label(1, 1000)
 
 
 @pytest.mark.parametrize("written", ["{np: 1}", "{np: 0.4}", "{np: high}", "np", "{mean: 0.9}", "weibull", "[np, 0.9]"])

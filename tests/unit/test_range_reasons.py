@@ -38,11 +38,11 @@ def said(finding: Finding) -> tuple[str, str]:
 
 
 def counted(
-    n: int, change: Counts, unreached: int = 0, error: str = "0.5", more: str = "", worth: float = 0, **kept: Any
+    n: int, change: Counts, unreached: int = 0, error: str = "0.5", more: str = "", worth: float = 0, **facts: Any
 ) -> tuple[Policy, Evidence]:
     """A range from 10 to 1 % with what its rates let expect of n rows, changed so; `worth` so many where in groups."""
     target = "targets: [{fpr: 10%, min_n: 10, max_relative_error: 0.5, required: false}]\n"
-    span = kept.pop("span", "from: 10%, to: 1%")
+    span = facts.pop("span", "from: 10%, to: 1%")
     policy = policy_of(f"{target}ranges: [{{{span}, min_n: 10, max_relative_error: {error}}}]\n{more}")
     asked = policy.ranges[0]
     grid = corridor_of(policy, asked, policy.alpha()).grid
@@ -55,11 +55,11 @@ def counted(
         flagged=flagged,
         worth=tuple(WorthAt(point=i, effective=(worth, worth)) for i in places) if worth else None,
     )
-    return policy, evidence(policy, holdout_n=n, ranges=Ranges(ranges=(found,)), **kept)
+    return policy, evidence(policy, holdout_n=n, ranges=Ranges(ranges=(found,)), **facts)
 
 
-def judged(*asked: Any, **kept: Any) -> Finding:
-    (finding,) = ranges.judge(*counted(*asked, **kept))
+def judged(*asked: Any, **facts: Any) -> Finding:
+    (finding,) = ranges.judge(*counted(*asked, **facts))
     return finding
 
 
@@ -209,7 +209,7 @@ checks: {segments: {targets: [10%], min_n: 100, max_relative_error: 0.5, ranges:
 
 
 def in_segment(
-    k: int, n: int, change: Counts = as_expected, unreached: int = 0, more: str = "", worth: float = 0, **kept: Any
+    k: int, n: int, change: Counts = as_expected, unreached: int = 0, more: str = "", worth: float = 0, **facts: Any
 ) -> list[Finding]:
     """One segment, its target with k of n rows flagged, and its range; a target without a count is not reached."""
     policy = policy_of(SEGMENTS + more)
@@ -226,15 +226,15 @@ def in_segment(
     at = InSegments(fpr=TENTH, threshold=0.5 if k else None, flagged=(k,))
     found = Segments(column="language", names=("de",), rows=(n,), targets=(at,), ranges=(along,))
     whole = targets(policy, tally(k, n, threshold=at.threshold))
-    return [*segments.judge(policy, evidence(policy, fpr=whole, segments=found, **kept))][1:]
+    return [*segments.judge(policy, evidence(policy, fpr=whole, segments=found, **facts))][1:]
 
 
-def of_target(*counts: Any, **kept: Any) -> Finding:
-    return next(finding for finding in in_segment(*counts, **kept) if finding.rate is not None)
+def of_target(*counts: Any, **facts: Any) -> Finding:
+    return next(finding for finding in in_segment(*counts, **facts) if finding.rate is not None)
 
 
-def of_range(*counts: Any, **kept: Any) -> Finding:
-    return next(finding for finding in in_segment(*counts, **kept) if finding.range is not None)
+def of_range(*counts: Any, **facts: Any) -> Finding:
+    return next(finding for finding in in_segment(*counts, **facts) if finding.range is not None)
 
 
 @pytest.mark.parametrize(("n", "outcome"), [(2000, "fail"), (30, "inconclusive")])
@@ -245,7 +245,7 @@ def test_a_target_that_no_score_reaches_is_none_in_a_segment_either(n: int, outc
 
 
 @pytest.mark.parametrize(
-    ("more", "kept", "decided"),
+    ("more", "facts", "decided"),
     [
         ("", {}, ("inconclusive", "open")),
         ("rule: observed\n", {}, ("pass", "observed")),
@@ -254,10 +254,10 @@ def test_a_target_that_no_score_reaches_is_none_in_a_segment_either(n: int, outc
     ],
 )
 def test_a_segment_is_decided_by_the_rule_unless_it_is_extrapolated(
-    more: str, kept: dict[str, Any], decided: tuple[str, str]
+    more: str, facts: dict[str, Any], decided: tuple[str, str]
 ) -> None:
-    assert said(of_target(13, 120, more=more, **kept)) == decided
-    assert said(of_range(13, 120, more=more, **kept)) == decided
+    assert said(of_target(13, 120, more=more, **facts)) == decided
+    assert said(of_range(13, 120, more=more, **facts)) == decided
 
 
 def test_rows_outside_the_tolerance_are_so_in_a_segment_too() -> None:

@@ -25,16 +25,16 @@ def test_a_bad_release_ships_as_often_as_is_said(rule: str) -> None:
     fpr, n = Fraction(1, 1000), 20_000
     rng = np.random.default_rng(len(rule))
     edges = band(fpr)
-    for tooth in ships(rule, edges, fpr, HALF, n):
-        counts = rng.binomial(n, float(fpr * tooth.multiple), 20_000).tolist()
+    for chance in ships(rule, edges, fpr, HALF, n):
+        counts = rng.binomial(n, float(fpr * chance.multiple), 20_000).tolist()
         low, high = (
             {k for k in set(counts) if test(rule, k, n)} for test in (edges.admits_from_below, edges.admits_from_above)
         )
         share = np.mean([k in low and k in high for k in counts])
-        assert share == pytest.approx(tooth.passes, abs=4 * 0.5 / 20_000**0.5)
+        assert share == pytest.approx(chance.passes, abs=4 * 0.5 / 20_000**0.5)
     if rule == "not-refuted":
         assert 0.5 < ships(rule, edges, fpr, HALF, n)[1].passes < 0.7
-    assert all(tooth.passes == 0 for tooth in ships(rule, edges, fpr, HALF, n, min_n=n + 1))
+    assert all(chance.passes == 0 for chance in ships(rule, edges, fpr, HALF, n, min_n=n + 1))
 
 
 def test_what_a_pass_means_is_said_in_one_sentence() -> None:

@@ -385,7 +385,7 @@ def test_a_target_whose_granularity_nobody_measured_is_inconclusive() -> None:
     ],
 )
 def test_what_tied_scores_may_allow_is_told_by_fit_rows(reach: int | None, settle: int | None, remedy: str) -> None:
-    told = granularity.describe_ties(
+    sentences = granularity.describe_ties(
         "borderline",
         HUNDREDTH,
         (2, 20, 2),
@@ -396,11 +396,11 @@ def test_what_tied_scores_may_allow_is_told_by_fit_rows(reach: int | None, settl
         reach=reach,
         settle=settle,
     )
-    assert told.message == (
+    assert sentences.message == (
         "the detector may not resolve 1 %: attainable seem 0.2 % (2 of 1,000 fit rows) and 2 % (20); 18 of them have "
         "the score at the end of the domain"
     )
-    assert str(told.remedy).startswith(remedy)
+    assert str(sentences.remedy).startswith(remedy)
 
 
 @pytest.mark.parametrize(("age", "later", "gone"), [(10, 0, False), (10, 20, False), (10, 21, True), (40, 90, False)])
@@ -409,8 +409,8 @@ def test_what_is_no_longer_fresh_is_said_once_it_was(age: int, later: int, gone:
     policy = policy_of("data: {timestamp: time}\nchecks: {freshness: {max_age_days: 30}}\n")
     day = TODAY - timedelta(days=age)
     found = evidence(policy, freshness=Ages(oldest=day, newest=day))
-    told = freshness.expired(policy, found, TODAY + timedelta(days=later))
-    assert (told is not None) == gone
+    sentences = freshness.expired(policy, found, TODAY + timedelta(days=later))
+    assert (sentences is not None) == gone
     assert freshness.expired(policy_of(), found, date(2099, 1, 1)) is None
     assert freshness.expired(policy, evidence(policy), date(2099, 1, 1)) is None
 

@@ -234,8 +234,8 @@ def test_an_old_release_that_cannot_be_put_back_is_kept_and_named(
     monkeypatch.setattr(Path, "rename", rename)
     with refused() as line:
         write(tmp_path / "v1", NEWER, force=True)
-    kept = Path(line().rpartition(" is in ")[2])
-    assert snapshot(kept) == before
+    backup = Path(line().rpartition(" is in ")[2])
+    assert snapshot(backup) == before
 
 
 def test_nothing_half_written_is_ever_at_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

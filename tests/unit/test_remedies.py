@@ -92,22 +92,22 @@ def follow(policy: Policy, n: int, fit_n: int, seed: int) -> tuple[dict[str, int
         if finding.outcome == "pass":
             assert finding.remedy is None
             continue
-        mine = rates[counts == k]
+        rates_at_k = rates[counts == k]
         assert finding.remedy is not None
         assert finding.remedy.endswith("then passes 95 % of the time"), finding.remedy
         if found := MORE.match(finding.remedy):
             more, rows = number(found[1]), number(found[2])
             assert more == rows - n > 0
-            passed = passing(policy, k + rng.binomial(more, mine), rows, fit_n)
+            passed = passing(policy, k + rng.binomial(more, rates_at_k), rows, fit_n)
         elif found := FRESH.match(finding.remedy):
-            passed = passing(policy, rng.binomial(number(found[1]), mine), number(found[1]), fit_n)
+            passed = passing(policy, rng.binomial(number(found[1]), rates_at_k), number(found[1]), fit_n)
         else:
             found = AGAIN.match(finding.remedy)
             assert found, finding.remedy
             rows = number(found[1])
-            passed = passing(policy, rng.binomial(rows, true_rates(rng, law, rows, len(mine))), rows, rows)
+            passed = passing(policy, rng.binomial(rows, true_rates(rng, law, rows, len(rates_at_k))), rows, rows)
         kind = finding.remedy.split()[0] + (" more" if " more " in finding.remedy else "")
-        kinds[kind] = kinds.get(kind, 0) + len(mine)
+        kinds[kind] = kinds.get(kind, 0) + len(rates_at_k)
         green += passed.tolist()
     return kinds, green
 

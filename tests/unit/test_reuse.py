@@ -171,8 +171,8 @@ def test_uses_are_counted_by_rows_and_question() -> None:
 def test_dropped_and_added_rows_are_a_further_use(dropped: int, added: int, seed: int, ids: bool) -> None:
     """However many, in any order, also where the question is the same; without ids by their scores."""
     rng = np.random.default_rng(seed)
-    kept = rng.permutation(3000)[dropped:]
-    numbers = rng.permutation(np.concatenate([kept, np.arange(3000, 3000 + added)]))
+    remaining = rng.permutation(3000)[dropped:]
+    numbers = rng.permutation(np.concatenate([remaining, np.arange(3000, 3000 + added)]))
     scores = np.random.default_rng(5).random(23_000)
     before = rows_of(range(3000) if ids else None, scores[:3000])
     after = rows_of(numbers if ids else None, scores[numbers])
@@ -180,7 +180,7 @@ def test_dropped_and_added_rows_are_a_further_use(dropped: int, added: int, seed
     found = use_of([entry(before)], after, "q1")
     assert found.number == (1 if same else 2)
     smaller = min(3000, len(numbers))
-    assert same or found.shared[0] == pytest.approx(len(kept) / smaller, abs=0.1)
+    assert same or found.shared[0] == pytest.approx(len(remaining) / smaller, abs=0.1)
 
 
 def test_rows_in_another_order_and_with_other_scores_are_the_same_by_their_ids() -> None:
@@ -287,16 +287,16 @@ def test_a_broken_line_is_named(line: bytes, tmp_path: Path) -> None:
         claim(path, OTHERS)
 
 
-@given(kept=st.floats(0, 1, exclude_max=True))
+@given(share=st.floats(0, 1, exclude_max=True))
 @settings(max_examples=examples(20), deadline=None)
-def test_a_line_that_was_cut_off_counts_as_a_use_of_any_rows(kept: float) -> None:
+def test_a_line_that_was_cut_off_counts_as_a_use_of_any_rows(share: float) -> None:
     """Wherever the crash came: it blocks nothing, resets nothing, and the next line stands on its own."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "ledger.jsonl"
         claim(path, SOME)
         first = path.read_bytes()
         line = ledgers._line(entry(OTHERS, "q2", "v2"))[:-1]
-        path.write_bytes(first + line[: 1 + int(kept * len(line))])
+        path.write_bytes(first + line[: 1 + int(share * len(line))])
         unrelated = rows_of(range(9000, 12_000), seed=7)
         assert claim(path, unrelated, "q3", "v3") == used(ledgers.CUT, shared=(None,))
         assert path.read_bytes().startswith(first)

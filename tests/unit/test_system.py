@@ -172,8 +172,8 @@ def test_files_of_their_own_are_joined_by_id(n: int, seed: int) -> None:
     whole = join_panels([panel_of(table, "holdout", views(NAMES), "benign")], "benign")
     parts = []
     for name in NAMES:
-        kept = rng.permutation(n)
-        own = table.select(["id", f"{name}_score"]).take(pa.array(kept))
+        order = rng.permutation(n)
+        own = table.select(["id", f"{name}_score"]).take(pa.array(order))
         parts.append(panel_of(own, "holdout", {name: views(NAMES)[name]}, "benign"))
     joined = join_panels(parts, "benign")
     assert whole is not None

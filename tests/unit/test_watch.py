@@ -151,11 +151,11 @@ def test_the_plan_prints_a_row_for_each_target_and_what_they_do_together() -> No
 def test_json_has_the_chances_in_full() -> None:
     document = policy_of("observed", ("0.1", "0.5", "2", 10))
     watched = watch(document.policy, 321)
-    told = json.loads(plans.to_json(plan(document.policy), document.policy, watched))["watch"]
-    assert (told["rows_per_check"], told["checks_a_year"]) == (321, CHECKS_A_YEAR)
-    (target,) = told["targets"]
+    written = json.loads(plans.to_json(plan(document.policy), document.policy, watched))["watch"]
+    assert (written["rows_per_check"], written["checks_a_year"]) == (321, CHECKS_A_YEAR)
+    (target,) = written["targets"]
     assert [alarm["multiple"] for alarm in target["drifted"]] == [2, 2, 5]
-    assert target["sound"]["fails"] == watched.targets[0].sound.fails == told["sound_at_most"]["fails"]
+    assert target["sound"]["fails"] == watched.targets[0].sound.fails == written["sound_at_most"]["fails"]
     assert len(target["edges"]) == 1
     assert "watch" not in json.loads(plans.to_json(plan(document.policy), document.policy))
 
