@@ -1,1 +1,1 @@
-"""From benign scores to the shipped calibrator. It never looks at held-out rows."""
+"""The package makes the shipped calibrator from benign scores. It never looks at held-out rows."""

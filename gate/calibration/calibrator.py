@@ -25,7 +25,7 @@ from gate.statistics.floats import from_ordinal, ordinal
 from gate.stored import exact
 from gate.words import percent, visible
 
-FAN = 32  # scores that are asked at a time of each anchor
+FAN = 32  # scores that each step of the search tries for each anchor
 _STEPS = np.arange(FAN, dtype=np.uint64)
 _AROUND = np.array([*(-(4**i) for i in range(16, -1, -1)), 0, *(4**i for i in range(17))])
 TOP = 0.99  # the highest rescaled and calibrated score: a threshold of 1.0 flags nothing
@@ -78,16 +78,16 @@ class Calibrator:
 
     @cached_property
     def thresholds(self) -> dict[Decimal, float | None]:
-        """For each anchor's FPR the smallest raw score that the pipeline maps to the anchor or above.
+        """The smallest raw score that the pipeline maps to each anchor or above, by the anchor's FPR.
 
-        Found by dividing the float64 values themselves, so that `score >= threshold` and
-        `predict(score) >= anchor` agree on every score; None where no score of the domain reaches the anchor.
+        The search divides the float64 values themselves, so that `score >= threshold` and
+        `predict(score) >= anchor` agree on every score. It gives None if no score of the domain reaches the anchor.
         """
         anchors = self.contract.anchors
         scores = np.array([float(anchor.score) for anchor in anchors])
         ends = ordinal(np.array(self.settings.domain))
         low, high = np.full(len(anchors), ends[0]), np.full(len(anchors), ends[1])
-        middles = np.clip(ordinal(self._near(scores))[:, None] + _AROUND, *ends)  # there, and ever farther from it
+        middles = np.clip(ordinal(self._near(scores))[:, None] + _AROUND, *ends)  # and ever farther away
         while np.any(low < high):
             reached = self.predict(from_ordinal(middles)).reshape(middles.shape) >= scores[:, None]
             asked = middles.shape[1]
@@ -95,7 +95,7 @@ class Calibrator:
             rows = np.arange(len(anchors))
             high = np.where(first < asked, middles[rows, np.minimum(first, asked - 1)], high)
             low = np.where(first > 0, np.minimum(middles[rows, first - 1] + 1, high), low)
-            span = (high - low).view(np.uint64)  # which has no sign to overflow into
+            span = (high - low).view(np.uint64)  # unsigned, so that a wide span does not overflow
             steps = span[:, None] // FAN * _STEPS + span[:, None] % FAN * _STEPS // FAN
             middles = low[:, None] + steps.view(np.int64)
         found = from_ordinal(high)
@@ -106,10 +106,10 @@ class Calibrator:
         }
 
     def _near(self, scores: Floats) -> Floats:
-        """Raw scores that the pipeline maps to about these: a search begins there, and need not end there."""
+        """Raw scores that the pipeline maps to about these; a search begins there and may end elsewhere."""
         x, y = self.knots
         low, high = self.settings.domain
-        rises = np.append(True, np.diff(y) > 0)  # of knots at one calibrated score the first
+        rises = np.append(True, np.diff(y) > 0)  # the first of the knots at one calibrated score
         x, y = x[rises], y[rises]
         share = np.where(scores <= y[0], 0.0, np.interp(scores, y, x, right=TOP)) / TOP
         return low * (1 - share) + high * share

@@ -1,8 +1,8 @@
 """The exports: a calibrator for places without Python, as an ONNX graph or an SQL expression, from its JSON alone.
 
 Both are functions of `calibrator.json` and of what names the release: the same release gives the same bytes, so that
-`gate verify` makes them again where they lie beside it. A finite score outside the domain counts as its nearer end;
-what is no finite number, which the pipeline refuses, has no calibrated score: NaN, or NULL.
+`gate verify` makes them again if they lie beside it. A finite score outside the domain counts as its nearer end.
+The pipeline refuses a score that is no finite number; here it has no calibrated score: NaN, or NULL.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Exported:
 def to_sql(exported: Exported) -> bytes:
     """The raw thresholds of all anchors as one CASE expression, the rarest first.
 
-    A number with an exponent is a double in standard SQL, where one without is an exact decimal; the digits are those
-    that name the double and no other. Engines disagree on how NaN compares, so that it is asked for first.
+    A number with an exponent is a double in standard SQL; a number without one is an exact decimal. The digits name
+    this double and no other. Engines disagree on how NaN compares, so the expression tests for it first.
     """
     calibrator = exported.calibrator
     lowest, _ = calibrator.settings.domain
@@ -66,7 +66,7 @@ def to_sql(exported: Exported) -> bytes:
         promise = f"FPR {percent(anchor.fpr)}"
         if threshold is None:
             lines.append(f"  -- no score reaches {score}, {promise}")
-        elif threshold <= lowest:  # as do scores below the domain
+        elif threshold <= lowest:  # scores below the domain reach it too
             lines.append(f"  -- every score reaches {score}, {promise}")
             otherwise = max(otherwise, anchor.score)
         else:

@@ -1,4 +1,4 @@
-"""The fit: benign raw scores in, a calibrator out.
+"""The fit makes a calibrator from benign raw scores.
 
 The construction is that of Berlin, "Full-range Binary Classifier Calibration for Stable Model Updates in
 Production" (sections on edge-of-sample bias, method and artifact). It never looks at held-out rows and never judges.
@@ -29,9 +29,9 @@ from gate.statistics.floats import from_ordinal, ordinal
 DECADES = 10  # the grid runs from 1e-10 to 1
 PIECE = 1 << 16  # rows; stays in the processor's cache
 RESOLUTION = 1e-15  # IsotonicRegression merges float64 inputs closer than this, and averages them
-SLACK = 1e-12  # of a calibrated score: what rounding may add to it
-NEIGHBOURS = 64  # float64 values to either side among which rounding leaves the inverse of a rescaled score
-STEP = 2 * RESOLUTION  # within which the spline of a bound rises from one score's value to the next
+SLACK = 1e-12  # what rounding may add to a calibrated score
+NEIGHBOURS = 64  # rounding leaves the inverse of a rescaled score within so many float64 values on either side
+STEP = 2 * RESOLUTION  # the spline of a bound rises from one score's value to the next within it
 
 
 def fit(scores: ArrayLike, settings: Calibration | None = None, contract: Contract | None = None) -> Calibrator:
@@ -69,7 +69,8 @@ def fit_sorted(
 class _Sample:
     """Rescaled benign scores, with the FPR label of each rank counted from the largest.
 
-    The raw scores are asked: rescaling keeps their order. Those of a block, from its bottom to its top, are one score.
+    Searches use the raw scores, because rescaling keeps their order. A block's scores, from its bottom to its top,
+    count as one score.
     """
 
     def __init__(self, ordered: Ordered, scaler: Any, position: Position) -> None:
@@ -113,16 +114,16 @@ class _Sample:
         return self.rank_at_or_above(np.nextafter(score, np.inf))
 
     def _block(self, scores: Floats) -> Ints:
-        """The block that each score lies in, from the top down to all that exceeds what lies below it; else -1."""
+        """The block that each score lies in, or -1; a block reaches down to the next score below it."""
         place = np.searchsorted(self.tops, scores)
         inside = place < len(self.tops)
         inside[inside] = scores[inside] >= self.bottoms[place[inside]]
         return np.where(inside, place, -1)
 
     def _first(self, holds: Callable[[Floats], NDArray[np.bool_]], near: Floats) -> Floats:
-        """For each of some conditions the lowest raw score from which on it holds; the highest where none does.
+        """The lowest raw score from which on each condition holds; the highest raw score if it holds at none.
 
-        By bisection over the float64 values: around the raw scores of `near`, or over all where it is not there.
+        It bisects the float64 values: those around the raw scores of `near`, or all if the score lies elsewhere.
         """
         lowest, highest = ordinal(self.ordered.at_rank([self.n, 1]))
         with np.errstate(over="ignore"):
@@ -137,7 +138,7 @@ class _Sample:
         return from_ordinal(high)
 
     def average_atoms(self, fpr: Floats) -> tuple[Ints, Ints]:
-        """The paper: every rank is a knot of its own, tied or not."""
+        """The paper's rule: every rank is a knot of its own, tied or not."""
         upper = self.rank(fpr)
         return upper, upper + 1
 
@@ -159,7 +160,7 @@ class _Sample:
     def merge_near_ties(self) -> None:
         """Give scores that sklearn would merge one value, the highest of them: float noise is not a difference.
 
-        From the top of each chain down, so that the values that stay are RESOLUTION apart.
+        It goes down each chain from the top, so that the values that stay are RESOLUTION apart.
         """
         tops = np.sort(np.fromiter(self._tops(), dtype=np.float64))
         if len(tops):
@@ -169,7 +170,7 @@ class _Sample:
     def _tops(self) -> Iterator[float]:
         """The highest score of every block of two or more, range by range from the highest on down.
 
-        A block may go on in the range below: its top goes with it, and whether it was given already.
+        A block may go on in the range below. Then its top is passed on, and whether it was given already.
         """
         cuts = self.ordered.cuts(PIECE)
         top, given = np.empty(0), False
@@ -201,7 +202,7 @@ class Attainable(NamedTuple):
 
 
 def attainable(scores: Ordered | Floats, calibrator: Calibrator) -> tuple[Attainable, ...]:
-    """For each anchor the two counts of fit rows between which no threshold falls, as the fit sees the scores."""
+    """The two counts of fit rows between which no threshold falls, for each anchor, as the fit sees the scores."""
     ordered = in_order(scores)
     sample = _Sample(ordered, calibrator.pipeline[0], named(calibrator.settings.plotting_position))
     sample.merge_near_ties()
@@ -229,7 +230,7 @@ def _rescale(scores: Floats, scaler: Any) -> Floats:
 def _grid(contract: Contract, knots: int) -> Floats:
     """Log-spaced FPRs from 1e-10 to 1 with every decade and every anchor among them."""
     per_decade = (knots - 1) // DECADES
-    grid = np.array([10.0 ** (i / per_decade - DECADES) for i in range(per_decade * DECADES + 1)])  # on every processor
+    grid = np.array([10.0 ** (i / per_decade - DECADES) for i in range(per_decade * DECADES + 1)])  # on all processors
     grid[::per_decade] = [float(f"1e-{DECADES - i}") for i in range(DECADES + 1)]
     return np.union1d(grid, [float(anchor.fpr) for anchor in contract.anchors])
 
@@ -255,10 +256,10 @@ def _storage_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) 
 
 
 def _step_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) -> tuple[Floats, Floats]:
-    """The same for a bound: a score has the value of its own label, which the scores up to the next one keep.
+    """The pairs that a bound stores: a score has the value of its own label, and scores up to the next one keep it.
 
-    Two knots make a step, so that the grid is half as fine. Beyond the largest score nothing is bounded, and the line
-    of all positions goes on.
+    Two knots make a step, so the grid is half as fine. Beyond the largest score nothing is bounded, and the line goes
+    on as it does for every position.
     """
     half = max(knots // 2, DECADES + 1)
     x, y = _storage_knots(sample, contract, half, atoms)
@@ -306,9 +307,9 @@ def _fit_conservative(sample: _Sample, contract: Contract, knots: int) -> Isoton
 def _merging_overpromises(x: Floats, y: Floats, sample: _Sample, contract: Contract) -> bool:
     """Whether sklearn, which moves near knots to the first of them at their mean, would lift a benign score.
 
-    It does no harm where no benign score lies between the moved knots and the next one, where the mean stays at or
-    below what the inclusive label of the first knot's score allows, and where the line that leads up to the first knot
-    lifts no benign score on it: then the paper's curve stands.
+    It does no harm if three things hold: no benign score lies between the moved knots and the next one; the mean stays
+    at or below what the inclusive label of the first knot's score allows; and the line that leads up to the first knot
+    lifts no benign score on it. Then the paper's curve stands.
     """
     blocks = np.array(list(_near_blocks(x, np.diff(x) < RESOLUTION)), dtype=np.int64).reshape(-1, 2)
     starts, stops = blocks.T

@@ -21,23 +21,23 @@ from gate.policy import PLOTTING_POSITIONS
 from gate.statistics.binomial import beta_cdf, beta_quantiles, first
 
 NEAR = 2e-4  # chances as close as this may be equal
-NP = "np"  # as a policy writes the bound, which takes a number
-ROUNDING = 2e-12  # of a label, relative to it
+NP = "np"  # the word for the bound in a policy; it takes a number
+ROUNDING = 2e-12  # the relative error of a label
 
 
 class Position(Protocol):
     """What the fit and the planner ask of a plotting position."""
 
-    promise: ClassVar[str]  # of the true rate at a threshold, as policies/README.md says it
-    is_bound: ClassVar[bool] = False  # whether thresholds stay on the scores whose labels hold: between two, none does
+    promise: ClassVar[str]  # what holds for the true rate at a threshold; policies/README.md shows it
+    is_bound: ClassVar[bool] = False  # whether thresholds stay on scores whose labels hold, not between two
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         """The rate that the rank-th largest of n scores stands for."""
 
     def rank(self, fpr: Fraction, n: int) -> Fraction:
-        """The real-valued rank whose label is `fpr`: what a threshold interpolates at; not held within 0 .. n.
+        """The real-valued rank whose label is `fpr`; a threshold interpolates there. It may lie outside 0 .. n.
 
-        Of a bound it is the deepest whole rank whose label does not exceed `fpr`.
+        For a bound it is the deepest whole rank whose label does not exceed `fpr`.
         """
 
     def is_at_most(self, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
@@ -52,7 +52,7 @@ class Filliben(Position):
 
     def label(self, rank: ArrayLike, n: int) -> Floats:
         k = np.asarray(rank, dtype=np.float64)
-        # At rank 1 in the words of the paper's package, to the bit: expm1 would be nearer to the median by 6e-12.
+        # Rank 1 is computed as in the paper's package, to the bit; expm1 would be nearer to the median by 6e-12.
         ends = np.where(k <= 1, 1 - 0.5 ** (1 / n), 0.5 ** (1 / n))
         return np.where((k <= 1) | (k >= n), ends, (k - 0.3175) / (n + 0.365))
 
@@ -118,7 +118,7 @@ class NeymanPearson(Position):
 
 
 def named(text: str) -> Position:
-    """The position that a policy keeps as `filliben` or `np 0.95`; an unknown one is an error."""
+    """The position that a policy names `filliben` or `np 0.95`; an unknown name is an error."""
     word, *arguments = text.split() or [""]
     try:
         if word == NP:
@@ -148,9 +148,9 @@ def _quantile(q: float, rank: ArrayLike, n: int) -> Floats:
 
 
 def _is_quantile_at_most(q: float, fpr: ArrayLike, rank: ArrayLike, n: int) -> Mask:
-    """By the distribution function, which is ten times faster than inverting it; near q by the label itself.
+    """Compare the distribution function with q, ten times as fast as inverting it; near q compare the label itself.
 
-    The function errs by up to 8e-7 at 10^12 rows, before scipy 1.17 by 6e-5, and a label would not be at most itself.
+    The function errs by up to 8e-7 at 10^12 rows (6e-5 before scipy 1.17), and then a label would exceed itself.
     """
     k, rates = np.broadcast_arrays(np.asarray(rank, dtype=np.float64), np.asarray(fpr, dtype=np.float64))
     reached = beta_cdf(k, n - k + 1, rates)
@@ -161,7 +161,7 @@ def _is_quantile_at_most(q: float, fpr: ArrayLike, rank: ArrayLike, n: int) -> M
 
 
 def _rank_by_halving(reaches: Callable[[float], Mask], n: int) -> Fraction:
-    """The highest rank that still reaches; a whole one where it comes within rounding of it."""
+    """The highest rank that still reaches; it is a whole rank if it lies within rounding of one."""
     low, high = 0.0, float(n)
     while np.nextafter(low, high) < high and high - low > 1e-12 * high:
         middle = (low + high) / 2

@@ -1,7 +1,7 @@
 """The scores really served: how calibrated scores from production differ from those that a release gives, and why.
 
-Pure arithmetic on rows that hold both, the raw score and the served calibrated one. What explains at least half of the
-rows that are left is taken as their cause; what nothing explains is counted as such. It judges nothing.
+The module does arithmetic on rows that hold both the raw score and the served calibrated one, and judges nothing.
+A rule that explains at least half of the rows left is taken as their cause; rows that no rule explains are counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 ULP32 = 2.0**-24  # the largest relative error of one float32 rounding
-DECIMALS = 12  # beyond it a rounding to decimals is no longer one that people choose
+DECIMALS = 12  # people do not choose to round to more decimals
 NEAR = 1e-6  # the relative error that a factor may leave, float32 included
-FEWEST = 3  # rows of different scores that tell a factor from chance
+FEWEST = 3  # so many rows with different scores tell a factor from chance
 
 ROUNDINGS = {"float32-calibrated", "float32-raw", "float32-both", "float32-log", "float32", "decimals"}
 
 
 class Cause(Section):
-    """Why rows differ: of what kind, how many, and the end of the sentence that says what was done to them."""
+    """Why rows differ: the kind of cause, how many rows, and the end of the sentence that says what was done."""
 
     kind: str
     rows: Count
@@ -72,16 +72,16 @@ class Served(Section):
 
     @property
     def only_rounded(self) -> bool:
-        """Nothing but the rounding of numbers, and no row on the other side of an anchor."""
+        """Whether only the rounding of numbers differs, and no row is on the other side of an anchor."""
         return self.crossed == 0 and all(cause.kind in ROUNDINGS for cause in self.causes)
 
     @property
     def only_narrowed(self) -> bool:
-        """Nothing but float32, of which a few rows at an anchor may come to lie on its other side."""
+        """Whether only float32 rounding differs, which may move a few rows at an anchor to its other side."""
         return all(cause.kind in ROUNDINGS - {"decimals"} for cause in self.causes)
 
     def at(self, fpr: Decimal) -> Crossing | None:
-        """Whose flags the difference changes at one anchor."""
+        """The rows whose flags the difference changes at one anchor."""
         return next((crossing for crossing in self.crossings if crossing.fpr == fpr), None)
 
 
@@ -128,7 +128,7 @@ def _crossings(rows: _Compared) -> Iterator[Crossing]:
 
 
 def _causes(rows: _Compared, differ: Mask) -> Iterator[Cause]:
-    """One cause after the other, each for at least half of the rows that are left, and the rest as what it is."""
+    """The causes in order, each of which explains at least half of the rows left; then the rest, unexplained."""
     left = differ & ~rows.missing
     if rows.missing.any():
         yield Cause(kind="missing", rows=int(np.count_nonzero(rows.missing)), words="no calibrated score was served")
@@ -146,7 +146,7 @@ def _causes(rows: _Compared, differ: Mask) -> Iterator[Cause]:
 
 
 def _rest(rows: _Compared, left: Mask) -> Cause:
-    """Rows that no cause explains: most likely another calibrator where they keep their order, else another column."""
+    """Rows that no cause explains: if they keep their order, most likely another calibrator, else another column."""
     count = int(np.count_nonzero(left))
     raw, served = rows.raw[left], rows.served[left]
     if len(np.unique(raw)) < FEWEST:
@@ -195,7 +195,7 @@ def _float32(rows: _Compared, left: Mask) -> Iterator[Explanation]:
         ("float32-raw", before, served == from_narrow),
         ("float32-both", "the raw and the calibrated score were rounded to float32", served == _narrowed(from_narrow)),
     ]
-    yield from sorted(ways, key=lambda way: -np.count_nonzero(way[2] & left))  # they give many rows the same score
+    yield from sorted(ways, key=lambda way: -np.count_nonzero(way[2] & left))  # ways may agree on many rows
     if np.array_equal(narrow, rows.raw):
         low, high = _between(rows, ULP32 * np.maximum(np.abs(rows.raw), np.finfo(np.float32).tiny))
         words = "the raw score beside it was rounded to float32 after it was calibrated"
@@ -218,7 +218,7 @@ def _between(rows: _Compared, width: Floats) -> tuple[Floats, Floats]:
 
 
 def _clipped(rows: _Compared, left: Mask) -> Iterator[Explanation]:
-    """All that should be higher, or lower, is served as one and the same score, which none exceeds."""
+    """Whether every score that should be higher (or lower) is served as one score, which none exceeds."""
     present = rows.served[~rows.missing]
     low, high = float(present.min()), float(present.max())
     above, below = (rows.served == high) & (rows.expected > high), (rows.served == low) & (rows.expected < low)
@@ -243,7 +243,7 @@ def _scaled(rows: _Compared, left: Mask) -> Iterator[Explanation]:
 
 
 def _scaled_raw(rows: _Compared, left: Mask) -> Iterator[Explanation]:
-    """Scaled before it was calibrated: the raw scores that would have given what was served lie on a line."""
+    """Whether scores were scaled before calibration: the raw scores that give the served ones then lie on a line."""
     x, y = rows.calibrator.knots
     scaler, (low, high) = rows.calibrator.pipeline[0], rows.calibrator.settings.domain
     inner = left & (rows.served > y[0]) & (rows.served < rows.calibrator.predict([high])[0])
@@ -259,7 +259,7 @@ def _scaled_raw(rows: _Compared, left: Mask) -> Iterator[Explanation]:
 
 
 def _line(x: Floats, y: Floats) -> tuple[float, float] | None:
-    """Factor and offset from two rows in the middle; None where they tell nothing, or the line is that of equality."""
+    """Factor and offset from two rows in the middle; None if these tell nothing or the line is the identity."""
     if len(np.unique(x)) < FEWEST:
         return None
     order = np.argsort(x, kind="stable")

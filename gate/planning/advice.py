@@ -1,4 +1,4 @@
-"""Advice after a count: the rows with which a sound release would pass."""
+"""Advice after a count: the rows with which a sound release would pass. It judges nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gate.stored import MOST_ROWS
 class Advice:
     """The rows with which a sound release passes 95 % of the time, after what was counted.
 
-    more        to hold out in all, with the calibrator as it is; where `fresh`, those on hand not among them
-    again       to fit anew on, and as many to hold out, where the calibrator cannot be saved or at less cost
-    computed    false where the search took too many steps
+    more        rows to hold out in all, with the calibrator as it is; if `fresh`, without the rows on hand
+    again       rows for a new fit, and as many to hold out, if the calibrator cannot be saved or this costs less
+    computed    false if the search took too many steps
     """
 
     more: int | None = None
@@ -38,11 +38,12 @@ def advise(
     worth: float = 1.0,
     refuted: bool = False,
 ) -> Advice:
-    """What rows would turn a target green that k of n held-out rows have not.
+    """The rows that would let a target pass which k of n held-out rows do not let pass.
 
-    The calibrator's true rate is Beta(x, n_fit - x + 1) before, and so Beta(x + k, n_fit - x + 1 + n - k) after the
-    count: where that lies inside the band often enough, more held-out rows will show it; else a new fit is needed,
-    of which this count says nothing. Rows in groups are each worth `worth` independent ones, in either sample.
+    The law of the calibrator's true rate is Beta(x, n_fit - x + 1) before the count, and so
+    Beta(x + k, n_fit - x + 1 + n - k) after it. If this law lies inside the band often enough, more held-out rows will
+    show it; else a new fit is needed, of which this count says nothing. In either sample a row in a group is worth
+    `worth` independent rows.
     """
     law = Law(policy, target, budget, MOST_ROWS)
     size = n if worth == 1.0 else int(n * worth)
@@ -74,7 +75,7 @@ def _rows(size: int | None, worth: float) -> int | None:
 def advise_at_rate(
     rule: str, band: Band, k: int, n: int, budget: Budget, *, min_n: int = 1, worth: float = 1.0
 ) -> Advice:
-    """The rows in all, those on hand among them, that pass 95 % of the time if the others show the rate of these."""
+    """The rows in all, with those on hand, that pass 95 % of the time if further rows show the rate observed."""
     rate = Fraction(k, n)
     if (band.low > 0 and rate <= band.low) or (band.high < 1 and rate >= band.high) or min_n > MOST_ROWS * worth:
         return Advice()

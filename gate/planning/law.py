@@ -1,8 +1,8 @@
-"""The law of one target's held-out count, and how many rows it needs.
+"""The law of one target's held-out count, and how many rows it needs. It knows no data and judges nothing.
 
-Without ties, with fit and held-out rows exchangeable, the true FPR of the threshold at fractional rank x is
-Beta(x, n_fit - x + 1) to an excellent approximation for x >= 5, so the held-out count is beta-binomial: the
-calibrator's own noise is counted, which the rule of thumb n = 4 / (r^2 p) leaves out.
+If there are no ties and fit and held-out rows are exchangeable, the true FPR of the threshold at fractional rank x is
+Beta(x, n_fit - x + 1), to an excellent approximation for x >= 5. So the held-out count is beta-binomial. This law
+counts the calibrator's own noise, which the rule of thumb n = 4 / (r^2 p) leaves out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gate.statistics.sequential import SequentialBand
 
 LARGEST = 10**13  # rows; a plan beyond this is no plan
 POWER = 0.95
-ADVICE_STEPS = 800  # of the searches for all advice of one run
+ADVICE_STEPS = 800  # that the searches for all advice of one run may take
 WEAK_LIVENESS, WEAK_AGAINST_BAD = 0.8, 0.1
 PATIENCE = 1000  # steps of a search, five times what most need
 MANY = 10**6  # false positives expected; beyond it a saw-tooth is too fine to be followed, and too small to matter
@@ -57,7 +57,7 @@ class BadChance:
 
 
 class Budget:
-    """How many steps searches may take, counted and not timed: the same question always has the same answer."""
+    """How many steps searches may take. They are not timed, so the same question always has the same answer."""
 
     def __init__(self, steps: int = ADVICE_STEPS) -> None:
         self.left = steps
@@ -76,9 +76,9 @@ class SpentError(Exception):
 
 @dataclass(frozen=True)
 class PredictedCount:
-    """How many of all rows will be flagged: those counted already, and of the others as their rate has it.
+    """The predicted count of flagged rows: those counted already, and others whose rate is known or has a law.
 
-    The rate is Beta(a, b), or known.
+    `rate` is the known rate; without it the law of the rate is Beta(a, b).
     """
 
     a: float
@@ -88,7 +88,7 @@ class PredictedCount:
     rate: float | None = None
 
     def reaches(self, k: int, n: int) -> float:
-        """The chance that k or more of n rows are."""
+        """The chance that k or more of n rows are flagged."""
         more, needed = n - self.rows, math.ceil(k - self.counted)
         if needed <= 0 or needed > more:
             return float(needed <= 0)
@@ -97,19 +97,19 @@ class PredictedCount:
         return beta_binomial_between(more, self.a, self.b, (needed, more))
 
     def passes(self, counts: CountRange | None, low: int, high: int) -> float:
-        """A bound from below on the chance that the count is among these, at every number of rows in [low, high]."""
+        """A lower bound on the chance that the count is among these, at every number of rows in [low, high]."""
         return 0.0 if counts is None else self.reaches(counts[0], low) - self.reaches(counts[1] + 1, high)
 
 
 def edges(band: Band, rule: str, low: int, high: int) -> CountRange | None:
-    """The counts that pass at every number of rows in [low, high]: as rows grow, both ends do."""
+    """The counts that pass at every number of rows in [low, high]; both ends grow with the rows."""
     smallest = first(lambda k: band.admits_from_below(rule, k, high), 0, high + 1)
     largest = first(lambda k: not band.admits_from_above(rule, k, low), 0, low + 1) - 1
     return (smallest, largest) if smallest <= largest else None
 
 
 def fewest(enough: Callable[[int], bool], start: int, most: int) -> int | None:
-    """The rows from about which on there are enough: larger by half until there are, then halved between."""
+    """About the fewest rows that are enough: grow the rows by half until they are, then bisect."""
     low = high = start
     while not enough(high):
         if high >= most:
@@ -127,8 +127,8 @@ def band_of(target: Target, alpha: Fraction, interval: str = "clopper-pearson") 
 def ships(rule: str, band: Band, fpr: Fraction, excess: Fraction, n: int, min_n: int = 1) -> tuple[BadChance, ...]:
     """What a pass means: how often a release ships whose true rate is 1 + 2r, 2 and 5 times its target.
 
-    By the rule that judges it (`proven` where the target is extrapolated), on n rows; of rows in groups, as many as
-    these are worth. The threshold is taken as it is.
+    `rule` is the rule that judges the release (`proven` if the target is extrapolated). `n` counts rows, or what rows
+    in groups are worth. The threshold is taken as it is.
     """
     counts = edges(band, rule, n, n) if n >= min_n else None
     found = []
@@ -173,8 +173,8 @@ class Law:
         if x >= SAFE_RANK or x == math.floor(x) >= 1:  # at a whole rank the law is exact
             fails = sum(_chance(n, n_fit, x, tail) for tail in critical.refuted(n))
             return (Chances(passes=_chance(n, n_fit, x, region), fails=fails),)
-        # Whatever the distribution of scores, the rate lies between those of the two ranks, and so does the chance of
-        # reaching a count; the chance of falling among counts is the difference of two such.
+        # For any distribution of scores the rate lies between the rates of the two ranks, and so does the chance of
+        # reaching a count. The chance of falling among counts is the difference of two such chances.
         rarer, commoner = (partial(_reaches, n, n_fit, rank) for rank in (math.floor(x), math.floor(x) + 1))
         few, many = critical.refuted_at_or_below, critical.refuted_at_or_above
         low, high = region or (n + 1, n)
@@ -187,7 +187,7 @@ class Law:
         )
 
     def passes_at(self, n: int, n_fit: int, q: float) -> float:
-        """The chance to pass at a true FPR of q, the threshold taken as it is."""
+        """The chance to pass at a true FPR of q, with the threshold taken as it is."""
         region = self._region(n, n_fit) if n >= self.min_n else None
         return upper_tail(region[0], n, q) - upper_tail(region[1] + 1, n, q) if region else 0.0
 
@@ -196,7 +196,7 @@ class Law:
         return ships(self.rule_at(n_fit), self.band, self.p, self.excess, n, self.min_n)
 
     def liveness(self, n: int, n_fit: int) -> float:
-        """The chance that a sound release passes, by the beta law alone: what the planner searches with."""
+        """The chance that a sound release passes, by the beta law alone; the planner searches with it."""
         self.budget.spend()
         return _chance(n, n_fit, self.rank(n_fit), self._region(n, n_fit))
 
@@ -214,7 +214,7 @@ class Law:
             return None
 
     def more_needed(self, k: float, n: int, n_fit: int, fresh: bool) -> int | None:
-        """The held-out rows in all, k of n being counted, with which the calibrator passes; None where it may not."""
+        """The held-out rows in all with which the calibrator passes, after k of n; None if it may not pass."""
         x = self.rank(n_fit)
         if min(x, n_fit + 1 - x) < SAFE_RANK:
             return None
@@ -239,9 +239,9 @@ class Law:
         return found if found < self.largest else None
 
     def holdout_needed(self, fit_n: int | None, power: float) -> int | None:
-        """The fewest held-out rows from which on, at every larger number too, a sound release passes with the power.
+        """The fewest held-out rows with which, and with any more, a sound release passes with this power.
 
-        Liveness is a saw-tooth in n, so one good n says nothing of the next; its worst within a period is nearly
+        Liveness is a saw-tooth in n, so one good n says nothing of the next; its least value in a period is nearly
         monotone.
         """
         if fit_n is not None and self._with_endless_rows(fit_n) < power:
@@ -261,9 +261,9 @@ class Law:
         return self._from_which_on(rare)
 
     def _from_which_on(self, good: Callable[[int, int], bool]) -> int | None:
-        """The fewest rows from which on all are good; `good(low, high)` says so of a whole stretch, itself included.
+        """The fewest rows that are good, as is every larger number; `good(low, high)` tests all numbers of a stretch.
 
-        Searched from above, because what is refuted by chance alone comes and goes as the rows grow fewer.
+        The search goes from above, because what is refuted by chance alone comes and goes as the rows grow fewer.
         """
         period = math.ceil(1 / self.p)
 
@@ -290,15 +290,15 @@ class Law:
             start = stop  # still rising at the end of the window: look further
 
     def _at_least(self, low: int, high: int, fit_n: int | None) -> float:
-        """A bound from below on the liveness at every n in [low, high]; where these are one, the liveness.
+        """A lower bound on the liveness at every n in [low, high]; the liveness itself if low equals high.
 
-        As n grows the count grows, and so do the smallest and the largest that pass.
+        The count grows with n, and so do the smallest and the largest count that pass.
         """
         self.budget.spend()
         return _at_least(self.band, self.rule, self.position, self.p, low, high, fit_n)
 
     def _with_endless_rows(self, n_fit: int) -> float:
-        """What liveness tends to as held-out rows grow: the chance that the calibrator itself is inside the band."""
+        """The limit of liveness as held-out rows grow: the chance that the calibrator's rate is in the band."""
         rank = max(self.rank(n_fit), 1e-9)
         return self._inside(rank, n_fit - rank + 1)
 
@@ -309,9 +309,9 @@ class Law:
 
 
 def _last_not(good: Callable[[int, int], bool], low: int, high: int) -> int:
-    """The last n in [low, high] that is not good, else low - 1; stretches that are good are passed over whole.
+    """The last n in [low, high] that is not good, else low - 1; it skips stretches that are good as a whole.
 
-    Where the good hardly grows better it may be an n a little later: the search is cut short there.
+    If liveness hardly rises, the search is cut short and gives an n that is a little too large.
     """
     stretches, steps = [(low, high)], 0
     while stretches:
@@ -327,12 +327,12 @@ def _last_not(good: Callable[[int, int], bool], low: int, high: int) -> int:
 
 
 def _reaches(n: int, n_fit: int, rank: int, k: int) -> float:
-    """The chance that the held-out count is k or more, the threshold being at a whole rank of the fit sample."""
+    """The chance that the held-out count is k or more, if the threshold is at a whole rank of the fit sample."""
     return _chance(n, n_fit, rank, (k, n)) if k <= n else 0.0
 
 
 def _chance(n: int, n_fit: int, rank: float, counts: CountRange | None) -> float:
-    """The chance that the held-out count falls among `counts`, the threshold being at a rank of the fit sample."""
+    """The chance that the held-out count falls among `counts`, if the threshold is at this rank of the fit sample."""
     if counts is None:
         return 0.0
     if rank <= 0:  # beyond the largest fit score: nothing is flagged
@@ -348,7 +348,7 @@ def _rule_at(rule: str, position: str, p: Fraction, n_fit: int) -> str:
     return "proven" if float(p) < float(named(position).label(1, n_fit)) else rule
 
 
-@lru_cache(maxsize=4096)  # many targets and segments ask the same of the same sizes
+@lru_cache(maxsize=4096)  # many targets and segments ask the same question
 def _at_least(band: Band, rule: str, position: str, p: Fraction, low: int, high: int, fit_n: int | None) -> float:
     fit_low, fit_high = (low, high) if fit_n is None else (fit_n, fit_n)
     counts = edges(band, _rule_at(rule, position, p, fit_low), low, high)

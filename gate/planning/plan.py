@@ -1,4 +1,4 @@
-"""A policy's plan: how often the gate errs at given sample sizes, and which sizes would do."""
+"""A policy's plan: how often the gate errs at given sample sizes, and which sizes would do. It sees no data."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gate.planning.sequential import SequentialPlan, plan_sequential
 from gate.policy import Policy, Target
 from gate.words import percent, rounded_percent
 
-STEPS = 2000  # of the searches for the plan of one target
-MOST_PLANNED = 100  # targets of a run that are looked at for weaknesses
-RANGE_POINTS = 400  # of a range's grid that are simulated: more of them change its chance by less than its error
+STEPS = 2000  # that the searches for the plan of one target may take
+MOST_PLANNED = 100  # targets of a run that are examined for weaknesses
+RANGE_POINTS = 400  # of a range's grid that are simulated; more of them change its chance by less than its error
 
 
 @dataclass(frozen=True)
 class TargetPlan:
     """What one target needs, and what it does at the sizes on hand.
 
-    sound             the chances of a sound release: one figure where the beta law is good, else two that bracket it
-    holdout_needed    at the fit size given, else at an equal one; likewise `fit_needed`
-    equal_needed      both sizes, where they are the same
+    sound             the chances of a sound release: one value if the beta law is good, else two that bracket it
+    holdout_needed    held-out rows at the given fit size, else at an equal one; likewise `fit_needed`
+    equal_needed      rows to fit and rows to hold out, if both sizes are the same
     needed_against_bad  held-out rows at which a bad release ships at most rarely
-    computed          false where a search took too many steps: a size that is None was not computed then
+    computed          false if a search took too many steps; then a size that is None was not computed
     """
 
     target: Target
@@ -55,7 +55,7 @@ class TargetPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A policy's targets and ranges with their error rates; where one may look again, the rows until a look decides."""
+    """A policy's targets and ranges with their error rates; with sequential looks, the rows until a look decides."""
 
     power: float
     targets: tuple[TargetPlan, ...]
@@ -64,7 +64,7 @@ class Plan:
 
 
 def plan(policy: Policy, fit_n: int | None = None, holdout_n: int | None = None, power: float = 0.95) -> Plan:
-    """Plan every target and range at the sizes given; where one is not, at its own `min_n`."""
+    """Plan every target and range at the given sizes; a size that is not given is the `min_n`."""
     if not 0.0 < power < 1.0:  # NaN is neither
         raise GateError(f"power: must be above 0 and below 1, got {power}; give one such as 0.95")
     looks = policy.targets if policy.interval == "sequential" else ()
@@ -127,9 +127,9 @@ def operating_characteristics(policy: Policy, planned: Plan) -> list[OperatingCu
 
 
 def warnings(policy: Policy, passed: Container[CheckName], fit_n: int, holdout_n: int) -> tuple[str, ...]:
-    """A sentence for every target that passed and yet is dead or weak at these sizes, with the number that would do.
+    """A sentence, with the rows that would do, for every target that passed and yet is dead or weak at these sizes.
 
-    What did not pass has a finding with its own remedy.
+    A target that did not pass has a finding with its own remedy.
     """
     sentences, budget = [], Budget()
     for target in [target for target in policy.targets if target.check in passed][:MOST_PLANNED]:
@@ -143,7 +143,7 @@ def warnings(policy: Policy, passed: Container[CheckName], fit_n: int, holdout_n
 
 
 def strength(sound: tuple[Chances, ...], bad: tuple[BadChance, ...]) -> str:
-    """`dead` where no sound release passes, `weak` where too few do or too many bad ones, else `good`."""
+    """`dead` if no sound release passes, `weak` if too few sound or too many bad releases pass, else `good`."""
     passes = [chances.passes for chances in sound]
     if max(passes) <= 0.0:
         return "dead"
@@ -151,9 +151,10 @@ def strength(sound: tuple[Chances, ...], bad: tuple[BadChance, ...]) -> str:
 
 
 def describe_weakness(planned: TargetPlan, power: float, passed: bool = False) -> str | None:
-    """What is wrong with a target at the sizes on hand, and which sizes would do; None where nothing is.
+    """The problem of a target at the sizes on hand, and the sizes that would do; None if there is no problem.
 
-    Of a target that has `passed` nobody says that none can: rows in groups may prove what as many others would not.
+    If the target has `passed`, the sentence does not say that no release can: rows in groups may prove what as many
+    independent rows would not.
     """
     if planned.strength == "good":
         return None

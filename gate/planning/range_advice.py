@@ -1,8 +1,8 @@
 """Advice on a range after its counts: the rows with which a sound release would pass, or a look would decide it.
 
-The calibrator's true rates have a Dirichlet law before the counts (`gate.planning.ranges`), and the same with these
-added after them. Simulated with one seed on a coarser grid, with so many draws and sizes at most: advice never delays a
-verdict, and the same counts always have the same.
+The calibrator's true rates have a Dirichlet law before the counts (`gate.planning.ranges`), and that law with the
+counts added after them. The simulation has one seed, a coarser grid and a bounded number of draws and sizes, so that
+advice never delays a verdict, and the same counts always get the same advice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gate.stored import MOST_ROWS
 
 POINTS = 200  # of the grid
 DRAWS = 400
-FINE_POINTS, FINE_DRAWS = 400, 1600  # for the rows that a new fit takes
+FINE_POINTS, FINE_DRAWS = 400, 1600  # for the rows that a new fit needs
 MOST_GROWTH = 64  # times the rows on hand; a finding that takes more is at an edge
 GROWTH = 1.15  # rows from look to look
 
@@ -42,9 +42,9 @@ GROWTH = 1.15  # rows from look to look
 class RangeAdvice:
     """About the rows with which a sound release passes 95 % of the time, after the counts of a range.
 
-    more       to hold out in all, with the calibrator as it is; where `fresh`, those on hand not among them
-    again      to fit anew on, and as many to hold out, where the calibrator cannot be saved or at less cost
-    deciding   where one may look again: the rows in all with which it is decided, and how often
+    more       rows to hold out in all, with the calibrator as it is; if `fresh`, without the rows on hand
+    again      rows for a new fit, and as many to hold out, if the calibrator cannot be saved or this costs less
+    deciding   with sequential looks, the rows in all with which the range is decided, and how often
     """
 
     more: int | None = None
@@ -64,9 +64,9 @@ def advise_range(
     worth: float = 1.0,
     refuted: bool = False,
 ) -> RangeAdvice:
-    """What rows would turn a range green that these counts of n held-out rows have not.
+    """The rows that would let a range pass which these counts of n held-out rows do not let pass.
 
-    Rows in groups are each worth `worth` independent ones, in either sample.
+    In either sample a row in a group is worth `worth` independent rows.
     """
     looks = policy.interval == "sequential"
     fresh = policy.reuse is not None and not looks  # rows that have judged would judge with a smaller error next time
@@ -88,7 +88,7 @@ def advise_range(
 
 @lru_cache(maxsize=64)
 def _again(policy: Policy, judged: Range) -> int | None:
-    """The rows to fit anew on, and as many to hold out."""
+    """The rows for a new fit, and as many to hold out."""
     found = RangeLaw(policy, judged, most_points=FINE_POINTS).holdout_needed(None, POWER, FINE_DRAWS)
     return None if found is None else max(round_up(found.value + found.error), judged.min_n)
 
@@ -99,7 +99,7 @@ def _rows(size: int | None, worth: float) -> int | None:
 
 
 class _After:
-    """What the counts leave of the true rates, drawn once, and what more rows would show of them."""
+    """The law of the true rates after the counts, drawn once, and what more rows would show of these rates."""
 
     def __init__(self, law: RangeLaw, counts: Ints, n: int, n_fit: int) -> None:
         self.law, self.counts, self.n, self.n_fit = law, counts, n, n_fit
@@ -114,7 +114,7 @@ class _After:
         return draw_rates(rng, self.ranks + self.counts, self.n_fit + self.n, DRAWS)
 
     def more(self, fresh: bool) -> int | None:
-        """The rows in all with which the calibrator passes 95 % of the time; None where it may not."""
+        """The rows in all with which the calibrator passes 95 % of the time; None if it may not pass."""
         rng = np.random.default_rng(SEED)
         rates, edges, points = self.rates(rng), self.law.corridor.edges, self.law.points
         inside = np.all((edges.low[points] <= rates) & (rates <= edges.high[points]), axis=1)
@@ -139,7 +139,7 @@ class _After:
         return round_up(high)
 
     def decide(self) -> Deciding | None:
-        """The rows in all with which it is decided 80 % of the time, or as often as the horizon allows."""
+        """The rows in all with which the range is decided 80 % of the time, or as often as the horizon allows."""
         rng, points = np.random.default_rng(SEED), self.law.points
         rates, counts = self.rates(rng), np.broadcast_to(self.counts, (DRAWS, len(points))).copy()
         decided = proven = np.zeros(DRAWS, dtype=bool)
@@ -160,7 +160,7 @@ class _After:
 
 
 def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> str | None:
-    """What is wrong with a range that passed at these sizes, and which sizes would do; None where nothing is."""
+    """The problem of a range that passed at these sizes, and the sizes that would do; None if there is no problem."""
     law = RangeLaw(policy, judged, most_points=POINTS)
     passes, fails = law.sound(holdout_n, fit_n, DRAWS)
     bad = law.bad(holdout_n, fit_n)
@@ -178,7 +178,7 @@ def range_warning(policy: Policy, judged: Range, fit_n: int, holdout_n: int) -> 
     )
     if describe_weakness(planned, POWER) is None:
         return None
-    if passes.value >= WEAK_LIVENESS:  # it is what it passes of bad ones
+    if passes.value >= WEAK_LIVENESS:  # then its problem is that bad releases pass
         return describe_weakness(replace(planned, needed_against_bad=law.needed_against_bad(holdout_n, fit_n)), POWER)
     rows = _again(policy, judged)
     planned = replace(planned, equal_needed=None if rows is None else Estimate(rows, 0.0))

@@ -1,8 +1,8 @@
 """A range's plan: how often a sound release passes it, by simulation, and which sizes would do.
 
-With x_i the fractional fit ranks of the grid, the true rates (q_m, q_{m-1} - q_m, ...) are Dirichlet with parameters
-(x_m, x_{m-1} - x_m, ..., n_fit + 1 - x_0), and given them the counts are cumulated multinomial. Simulations have one
-seed, so that the same question always has the same answer, and say how far they may be off.
+Let x_i be the fractional fit ranks of the grid. The true rates (q_m, q_{m-1} - q_m, ...) are Dirichlet with parameters
+(x_m, x_{m-1} - x_m, ..., n_fit + 1 - x_0), and given these rates the counts are cumulated multinomial. Simulations have
+one seed, so that the same question always has the same answer; they state their error. The module sees no data.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DRAWS = 4000
 PIECE = 1000  # draws at a time
 SEED = 0
 MOST_POINTS = 1500  # of the grid that are simulated
-MOST_NEAR = 600  # of those that may decide: neighbours nearer than this hardly differ
+MOST_NEAR = 600  # points among those that may decide; if there were more, neighbours would hardly differ
 FAR = 6.5  # deviations from every edge; beyond it a point never decides
 MOST_GROWTH = 10_000  # times the rows on hand
-WINDOW = (0.9, 0.95, 1.0, 1.05, 1.1, 1.15)  # sizes around the one looked for, in which its chance is smoothed
+WINDOW = (0.9, 0.95, 1.0, 1.05, 1.1, 1.15)  # sizes around the one sought, over which its chance is smoothed
 NORMAL = NormalDist()
 
 
@@ -46,7 +46,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class BadInDecade:
-    """The chance, at most, that a release ships whose rates are `multiple` times too high in one decade alone."""
+    """An upper bound on the chance that a release ships whose rates are `multiple` times too high in one decade."""
 
     start: float
     stop: float
@@ -59,11 +59,11 @@ class RangePlan:
     """What one range needs, and what it does at the sizes on hand.
 
     passes, fails     the chances of a sound release, simulated
-    holdout_needed    at the fit size given, else at an equal one
-    equal_needed      both sizes, where they are the same
-    needed_against_bad  held-out rows with which a bad release ships at most rarely; null where it does already
-    anchor_needed     the same for its lowest rate alone: what the range costs more is what it takes to look everywhere
-    exact             false where so few fit rows lie beyond the lowest rate that the law is only near
+    holdout_needed    held-out rows at the given fit size, else at an equal one
+    equal_needed      rows to fit and rows to hold out, if both sizes are the same
+    needed_against_bad  held-out rows with which a bad release ships at most rarely; null if it does so already
+    anchor_needed     rows needed for its lowest rate alone; the range costs the rest because it looks everywhere
+    exact             false if so few fit rows lie beyond the lowest rate that the law is only approximate
     """
 
     judged: Range
@@ -96,7 +96,7 @@ def corridor_of(policy: Policy, judged: Range, alpha: Fraction) -> Corridor:
 
 
 def segment_corridor_of(policy: Policy, span: Span, error: Tolerance, alpha: Fraction) -> Corridor:
-    """The same with the coarser grid on which every segment is judged."""
+    """The range's tolerance on the coarser grid on which every segment is judged."""
     return _corridor(policy, span, error, alpha, SEGMENT_POINTS)
 
 
@@ -117,7 +117,7 @@ class RangeLaw:
 
     @cached_property
     def points(self) -> Ints:
-        """The points of the grid that are simulated: evenly taken where it has more than are worth the time."""
+        """The points of the grid that are simulated; if there are too many, they are evenly chosen."""
         size = len(self.corridor.grid.points)
         return np.union1d(
             np.arange(size - 1, -1, -math.ceil(size / self.most_points)), [0, *self.corridor.grid.refuting]
@@ -137,7 +137,7 @@ class RangeLaw:
         return "proven" if below else self.policy.rule
 
     def sound(self, n: int, n_fit: int, draws: int = DRAWS) -> tuple[Estimate, Estimate]:
-        """The chances of a release whose calibrator was fitted on n_fit exchangeable rows: it passes, it is refuted."""
+        """The chances that a release passes and that it is refuted, if it was fitted on n_fit exchangeable rows."""
         critical = self.corridor.critical(n, self.points)
         region, unrefuted = critical.passing(self.rule_at(n_fit)), critical.unrefuted
         ranks = self.ranks(n_fit)
@@ -152,9 +152,9 @@ class RangeLaw:
         return Estimate(0.0, 0.0) if dead else _share(passes, draws), _share(fails, draws)
 
     def bad(self, n: int, n_fit: int) -> tuple[BadInDecade, ...]:
-        """For every decade the chance that a release ships which is 1 + 2r times too high in it.
+        """The chance, for every decade, that a release ships whose rates are 1 + 2r times too high there.
 
-        It ships only if every point passes, and so at most as often as the point that passes least often.
+        It ships only if every point passes, so it ships at most as often as the point that passes least often.
         """
         region = self.corridor.critical(n, self.points).passing(self.rule_at(n_fit))
         multiple = 1 + 2 * Fraction(self.judged.max_relative_error.above)
@@ -169,7 +169,7 @@ class RangeLaw:
         return tuple(found)
 
     def needed_against_bad(self, n: int, n_fit: int) -> int | None:
-        """At least n held-out rows with which a release off in one decade ships at most rarely; None where none do."""
+        """The held-out rows, n or more, with which a release off in one decade ships rarely; None if none do."""
 
         def rare(rows: int) -> bool:
             return max(one.passes for one in self.bad(rows, n_fit)) <= WEAK_AGAINST_BAD
@@ -185,9 +185,9 @@ class RangeLaw:
         return round_up(high)
 
     def holdout_needed(self, fit_n: int | None, power: float, draws: int = DRAWS) -> Estimate | None:
-        """About the fewest held-out rows with which a sound release passes with this power; None where none do.
+        """About the fewest held-out rows with which a sound release passes with this power; None if none do.
 
-        A size is bracketed with few draws; around it the chance, as a normal score, is a line in the size's logarithm.
+        Few draws bracket a size; around it the normal score of the chance is a line in the logarithm of the size.
         """
 
         def chance(rows: float, runs: int) -> Estimate:
@@ -211,7 +211,7 @@ class RangeLaw:
         return found or Estimate(high, high - low)
 
     def _bracket(self, enough: Callable[[float], bool]) -> tuple[float, float | None]:
-        """Two sizes of which the larger one is enough."""
+        """Two sizes; the larger one is enough."""
         error = self.judged.max_relative_error
         narrowest = float(min(error.above, error.below, Decimal(1)))
         high = max(4 / (narrowest**2 * float(self._rates[-1])), 2.0)
@@ -226,7 +226,7 @@ class RangeLaw:
         return high, None
 
     def _with_endless_rows(self, n_fit: int, draws: int) -> float:
-        """What the chance tends to as held-out rows grow: that the calibrator itself is inside at every point."""
+        """The limit of the chance as held-out rows grow: that the calibrator's rates are inside at every point."""
         rng, (low, high) = np.random.default_rng(SEED), (edge[self.points] for edge in self.corridor.edges)
         inside = 0
         for size in _pieces(draws):
@@ -258,7 +258,7 @@ def plan_range(
     power: float = 0.95,
     most_points: int = MOST_POINTS,
 ) -> RangePlan:
-    """Plan a range at the sizes given; where one is not, at its own `min_n`."""
+    """Plan a range at the given sizes; a size that is not given is its `min_n`."""
     law = RangeLaw(policy, judged, most_points=most_points)
     n = holdout_n if holdout_n is not None else judged.min_n
     n_fit = fit_n if fit_n is not None else n
@@ -283,13 +283,14 @@ def plan_range(
 
 
 def describe_weakness(planned: RangePlan, power: float, passed: bool = False) -> str | None:
-    """What is wrong with a range at the sizes on hand, and which sizes would do; None where nothing is.
+    """The problem of a range at the sizes on hand, and the sizes that would do; None if there is no problem.
 
-    Of a range that has `passed` nobody says that none can: rows in groups may prove what as many others would not.
+    If the range has `passed`, the sentence does not say that no release can: rows in groups may prove what as many
+    independent rows would not.
     """
     sizes = f"with {planned.fit_n:,} rows to fit and {planned.holdout_n:,} held out"
     worst = planned.worst_bad
-    if planned.passes == Estimate(0.0, 0.0):  # no count passes; none of those drawn would be no proof of it
+    if planned.passes == Estimate(0.0, 0.0):  # no count passes; a share of 0 among the draws would not prove it
         problem = f"a sound release hardly ever passes {sizes}" if passed else f"no release can pass {sizes}"
     elif planned.passes.value < WEAK_LIVENESS:
         problem = f"a sound release passes only {rounded_percent(planned.passes.value)} of the time {sizes}"
@@ -312,7 +313,7 @@ def describe_weakness(planned: RangePlan, power: float, passed: bool = False) ->
 
 
 def round_up(rows: float) -> int:
-    """Rows to three digits, upwards: a simulation knows no more of them."""
+    """Rows rounded up to three digits; a simulation knows no more digits."""
     unit: int = 10 ** max(math.floor(math.log10(max(rows, 1))) - 2, 0)
     return int(math.ceil(rows / unit) * unit)
 
@@ -369,7 +370,7 @@ def _near(ranks: Floats, n: int, n_fit: int, *regions: Counts) -> Ints:
 
 
 def within(counts: Ints, region: Counts, points: Ints | slice = slice(None)) -> Mask:
-    """Which draws have every count in a region, or those at some points."""
+    """Whether each draw has every count in a region, or every count at some points."""
     inside = (region.low[points] <= counts) & (counts <= region.high[points])
     return np.asarray(inside.all(axis=1))
 
@@ -386,7 +387,7 @@ def _share(hits: int, draws: int) -> Estimate:
 
 
 def _smoothed(sizes: list[float], chances: list[Estimate], power: float, draws: int) -> Estimate | None:
-    """Where a line through the normal scores of the chances, over the sizes' logarithms, has the power."""
+    """The size at which a line through the chances' normal scores, over the logarithms of sizes, has the power."""
     shares = np.clip([chance.value for chance in chances], 0.5 / draws, 1 - 0.5 / draws)
     scores = np.array([NORMAL.inv_cdf(float(share)) for share in shares])
     weights = np.array([NORMAL.pdf(score) for score in scores]) / np.sqrt(shares * (1 - shares))

@@ -1,6 +1,6 @@
-"""How many rows it takes to decide where one may look as often as one likes: simulated, with one seed.
+"""How many rows it takes to decide if one may look as often as one likes. It simulates with one seed and sees no data.
 
-One looks whenever the rows have grown by a fiftieth. To look more often decides a little sooner.
+One looks whenever the rows have grown by a fiftieth. With more looks it decides a little sooner.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gate.statistics.tails import last_counts
 
 PATHS = 2000
 SEED = 0
-STEPS = 2000  # of the search for the fixed plan
+STEPS = 2000  # that the search for the fixed plan may take
 GROWTH = 1.02  # rows from look to look
-MOST_GROWTH = 2000.0  # times the rows at which the likeliest counts first decide; who is not decided then is at an edge
-OFF_CENTRE = Fraction(3, 5)  # of the way from the target to an edge
+MOST_GROWTH = 2000.0  # times the rows at which the likeliest counts first decide; a path open then is at an edge
+OFF_CENTRE = Fraction(3, 5)  # as a share of the way from the target to an edge
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LookRows:
 
     multiple    the true rate over the target
     decided     the share that is decided in the end, and `proven` the share that is proven
-    mean        over those that are decided
+    mean        the mean of these rows over the releases that are decided
     """
 
     multiple: Fraction
@@ -41,12 +41,12 @@ class LookRows:
     most: float  # the 95th percentile
     proven: float
     decided: float
-    error: float  # of the shares
+    error: float  # the error of the shares
 
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """The rows that a target takes at every look, beside those that it takes at one, planned before."""
+    """The rows that a target takes with looks at any time, and the rows that it takes with one planned look."""
 
     target: Target
     fixed: int | None
@@ -55,7 +55,7 @@ class SequentialPlan:
 
 @dataclass(frozen=True)
 class Deciding:
-    """More rows after an open look: with `rows` in all the finding is decided with this chance."""
+    """More rows after an open look: with `rows` in all, the finding is decided with this chance."""
 
     rows: int
     chance: float
@@ -64,7 +64,7 @@ class Deciding:
 
 
 def plan_sequential(policy: Policy, target: Target, power: float = POWER) -> SequentialPlan:
-    """The rows at the target and off centre, and those that one look takes for this power, fitted on as many."""
+    """The rows at the target and off centre, and the rows of one look with this power and an equal fit size."""
     error = target.max_relative_error
     multiples = [Fraction(1), 1 + OFF_CENTRE * Fraction(error.above)]
     if error.below < 1:
@@ -77,9 +77,9 @@ def plan_sequential(policy: Policy, target: Target, power: float = POWER) -> Seq
 
 
 def decide_band(band: Band, p: Fraction, k: int, n: int, law: tuple[float, float] | None) -> tuple[Deciding, ...]:
-    """After k of n rows left a band around a rate p open: the rows in all that decide it half, 80 and 95 % of the time.
+    """The rows in all that decide a band around a rate p half, 80 and 95 % of the time, if k of n rows left it open.
 
-    `law` has the parameters of the beta law that the fit gave the true rate (x and n_fit - x + 1), where it is known;
+    `law` has the parameters of the beta law that the fit gives the true rate (x and n_fit - x + 1), if it is known;
     else the count alone is believed. Chances that are not reached within the horizon are left out.
     """
     rng = np.random.default_rng(SEED)
@@ -118,7 +118,7 @@ def _rows(band: Band, p: Fraction, multiple: Fraction, min_n: int) -> LookRows:
 
 @dataclass(frozen=True)
 class _AtLooks:
-    """At each look the counts that prove, and those at or beyond which it refutes."""
+    """The counts that prove the band at each look, and the counts at or beyond which the look refutes it."""
 
     low: Ints
     high: Ints
@@ -138,7 +138,7 @@ def _schedule(band: Band, p: Fraction, start: int) -> tuple[Ints, _AtLooks]:
     most = int(at[-1])
 
     def counts(edge: float, few: bool, holds_below: bool) -> Ints:
-        """The last count at each look whose tail at an edge is small (of few), or not yet (of many)."""
+        """The last count at each look whose lower tail at an edge is small, or whose upper tail is not yet small."""
         tail = tails.few if few else tails.many
         limits = np.full(len(at), edge)
 
@@ -157,7 +157,7 @@ def _schedule(band: Band, p: Fraction, start: int) -> tuple[Ints, _AtLooks]:
 
 
 def _walk(rng: np.random.Generator, rates: Floats, at: Ints, bounds: _AtLooks, k: int, n: int) -> tuple[Floats, Mask]:
-    """The rows at which each path stops, infinite where it does not, and whether it was proven then."""
+    """The rows at which each path stops (infinite if it does not), and whether it was proven then."""
     stopped, proven = np.full(len(rates), math.inf), np.zeros(len(rates), dtype=bool)
     going, count = np.arange(len(rates)), np.full(len(rates), k, dtype=np.int64)
     for i, rows in enumerate(at.tolist()):

@@ -1,4 +1,4 @@
-"""What several detectors flag together, planned: the chance to pass if each keeps its promise just so."""
+"""Planning for several detectors together: the chance to pass if each keeps its promise exactly. It sees no data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gate.stored import MOST_ROWS
 
 @dataclass(frozen=True)
 class AtRate:
-    """What the gate does where the system flags at one true rate; `needed` rows let it pass often enough."""
+    """What the gate does if the system flags at one true rate; `needed` rows let it pass often enough."""
 
     rate: float
     chances: Chances
@@ -25,7 +25,7 @@ class AtRate:
 
 @dataclass(frozen=True)
 class SystemTargetPlan:
-    """One limit on the system: if detectors flag rows independently of one another, and if never the same row."""
+    """One limit on the system: if detectors flag rows independently, and if no two flag the same row."""
 
     target: SystemTarget
     rows: int
@@ -35,7 +35,7 @@ class SystemTargetPlan:
 
 @dataclass(frozen=True)
 class SystemPlan:
-    """Every detector's own plan, and that of the limits on all of them.
+    """Every detector's own plan, and the plan of the limits on all of them.
 
     `all_pass` is at most the chance that every required detector passes, if all are sound and independent.
     """

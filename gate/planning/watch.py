@@ -1,7 +1,7 @@
 """Watching a release that serves: what one check of so many rows finds, and how often it alarms by chance.
 
-A release that serves has one true rate at each threshold, and each check counts rows of its own, so that counts are
-binomial and checks are independent: no law of the calibrator's noise is needed.
+A release that serves has one true rate at each threshold, and each check counts rows of its own. So counts are binomial
+and checks are independent, and no law of the calibrator's noise is needed. The module sees no data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECKS_A_YEAR = 365
 class Alarm:
     """The chances of one check at a true rate: that it fails, and that it fails or stays inconclusive."""
 
-    multiple: Fraction  # of the target
+    multiple: Fraction  # times the target
     fails: float
     not_passes: float
 
@@ -42,7 +42,7 @@ class TargetWatch:
 
     @property
     def at_an_edge(self) -> float:
-        """The chance that one check fails a release that the policy still accepts, at most."""
+        """An upper bound on the chance that one check fails a release that the policy still accepts."""
         return max((alarm.fails for alarm in self.edges), default=0.0)
 
 
@@ -55,14 +55,14 @@ class Watch:
 
     @property
     def together(self) -> Alarm:
-        """A sound release's chances to be stopped by any required target, from above: by their sum."""
+        """Upper bounds on the chances that any required target stops a sound release: the sums over targets."""
         alarms = [watched.sound for watched in self.targets if watched.target.required]
         fails, not_passes = sum(a.fails for a in alarms), sum(a.not_passes for a in alarms)
         return Alarm(Fraction(1), min(fails, 1.0), min(not_passes, 1.0))
 
 
 def watch(policy: Policy, rows: int, fit_n: int | None = None) -> Watch:
-    """What a check of so many rows does at every target; `fit_n` as in `plan`, for what lies below the fit sample."""
+    """What a check of so many rows does at every target; `fit_n`, as in `plan`, gives the lowest label."""
     return Watch(rows, tuple(_watch_target(policy, target, rows, fit_n) for target in policy.targets))
 
 
@@ -91,7 +91,7 @@ class _Alarms:
         self.passing = critical.passing(law.rule_at(fit_n), rows) if rows >= law.min_n else None
 
     def at(self, multiple: Fraction) -> Alarm:
-        """Each chance as a sum of two tails, so that a small one is not the rest of a large one."""
+        """Each chance is the sum of two tails, so that a small chance is not the difference of two large ones."""
         rate = min(float(self.p * multiple), 1.0)
         fails = self._beyond(self.few, self.many, rate)
         if self.passing is None:

@@ -1,4 +1,4 @@
-"""The policy: the YAML as frozen values; it never looks at data."""
+"""The policy reads the YAML into frozen values. It never looks at data."""
 
 from gate.policy.detectors import Detector, SystemTarget
 from gate.policy.document import (

@@ -1,4 +1,4 @@
-"""What changed between two policies: weaker, stricter or only other."""
+"""The changes between two policies: weaker, stricter or only other. It reads policies alone and judges no release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gate.words import percent, shown
 
 _SIDES = ("above", "below")
 _RULES = ("not-refuted", "observed", "proven")
-# Where a larger value asks for more (1) or for less (-1), by how a key ends; of other keys only the change can be said.
+# Whether a larger value asks for more (1) or for less (-1), by the end of the key; other keys just change.
 _DIRECTIONS = {"confidence": 1, "alpha": 1, "min_tpr": 1, "required": 1, "max_drop": -1, "max_uses": -1}
 
 
@@ -92,7 +92,7 @@ def _kind(key: str, old: Any, new: Any) -> str:
     direction = _DIRECTIONS.get(key.rpartition(".")[2], 0)
     if key == "rule":
         direction, old, new = 1, _RULES.index(old), _RULES.index(new)
-    elif key.startswith(("checks.", "reuse.")) and None in (old, new):  # a check that came or went
+    elif key.startswith(("checks.", "reuse.")) and None in (old, new):  # a check was added or removed
         direction, old, new = 1, old is not None, new is not None
     if not direction or None in (old, new):
         return "changed"

@@ -1,4 +1,4 @@
-"""What only several keys of a policy together show."""
+"""The errors of a policy that only several of its keys together show. It reads plain values and never the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_GROUPS = "must be clopper-pearson where data.group names a column: no bound f
 
 
 def incoherences(policy: Mapping[str, Any], families: frozenset[str] = frozenset()) -> Iterator[tuple[Location, str]]:
-    """What only several keys together show. A value that cannot be read is passed over: its own error says so."""
+    """The errors that only several keys together show. It skips a value that cannot be read: that has its own error."""
     contract: Any = policy.get("contract", [{"fpr": anchor.fpr, "score": anchor.score} for anchor in PAPER_ANCHORS])
     fprs, scores = _rates(contract, "fpr"), _rates(contract, "score")
     if contract in ([], ()):
@@ -48,7 +48,7 @@ def incoherences(policy: Mapping[str, Any], families: frozenset[str] = frozenset
 
 
 def _bad_targets_of(policy: Any, at: Location, fprs: list[Decimal | None]) -> Iterator[tuple[Location, str]]:
-    """Every list of targets of a policy, or of what a detector has of its own."""
+    """Every list of targets in a policy, or in the keys that a detector has for itself."""
     if not isinstance(policy, Mapping):
         return
     yield from _bad_lists(policy.get("targets"), (*at, "targets"), fprs)
@@ -75,7 +75,7 @@ def _bad_lists(listed: Any, at: Location, anchors: list[Decimal | None]) -> Iter
 
 
 def _bad_ranges(at: Location, ranges: object, anchors: list[Decimal | None]) -> Iterator[tuple[Location, str]]:
-    """Ranges that do not fall, leave the contract, or stand there twice."""
+    """Ranges that do not fall, that leave the contract, or that are listed twice."""
     starts, stops = _rates(ranges, "from"), _rates(ranges, "to")
     if len(starts) > MOST_RANGES:
         yield at, f"must list at most {MOST_RANGES} ranges"
@@ -104,7 +104,7 @@ def _too_narrow(at: Location, error: object) -> Iterator[tuple[Location, str]]:
 def _bad_targets(
     places: list[Location], targets: list[Decimal | None], anchors: list[Decimal | None]
 ) -> Iterator[tuple[Location, str]]:
-    """Targets that are no anchors of the contract, or stand there twice."""
+    """Targets that are no anchors of the contract, or that are listed twice."""
     highest = sorted((fpr for fpr in anchors if fpr is not None), reverse=True)[:10]
     known = ", ".join(map(in_percent, highest))
     judged: set[Decimal] = set()
@@ -119,7 +119,7 @@ def _bad_targets(
 
 
 def _rates(points: object, key: str) -> list[Decimal | None]:
-    """One number of each point of a list, None where it cannot be read."""
+    """One number of each point of a list; None if it cannot be read."""
     rates: list[Decimal | None] = []
     for point in points if isinstance(points, list | tuple) else ():
         try:

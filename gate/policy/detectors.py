@@ -1,4 +1,4 @@
-"""Several detectors in one policy: what each of them has of its own, and what they must not do together."""
+"""Several detectors in one policy: the settings of each, and what they must not do together. It reads no data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gate.names import DETECTOR, CheckName, is_detector, parse_name
 from gate.policy.values import Flag, Frozen, Location, MinRows, Paths, PolicyLabels, PolicyRate, Text, rate
 
 MOST_DETECTORS = 200  # each is a release of its own, and one page shows every pair of them
-COLUMNS = ("score", "label", "benign")  # of `data`, that a detector may have of its own
+COLUMNS = ("score", "label", "benign")  # keys of `data` that a detector may set for itself
 FILES = ("fit", "holdout", "malicious")
-# Of the policy itself: taken over key by key, or as a whole where it is a list or a word.
+# Keys of the policy that a detector may set: mappings are merged by key, lists and words are replaced.
 MERGED, REPLACED = ("calibration", "checks"), ("rule", "targets", "ranges")
-TOGETHER = ("detectors", "system")  # what the policy of one detector by itself has not
+TOGETHER = ("detectors", "system")  # keys that the policy of one detector lacks
 
 
 def _name(value: object) -> str:
@@ -77,7 +77,7 @@ class SystemTarget(Frozen):
 def alone(policy: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The policy of one detector by itself, from plain values to plain values.
 
-    What it has of its own is in its place, and of the waivers only those that name it, without its name.
+    Its own settings replace those of all detectors. Only the waivers that name it remain, without its name.
     """
     entry = next(entry for entry in policy["detectors"] if entry["name"] == name)
     single = {key: value for key, value in policy.items() if key not in TOGETHER}

@@ -1,4 +1,4 @@
-"""From YAML text to a policy with its text, or to every error at once with its file, line and key."""
+"""A document: YAML text becomes a policy with its text, or every error at once by file, line and key. No judgement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gate.policy.values import Location, rate
 from gate.policy.yaml_tree import Tree, as_written, key_name, write_yaml
 
 MAX_BYTES = 200_000
-BUILT_IN, BUILT_IN_PATH = "built-in", "built-in default"  # in the place of a policy's path: asked for, and as recorded
+BUILT_IN, BUILT_IN_PATH = "built-in", "built-in default"  # instead of a path: as asked for, and as recorded
 _DOMAIN = re.compile(r"\bdomain:\s*(?:\[\s*([^][,\s]+)\s*,\s*([^][,\s]+)\s*\]|-\s+(\S+)\s+-\s+(\S+))")
 OWN = Path("policies/release.yaml")  # where `gate init` puts a repository's policy, and `gate run` finds it
 
@@ -82,7 +82,7 @@ class Document:
 
     @property
     def domain(self) -> tuple[str, str] | None:
-        """The domain that the text has, as `--domain` takes it; None where the text has none, so that 0 and 1 apply."""
+        """The domain in the text, in the form of `--domain`; None if the text has none and 0 and 1 apply."""
         line = self.lines.get(("calibration", "domain"), 0)
         if not line:
             return None
@@ -94,7 +94,7 @@ class Document:
         return repr(low), repr(high)
 
     def detector(self, name: str) -> Document:
-        """The document of one of several detectors by itself, written out; its path is that of all and its name."""
+        """The document of one of several detectors, written out; its path is the whole path and its own name."""
         single = self.policy.detector(name)
         written = parse(write_yaml(alone(self._plain, name)), f"{self.path}#{name}", type(single))
         return replace(written, policy=single)
@@ -109,7 +109,7 @@ class Document:
         return {detector.name: self.detector(detector.name) for detector in self.policy.detectors}
 
     def require_columns(self) -> None:
-        """Whether the checks asked for have the columns they need, from the policy or the command line."""
+        """Raise unless every check asked for has its columns, from the policy or the command line."""
         if self.policy.interval == "sequential" and self.policy.data.group is not None:
             line = self.lines.get(("interval",), 1)
             raise GateError(
@@ -143,7 +143,7 @@ def load_default(model: type[Policy] = Policy) -> Document:
 
 
 def find(name: str | None, model: type[Policy] = Policy) -> Document:
-    """The policy that is named, as a path or `built-in`; else the repository's own, where it has one, or the default.
+    """The policy that is named by a path or `built-in`; else the repository's own if it has one, or the default.
 
     `name` is what the command line says: nothing, or where the policy is.
     """
@@ -153,7 +153,7 @@ def find(name: str | None, model: type[Policy] = Policy) -> Document:
 
 
 def load(path: str | Path, model: type[Policy] = Policy) -> Document:
-    """Read a policy file, or raise with all that is wrong in it; `FILE#NAME` is that of one of its detectors."""
+    """Read a policy file, or raise with every error in it; `FILE#NAME` names the policy of one detector."""
     whole, sign, name = str(path).rpartition("#")
     if sign and not Path(path).exists() and Path(whole).exists():
         document = load(whole, model)
@@ -199,7 +199,7 @@ def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
 
 
 def _without_misspelt(details: list[Any], model: type[Policy]) -> list[Any]:
-    """Without the keys that are missing because they are misspelt, which is said of the misspelt ones."""
+    """The errors without the keys that are missing because they are misspelt; the misspelt keys have their own."""
     unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
     meant = {(*location[:-1], key) for location in unknown for key in _meant(_keys(model, location), location)}
     return [detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant]
@@ -236,7 +236,7 @@ def _nearest(model: type[BaseModel], location: Location) -> str:
 
 
 def _keys(model: type[BaseModel], location: Location) -> list[str]:
-    """The keys that are known where this one is."""
+    """The keys that are known in the mapping that holds this one."""
     for step in location[:-1]:
         if isinstance(step, str):
             model = _model_in(model.model_fields[step].annotation)
@@ -248,7 +248,7 @@ def _meant(keys: list[str], location: Location) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:
-    """The model of a field, of the entries of a list, or of what may be null."""
+    """The model in an annotation: of a field, of the entries of a list, or of a value that may be null."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(_model_in(part) for part in get_args(annotation) if part is not type(None) and part is not Ellipsis)

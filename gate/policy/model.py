@@ -1,4 +1,4 @@
-"""The policy as frozen values."""
+"""The policy as frozen values. It holds what is asked, and never looks at data."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Policy(Frozen):
     Which checks there are is not known here: `with_checks` makes the policy that has their settings.
     """
 
-    families: ClassVar[frozenset[str]] = frozenset()  # of names that a waiver may use; empty: any
+    families: ClassVar[frozenset[str]] = frozenset()  # the names that a waiver may use; empty: any
 
     version: Annotated[Literal[1], BeforeValidator(_version)] = Field(description="the format of the file")
     name: Text = Field(description="appears in every report")
@@ -224,7 +224,7 @@ class Policy(Frozen):
         return self
 
     def alpha(self, use: int = 1) -> Fraction:
-        """How often an interval may miss; with `reuse`, what is left to the use-th judgement on the same rows.
+        """How often an interval may miss; with `reuse`, the share for the use-th judgement on the same rows.
 
         alpha / (t (t + 1)) adds up to at most alpha over all uses, as long as only verdicts feed back.
         """
@@ -234,7 +234,7 @@ class Policy(Frozen):
     def detector(self, name: str) -> Self:
         """The policy of one of several detectors by itself: a run by it gives the same verdict."""
         content = self.model_dump(exclude_unset=True, by_alias=True)
-        files = {key: getattr(self.data, key) for key in FILES if getattr(self.data, key)}  # of which no dump tells
+        files = {key: getattr(self.data, key) for key in FILES if getattr(self.data, key)}  # a dump leaves them out
         content["data"] = {**content.get("data", {}), **files}
         return type(self).model_validate(alone(content, name))
 

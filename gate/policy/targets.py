@@ -1,4 +1,4 @@
-"""What a policy judges: a rate, the rows on which a pass is believed, and the band around the rate."""
+"""Targets and ranges as a policy writes them: a rate, a minimum of rows, the band around the rate. No judgement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of a policy: exact rates, counts, days, words; each from what YAML holds, or with what it must be."""
+"""The values of a policy: exact rates, counts, days and words, each read from YAML or refused with what it must be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gate.words import in_digits
 
 MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
 
-# What a policy may name, and the class of each; `{np: C}`, which takes a number, is written in its own way.
+# The positions that a policy may name, and their classes; `{np: C}` takes a number and is written in its own way.
 PLOTTING_POSITIONS = {
     "filliben": "gate.calibration.positions:Filliben",
     "mean": "gate.calibration.positions:Mean",
@@ -104,7 +104,7 @@ def _date(value: object) -> date:
     if isinstance(value, date):
         return value
     try:
-        day = date.fromisoformat(str(value))  # also reads 20261231 and 2026-W53-4, which nobody means to write
+        day = date.fromisoformat(str(value))  # it also reads 20261231 and 2026-W53-4, which nobody means to write
     except ValueError:
         day = None
     if day is None or day.isoformat() != value:
@@ -140,7 +140,7 @@ _NP_SCHEMA = {
 
 
 class _PositionSchema:
-    """The names that there are when the schema is asked for."""
+    """The names that exist at the time when the schema is made."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"anyOf": [{"enum": [*PLOTTING_POSITIONS]}, _NP_SCHEMA]}

@@ -1,4 +1,4 @@
-"""YAML as plain values with a line for every key."""
+"""YAML as plain values with a line for every key. It knows no key of a policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_DEPTH = 20
 
 
 class _Events(yaml.composer.Composer, yaml.resolver.Resolver):
-    """What PyYAML composes from events that were read before: scanning the text takes longer than all else here."""
+    """Compose from events that were read before, because scanning the text takes longer than all else here."""
 
     def __init__(self, events: list[yaml.Event]) -> None:
         yaml.composer.Composer.__init__(self)
@@ -47,7 +47,7 @@ class Tree:
         self.value = None if node is None else self._build(node, ())
 
     def _events_without_traps(self, text: str) -> list[yaml.Event]:
-        """Aliases can expand without bound and deep nesting can exhaust the stack: stop before composing."""
+        """The events of the text; aliases, which can expand without bound, and deep nesting are refused."""
         events: list[yaml.Event] = []
         depth = 0
         try:
@@ -68,7 +68,7 @@ class Tree:
                     raise GateError(f"{self.path}:{line}: must not nest deeper than {MAX_DEPTH} levels")
         except yaml.MarkedYAMLError as error:
             raise self._not_yaml(error) from None
-        except (ValueError, OverflowError):  # what PyYAML lets through for "\UFFFFFFFF" and `%YAML 1.111...`
+        except (ValueError, OverflowError):  # PyYAML raises these for "\UFFFFFFFF" and `%YAML 1.111...`
             raise GateError(f"{self.path}:{loader.line + 1}: must be YAML, got a number out of range") from None
         return events
 
@@ -146,7 +146,7 @@ class _Writer(yaml.SafeDumper):
         return self.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in text else 'int'}", text)
 
     def text(self, value: str) -> yaml.ScalarNode:
-        quoted = "'" if NUMBER.fullmatch(value) else None  # what YAML 1.1 takes for text, `Tree` may take for a number
+        quoted = "'" if NUMBER.fullmatch(value) else None  # `Tree` may read as a number what YAML 1.1 reads as text
         return self.represent_scalar("tag:yaml.org,2002:str", value, style=quoted)
 
 
@@ -155,7 +155,7 @@ _Writer.add_representer(str, _Writer.text)
 
 
 def write_yaml(value: Any) -> str:
-    """Plain values as `Tree` has them, as YAML that it reads back as the same."""
+    """YAML for plain values; `Tree` reads it back as the same values."""
     return str(yaml.dump(value, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100))
 
 
