@@ -1,7 +1,7 @@
 """Tied scores: which rates a detector can have near a target, and what more rows would change. No judgement.
 
-One model, that of the calibrator: at a target it flags whole scores, merged where a float cannot tell them apart, as
-long as no more fit rows reach them than its plotting position allows. The next score has more, however few.
+The model is that of the calibrator. At a target it flags whole scores, which are merged if a float cannot tell them
+apart, as long as no more fit rows reach them than its plotting position allows. The next score exceeds that number.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ POWER = 0.95
 
 
 def is_unattainable(below: float, through: float, n: float, fpr: Fraction, band: Band) -> bool:
-    """Whether no threshold has a rate inside the band, beyond what chance makes of n rows.
+    """Whether it is proven that no threshold has a rate inside the band.
 
-    A threshold flags `below` of them, or `through`, which is more than a calibrator may promise as `fpr`. The first
-    must be provably too few for the band, and the second provably above the target: an atom that lies near the target
-    is settled by more rows only.
+    A threshold flags `below` of n rows, or `through`, which is more than a calibrator may promise as `fpr`. The first
+    number must be provably too small for the band, and the second provably above the target. Only more rows settle
+    an atom that lies near the target.
     """
     return through > below and band.refutes_low(below, n) and upper_tail(through, n, float(fpr)) < float(band.alpha / 2)
 
@@ -31,15 +31,15 @@ def is_unattainable(below: float, through: float, n: float, fpr: Fraction, band:
 def attainability(
     below: int, through: int, apart: int, n: int, fpr: Fraction, band: Band, n_eff: float | None = None
 ) -> Attainability:
-    """What tied fit scores leave of a target.
+    """Whether tied fit scores let a target be reached.
 
-    `apart` is what could be flagged if a float told all raw scores apart; `n_eff` the independent rows that fit rows
-    in groups are worth.
+    `apart` rows could be flagged if a float told all raw scores apart. `n_eff` is the number of independent rows that
+    fit rows in groups are worth.
 
     fine           the rate that can be flagged lies in the band, or no tie keeps it out
-    resolution     it would, if scores that differ had not become one by rescaling
+    resolution     it would lie there if rescaling had not merged scores that differ
     unattainable   no rows help: provably no threshold has a rate in the band
-    borderline     chance may have put the score on the wrong side of the target; more fit rows tell
+    borderline     chance may have put the score on the wrong side of the target; more fit rows decide
     """
     if band.low <= 0 or below >= n * band.low or through - below <= 1:
         return "fine"
@@ -52,9 +52,9 @@ def attainability(
 def rows_to_reach(
     through: int, n: int, fpr: Fraction, rank: Callable[[Fraction, int], Fraction], n_eff: float | None = None
 ) -> int | None:
-    """The fit rows on which a tied score of the rate observed is flagged 95 % of the time; None where none do.
+    """The fit rows with which a tied score of the observed rate is flagged 95 % of the time; None if none do.
 
-    `rank` is that of the plotting position: how many of so many rows may be flagged at a rate.
+    `rank` is the plotting position's: how many of so many rows may be flagged at a rate.
     """
     rate, worth = through / n, 1.0 if n_eff is None else n_eff / n
     if rate >= fpr:
@@ -71,10 +71,10 @@ def rows_to_reach(
 def rows_to_settle(
     below: int, through: int, n: int, fpr: Fraction, band: Band, n_eff: float | None = None
 ) -> int | None:
-    """The fit rows at which, with the rates observed, the target is provably unattainable; None where it is not.
+    """The fit rows that prove the target unattainable at the observed rates; None if no number of rows does.
 
-    What lies above the tied score must be too little for the band, and that score, with `through` rows, above `fpr`.
-    As many rows show either that, or that one of the two is not as it seemed.
+    The rate above the tied score must be too low for the band, and the rate with that score must exceed `fpr`. So many
+    rows show either this, or that one of the two rates is not as it seemed.
     """
     if below >= n * band.low:
         return None

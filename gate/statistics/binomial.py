@@ -1,7 +1,7 @@
 """Exact binomial arithmetic on counts: intervals, tails and critical counts, as pure functions.
 
-Clopper and Pearson (1934). The tails go through the incomplete beta function: `scipy.stats.binomtest` and
-`bdtr` lose digits at the rates judged here.
+The intervals are those of Clopper and Pearson (1934). The tails use the incomplete beta function, because
+`scipy.stats.binomtest` and `bdtr` lose digits at the rates judged here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gate.contract import Floats
 
 CountRange = tuple[int, int]
 
-# A tail that equals alpha/2 exactly proves and does not refute; where that happens, rounding moves it by less.
+# A tail that equals alpha/2 exactly proves and does not refute; rounding moves such a tail by less than this.
 TIE = 1e-12
 LONGEST_SUM = 20_000  # terms; beyond it, integrate
-LARGEST_LAW = 1 << 22  # terms; beyond it, of very many rows held out and few fitted, the memory would not suffice
+LARGEST_LAW = 1 << 22  # terms; beyond it (very many held-out rows, few fitted) the memory would not suffice
 
 
 def lower_tail(k: float, n: float, p: float) -> float:
@@ -48,16 +48,16 @@ def clopper_pearson(k: float, n: float, alpha: float) -> tuple[float, float]:
 
 
 def upper_bound(k: float, n: float, tail: float) -> float:
-    """The rate of which k of n rows or fewer have this chance."""
+    """The rate at which k or fewer of n rows have this chance."""
     return 1.0 if k >= n else _beta_quantile(k + 1, n - k, tail, upper=True)
 
 
 def _beta_quantile(a: float, b: float, tail: float, upper: bool = False) -> float:
     """The x with P(Beta(a, b) <= x) = tail (or > x, with `upper`): Newton's steps on the tail itself, bracketed.
 
-    scipy's inverse is only where it starts. It is right to 2e-12 almost everywhere, but not everywhere: of scipy 1.17.1
-    betaincinv(1000, 1e9, 0.5) is 1.90e-6 instead of 1.00e-6, and earlier ones err by a factor for tails below 1e-14 and
-    find nothing, NaN, in the middle of more than 10^11 rows.
+    scipy's inverse is only the starting value. It is right to 2e-12 almost everywhere, but not everywhere: in scipy
+    1.17.1 betaincinv(1000, 1e9, 0.5) is 1.90e-6 instead of 1.00e-6. Earlier versions err by a factor for tails below
+    1e-14, and return NaN in the middle of more than 10^11 rows.
     """
     cdf, inverse = (betaincc, betainccinv) if upper else (betainc, betaincinv)
     start = float(inverse(a, b, tail))
@@ -78,14 +78,14 @@ def _beta_quantile(a: float, b: float, tail: float, upper: bool = False) -> floa
 
 
 def _beta_step(a: ArrayLike, b: ArrayLike, x: ArrayLike, miss: ArrayLike) -> Floats:
-    """Newton's step: what the distribution function of Beta(a, b) misses at x, divided by its density."""
+    """Newton's step: the error of the distribution function of Beta(a, b) at x, divided by its density."""
     a, b = np.asarray(a), np.asarray(b)
     log_density = (a - 1.0) * np.log(x) + (b - 1.0) * np.log1p(-np.asarray(x)) - betaln(a, b)
     return np.asarray(miss * np.exp(np.minimum(-log_density, 700.0)))
 
 
 def beta_quantiles(a: ArrayLike, b: ArrayLike, q: ArrayLike) -> Floats:
-    """The q quantile of Beta(a, b), elementwise: scipy's, where a step of Newton's says that it is one."""
+    """The q quantile of Beta(a, b), elementwise: scipy's value if a step of Newton's confirms it, else ours."""
     a, b, q = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (a, b, q)))
     x = np.array(betaincinv(a, b, q))
     with np.errstate(invalid="ignore", divide="ignore"):  # quantiles below 5e-324 are zero
@@ -99,8 +99,8 @@ def beta_quantiles(a: ArrayLike, b: ArrayLike, q: ArrayLike) -> Floats:
 class CriticalCounts:
     """The false-positive counts at which n rows change the grade of one target.
 
-    proven, observed   smallest and largest count inside, or None where no count is
-    refuted_*          the counts that disprove it at or beyond these, or None where none can
+    proven, observed   smallest and largest count inside, or None if no count is inside
+    refuted_*          counts at or beyond this one disprove the target; None if no count can
     """
 
     proven: CountRange | None
@@ -134,7 +134,7 @@ class Band:
 
     U(k) <= c iff P(Bin(n, c) <= k) <= alpha/2, and L(k) >= c iff P(Bin(n, c) >= k) <= alpha/2. A lower edge at
     or below zero is vacuous, and so is an upper edge at or above one: nothing can lie beyond it. Counts and rows
-    may be fractions, where clustered rows are worth fewer independent ones.
+    may be fractions, because clustered rows are worth fewer independent ones.
     """
 
     low: Fraction
@@ -151,11 +151,11 @@ class Band:
         return float(self.low), float(self.high), half * (1 + TIE), half * (1 - TIE)
 
     def few(self, k: float, n: float, edge: float) -> float:
-        """How rarely so few of n rows are flagged at this rate."""
+        """The chance that k or fewer of n rows are flagged at this rate."""
         return lower_tail(k, n, edge)
 
     def many(self, k: float, n: float, edge: float) -> float:
-        """How rarely so many of n rows are."""
+        """The chance that k or more of n rows are flagged at this rate."""
         return upper_tail(k, n, edge)
 
     def interval(self, k: float, n: float) -> tuple[float, float]:
@@ -179,11 +179,11 @@ class Band:
         return self.high < 1 and self.many(k, n, edge) < less
 
     def tail_below(self, k: float, n: float) -> float:
-        """The chance of a count as small at the lower edge; it refutes where it stays below alpha/2."""
+        """The chance of k or fewer at the lower edge; it refutes if it is below alpha/2."""
         return self.few(k, n, self._limits[0]) if self.low > 0 else 1.0
 
     def tail_above(self, k: float, n: float) -> float:
-        """The same of a count as large at the upper edge."""
+        """The chance of k or more at the upper edge; it refutes if it is below alpha/2."""
         return self.many(k, n, self._limits[1]) if self.high < 1 else 1.0
 
     def admits_from_below(self, rule: str, k: int, n: int) -> bool:
@@ -233,7 +233,7 @@ def beta_cdf(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Floats:
 
 
 class CountLaw:
-    """The law of a count, known by the ratios of its neighbouring terms on a window that holds all but 1e-20 of it.
+    """The law of a count, given by the ratios of neighbouring terms on a window that holds all but 1e-20 of it.
 
     Differences of log-gammas lose six digits at n = 1e9; ratios lose none.
     """
@@ -264,7 +264,7 @@ class CountLaw:
         return np.minimum(1.0, 2.0 * np.minimum(self.at_most(k), self.at_least(k)))
 
     def no_likelier_than(self, k: int) -> float:
-        """P of all counts that are at most as likely as k; equal terms count as equal whatever their rounding."""
+        """The chance of all counts that are at most as likely as k; terms equal but for rounding count as equal."""
         if not self.start <= k <= self.stop:
             return 0.0
         likely = self._terms > self._terms[k - self.start] * (1 + 1e-9)
@@ -311,7 +311,7 @@ def _deviation(k: int, n: int) -> float:
 def _nodes_between_cuts(a: float, b: float, cuts: Floats) -> tuple[Floats, Floats]:
     """Rates and weights that integrate over Beta(a, b), by Gauss's rule between cuts and deep into both tails."""
     nodes, weights = _GAUSS
-    if min(a, b) < 1:  # a density without bound: by levels instead of by rates, which takes its inverse
+    if min(a, b) < 1:  # the density has no bound: integrate over levels, which takes the inverse, not over rates
         tails = np.array([1e-12, 1e-9, 1e-6, 1e-3, 0.03])
         inner = beta_cdf(a, b, np.clip(cuts, 0.0, 1.0))
         ends = np.unique(np.concatenate([[0.0, 0.5, 1.0], tails, 1 - tails, inner]))
@@ -323,7 +323,7 @@ def _nodes_between_cuts(a: float, b: float, cuts: Floats) -> tuple[Floats, Float
     ends = np.unique(np.clip(np.concatenate([[0.0, 1.0], mean + spread * _SPREADS, cuts]), 0.0, 1.0))
     widths = np.diff(ends)[:, None]
     rates = (ends[:-1, None] + widths * nodes).ravel()
-    with np.errstate(divide="ignore"):  # where a rate is rounded to 1, nothing lies
+    with np.errstate(divide="ignore"):  # no mass lies where a rate is rounded to 1
         logs = (a - 1) * np.log(rates / mean) + (b - 1) * np.log1p((mean - rates) / (1 - mean))
     density = np.exp(logs - logs.max()) * (widths * weights).ravel()
     felt = density > 1e-20 * density.max()
@@ -341,7 +341,7 @@ def _beta_binomial_deviation(n: int, a: float, b: float) -> float:
 
 
 def beta_binomial(n: int, a: float, b: float) -> CountLaw:
-    """How many of n rows exceed a threshold whose exceedance rate is itself Beta(a, b)."""
+    """The law of how many of n rows exceed a threshold whose exceedance rate has the law Beta(a, b)."""
     mean, deviation = n * a / (a + b), _beta_binomial_deviation(n, a, b)
     start = max(0, math.floor(mean - 20 * deviation - 40))
     stop = min(n, math.ceil(mean + 20 * (1 + 2 / a) * deviation + 40))  # a small `a` has an exponential tail
@@ -350,7 +350,7 @@ def beta_binomial(n: int, a: float, b: float) -> CountLaw:
 
 
 def hypergeometric(total: int, marked: int, drawn: int) -> CountLaw:
-    """How many of `marked` rows among `total` are found in `drawn` of them."""
+    """The law of how many of the `marked` rows among `total` are among `drawn` rows."""
     lowest, highest = max(0, marked - (total - drawn)), min(marked, drawn)
     share = drawn / total
     deviation = math.sqrt(marked * share * (1 - share) * (total - marked) / max(1, total - 1))

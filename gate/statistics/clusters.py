@@ -1,10 +1,10 @@
 """Clustered rows: how many independent ones they are worth to a bound of their rate. No judgement.
 
-A group's rows are flagged together more often than others are. How much more is learnt from the groups that have
-flagged rows; what the others, among them perhaps the largest, would do is not seen, but their sizes are known. So the
-upper bound holds the count against its law given all sizes, with beta-binomial groups as unlike one another as the
-counts allow; the lower bound takes the variance between groups, which is large whenever a large group has been flagged.
-Both are approximate: `tests/README.md` has what simulations show.
+Rows of one group are flagged together more often than other rows. The groups that have flagged rows show how much more
+often. Of the other groups, perhaps the largest among them, only the sizes are known. So the upper bound compares the
+count with its law given all sizes, with beta-binomial groups as unlike one another as the counts allow. The lower bound
+uses the variance between groups, which is large whenever a large group has been flagged. Both bounds are approximate:
+`tests/README.md` has the results of simulations.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gate.contract import Floats
 from gate.statistics.binomial import upper_bound
 from gate.statistics.grouped import Sizes, bins_of, tails
 
-FINE, FINE_RATIO = 64, 1.02  # groups of up to so many rows by themselves, larger ones within 2 % together
-COARSE, COARSE_RATIO = 16, 1.08  # the same where more than MANY groups have flagged rows
+FINE, FINE_RATIO = 64, 1.02  # sizes up to 64 rows each have a cell; larger sizes within 2 % share one
+COARSE, COARSE_RATIO = 16, 1.08  # the cells if more than MANY groups have flagged rows
 MANY = 1000
-DROP = 0.5  # of the log-likelihood, up to which groups may be unlike one another
+DROP = 0.5  # groups may be so unlike one another that the log-likelihood drops by this much
 LEAST, MOST = 1e-6, 0.999  # correlation of two rows of a group
 _CORRELATIONS = np.log(
     np.concatenate([np.geomspace(LEAST, 0.03, 13), [0.05, 0.08, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 0.9, 0.97, MOST]])
@@ -38,9 +38,9 @@ class Effective(NamedTuple):
 
 
 def effective_rows(sizes: Floats, counts: Floats, alpha: float) -> Effective:
-    """Of groups of these sizes, so many rows each are flagged: what they are worth to bounds that miss alpha/2 each.
+    """What groups of these sizes, with so many flagged rows each, are worth to bounds that miss alpha/2 each.
 
-    For several counts of the same groups, `Groups` is asked.
+    For several counts of the same groups, use `Groups`.
     """
     return Groups(sizes).worth(counts, alpha)
 
@@ -58,15 +58,15 @@ class Groups:
 
     @property
     def kish(self) -> float:
-        """The rows that groups are worth whose rows are all alike, as far as sizes tell (Kish 1965)."""
+        """The rows that groups are worth if all rows of a group are alike, by their sizes alone (Kish 1965)."""
         return self.n**2 / self.squares
 
     def worth(self, counts: Floats, alpha: float) -> Effective:
-        """The rows of which the interval of Clopper and Pearson, with the rate observed, has the bounds of the groups.
+        """The rows for which Clopper and Pearson's interval, at the observed rate, has the bounds of the groups.
 
-        Where nothing, or all, is flagged nothing is seen of how groups differ: Kish's n^2 / sum of squared sizes. The
-        rarer of flagged and not flagged is what a large group may hide: where more than half is flagged, the sides
-        change places.
+        If no row or every row is flagged, the counts do not show how groups differ, and the number is Kish's: n^2 / sum
+        of squared sizes. A large group may hide rows of the rarer kind, flagged or not; so if more than half are flagged,
+        the sides change places.
         """
         n, k = self.n, float(counts.sum())
         if len(self.sizes) < 2:
@@ -88,9 +88,9 @@ class Groups:
         return _by_variance(max(squares, 0.0), self.n, len(self.sizes), rate * (1 - rate), alpha)
 
     def _tabulate(self, counts: Floats) -> _CountsBySize:
-        """Groups with nothing flagged by size, the others by both counts: alike where they hardly differ.
+        """Cells of groups that hardly differ: unflagged groups by size, other groups by size and flagged rows.
 
-        So many groups as make coarse cells necessary tell the correlation of rows apart from these alone.
+        If there are so many groups that cells must be coarse, these cells alone still show the correlation of rows.
         """
         hit = np.flatnonzero(counts)
         flagged, left = counts[hit], self.sizes[hit] - counts[hit]
@@ -114,10 +114,9 @@ class Groups:
 
 
 def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | None = None) -> float:
-    """The effective rows of Korn and Graubard (1998): the variance between groups against that of independent rows.
+    """The effective rows of Korn and Graubard (1998): they compare the variance between groups with independent rows'.
 
-    The quantiles of Student's t allow for few groups. `spread` is the variance of one row's value where that is not 0
-    or 1.
+    The quantiles of Student's t allow for few groups. `spread` is the variance of one row's value if it is not 0 or 1.
     """
     n, groups = float(sizes.sum()), len(sizes)
     if groups < 2:
@@ -130,7 +129,7 @@ def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | N
 
 
 def _by_variance(squares: float, n: float, groups: int, spread: float, alpha: float) -> float:
-    """Of the sum of squared differences between the counts of groups and what their sizes let expect."""
+    """The variance of the total: from squared differences between groups' counts and the counts expected by size."""
     variance = groups / (groups - 1) * squares / n**2
     few_groups = float(stdtrit(n - 1, alpha / 2) / stdtrit(groups - 1, alpha / 2)) ** 2
     return min(n, n / max(1.0, variance * n / spread) * few_groups)
@@ -149,9 +148,9 @@ class _CountsBySize(NamedTuple):
 
 
 def _bound_of_groups(known: _CountsBySize, n: float, k: float, tail: float) -> float:
-    """The rate at which so few flagged rows have this chance, groups being as unlike as they may be at that rate."""
+    """The rate at which so few flagged rows have this chance, if groups are as unlike as they may be at that rate."""
     bound = upper_bound(k, n, tail)
-    for _ in range(12):  # the correlation hardly moves with the rate: a few steps settle both
+    for _ in range(12):  # the correlation hardly changes with the rate, so a few steps settle both
         if bound >= 1:
             return 1.0
         correlation = _largest_correlation(known, bound)
@@ -162,7 +161,7 @@ def _bound_of_groups(known: _CountsBySize, n: float, k: float, tail: float) -> f
 
 
 def _largest_correlation(known: _CountsBySize, rate: float) -> float:
-    """Of two rows of a group, at this rate: the largest that the counts leave within DROP of the likeliest."""
+    """The largest correlation of two rows of a group, at this rate, whose log-likelihood is within DROP of the best."""
 
     def likelihood(logs: Floats) -> Floats:
         correlations = np.exp(logs)
@@ -192,7 +191,7 @@ def _largest_correlation(known: _CountsBySize, rate: float) -> float:
 
 
 def _rate_with_tail(known: _CountsBySize, k: float, correlation: float, tail: float) -> float:
-    """The rate at which k or fewer flagged rows have this chance; 1 where none has so small a one."""
+    """The rate at which k or fewer flagged rows have this chance; 1 if no rate gives so small a chance."""
     wanted = float(ndtri(tail))
 
     def miss(log_rate: float) -> float:
@@ -212,7 +211,7 @@ def _rate_with_tail(known: _CountsBySize, k: float, correlation: float, tail: fl
 
 
 def _crossing(value: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function is zero, by the rule of false position with halved ends (the Illinois method)."""
+    """The zero of a falling function, by the rule of false position with halved ends (the Illinois method)."""
     at_low, at_high = value(low), value(high)
     side = 0
     for _ in range(60):
@@ -232,7 +231,7 @@ def _crossing(value: Callable[[float], float], low: float, high: float) -> float
 
 
 def _rows_with_bound(rate: float, n: float, bound: float, tail: float) -> float:
-    """The rows whose upper bound of Clopper and Pearson is this, with the rate observed; at most n."""
+    """The rows whose Clopper and Pearson upper bound, at the observed rate, is this one; at most n."""
     low, high = 1e-6, n
     if bound >= 1 or upper_bound(rate * n, n, tail) >= bound:
         return low if bound >= 1 else n

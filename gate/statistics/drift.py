@@ -1,7 +1,8 @@
 """Noise or drift: how much oftener held-out rows reach a threshold than fit rows do. No judgement.
 
-That two samples are not told apart is no sign that they agree: a tail half as heavy again goes unseen where few rows
-reach it. So the ratio of the two rates is bounded, and only bounds that leave nothing that matters are noise.
+A test that does not tell two samples apart does not show that they agree: if few rows reach a tail, one half as heavy
+again goes unseen. So the module bounds the ratio of the two rates, and reads noise only if no difference within the
+bounds matters.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Tail(NamedTuple):
 
 @dataclass(frozen=True)
 class Ratio:
-    """The rate of held-out rows over that of fit rows at one threshold, and its interval; None where none reach it."""
+    """The held-out rate over the fit rate at one threshold, and its interval; None if no fit row reaches it."""
 
     value: float | None
     low: float
@@ -50,10 +51,10 @@ def ratio_of(held_out: Tail, fit: Tail, alpha: float) -> Ratio:
 
 
 def read_ratio(ratio: Ratio, above: Fraction, below: Fraction, p_value: float, level: float) -> DriftReading:
-    """What the ratio says of two samples that a test told apart with this p-value.
+    """What the ratio says of two samples for which a test of difference gave this p-value.
 
     drift         they differ: the test says so at its level
-    noise         whatever differs is less than the tolerance: no end of the interval reaches what would matter
+    noise         any difference is less than the tolerance: no end of the interval reaches what would matter
     cannot tell   neither
     """
     if p_value <= level:

@@ -1,7 +1,7 @@
 """Noise or drift: exact tests of whether held-out and fit scores can come from one population. No judgement.
 
-If they can, then of the M pooled rows at or above a pooled threshold the number that were held out is
-hypergeometric, whatever the distribution of scores and however they are tied.
+If they can, the number of held-out rows among the M pooled rows at or above a pooled threshold is hypergeometric, for
+any distribution of scores and any ties.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGEST_DRAW = 10**9  # numpy draws from no larger population
 
 @dataclass(frozen=True)
 class PooledTest:
-    """Of `pooled` rows at or above one score, `held_out` were held out where `expected` would be on average."""
+    """One score: `pooled` rows reach it; `held_out` of these were held out, and `expected` would be on average."""
 
     pooled: int
     held_out: int
@@ -40,13 +40,13 @@ class TailScan:
 
 
 def scanned_ranks(total: int) -> Ints:
-    """Log-spaced pooled ranks, four to the decade from 5 to half."""
+    """Log-spaced pooled ranks, four to the decade, from 5 to half of the rows."""
     ranks = np.array([round(5 * 10 ** (i / 4)) for i in range(60)])
     return ranks[ranks <= total // 2]
 
 
 def scan_counts(counts: tuple[tuple[int, int], ...], n: int, total: int) -> TailScan:
-    """The scan as a function of counts alone: pooled rows, rising, and the held-out ones among them.
+    """The scan as a function of counts alone: pooled rows, rising, and the held-out rows among them.
 
     The law of the smallest p-value is simulated from the multivariate hypergeometric, which is exact with ties; the
     seed is fixed, so the same counts give the same answer.
@@ -60,9 +60,9 @@ def scan_counts(counts: tuple[tuple[int, int], ...], n: int, total: int) -> Tail
     return TailScan((1 + _as_small(counts, n, total, worst.p_value, DRAWS)) / (DRAWS + 1), worst)
 
 
-@lru_cache(maxsize=64)  # what was counted is judged more than once
+@lru_cache(maxsize=64)  # the same counts are judged more than once
 def _as_small(counts: tuple[tuple[int, int], ...], n: int, total: int, p_value: float, size: int) -> int:
-    """How many of so many draws have a smallest p-value that is no larger than this one."""
+    """How many of the draws have a smallest p-value that is at most this one."""
     colors = np.diff([pooled for pooled, _ in counts], prepend=0, append=total)
     draws = np.random.default_rng(SEED).multivariate_hypergeometric(colors, n, size=size, method="marginals")
     drawn = np.cumsum(draws, axis=1)[:, :-1]
@@ -73,7 +73,7 @@ def _as_small(counts: tuple[tuple[int, int], ...], n: int, total: int, p_value: 
 
 
 def compare_counts(pooled: int, held_out: int, n: int, total: int) -> PooledTest:
-    """The test as a function of counts alone: of `total` rows, n of them held out, `pooled` reach a score."""
+    """The test as a function of counts alone: n of `total` rows are held out, and `pooled` rows reach a score."""
     law: CountLaw = hypergeometric(total, pooled, n)
     return PooledTest(
         pooled=pooled,

@@ -1,4 +1,4 @@
-"""Float64 values in order: integers that count the representable numbers."""
+"""Float64 values in order, as integers that count the representable numbers. Pure functions of numbers."""
 
 from __future__ import annotations
 

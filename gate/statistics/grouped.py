@@ -1,9 +1,9 @@
 """The law of how many rows of many groups are flagged, where rows of one group are alike. No judgement.
 
-Each group has a rate of its own, from one beta distribution: its rows are flagged with that. Sums over groups of known
-sizes have no closed law; the saddlepoint gives their tails within a few hundredths of themselves (Lugannani and Rice
-1980; Daniels 1987). Sums are NumPy's own, not matrix products: threads of a BLAS library wait for one another on arrays
-as small as these.
+Each group has a rate of its own, drawn from one beta distribution, and its rows are flagged at that rate. Sums over
+groups of known sizes have no closed law; the saddlepoint approximates their tails with a relative error of a few
+hundredths (Lugannani and Rice 1980; Daniels 1987). The code uses NumPy's sums, not matrix products, because threads of
+a BLAS library wait for one another on arrays as small as these.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scipy.special import ndtr
 
 from gate.contract import Floats, Ints
 
-NODES = 48  # of the integral over the rates of groups
+NODES = 48  # nodes of the integral over the rates of groups
 STEPS = 100
 
 
 class Sizes(NamedTuple):
-    """Groups by their rows: so many of each size; a size may be the mean of some that hardly differ."""
+    """How many groups there are of each size; a size may be the mean of sizes that hardly differ."""
 
     rows: Floats
     groups: Floats
@@ -33,22 +33,22 @@ class Sizes(NamedTuple):
 
 
 def bins_of(values: Floats, exact: int, ratio: float) -> Ints:
-    """The number of each value's bin: whole numbers up to `exact` have one each."""
+    """The number of each value's bin; each whole number up to `exact` has a bin of its own."""
     scaled = np.log(np.maximum(values, exact) / exact) / math.log(ratio)
     return np.where(values <= exact, values, exact + 1 + scaled).astype(np.int64)
 
 
 class TailChances(NamedTuple):
-    """The chances of fewer flagged rows than a number, and of as many or more."""
+    """The chance of fewer flagged rows than a number, and the chance of as many or more."""
 
     below: Floats
     reached: Floats
 
 
 def tails(sizes: Sizes, at: Floats, rates: Floats, correlation: float) -> TailChances:
-    """For each of some rates: how likely fewer rows than `at` are flagged, and how likely as many or more are.
+    """The chance, at each rate, that fewer rows than `at` are flagged, and the chance that as many or more are.
 
-    `correlation` is that of two rows of one group. At the mean, where the formula has no value, both are a half.
+    `correlation` is the correlation of two rows of one group. At the mean the formula has no value; both are a half.
     """
     at, rates = np.broadcast_arrays(np.asarray(at, dtype=np.float64), np.asarray(rates, dtype=np.float64))
     strength = (1 - correlation) / correlation
@@ -67,7 +67,7 @@ def tails(sizes: Sizes, at: Floats, rates: Floats, correlation: float) -> TailCh
 
 
 def _saddlepoint(sizes: Sizes, at: Floats, rates: Floats, nodes: Floats, logs: Floats) -> tuple[Floats, Floats, Floats]:
-    """Where the tilted mean is `at`, twice the exponent there, and the deviation: Newton's steps, bracketed."""
+    """The tilt at which the mean is `at`, twice the exponent there, and the deviation, by Newton's bracketed steps."""
     m, groups = sizes.rows[:, None], sizes.groups
     low, high = np.full(len(at), -700.0), np.full(len(at), 700.0)
     theta = np.clip(np.log(at / (rates * sizes.n)), -2.0, 2.0)
@@ -93,11 +93,11 @@ def _saddlepoint(sizes: Sizes, at: Floats, rates: Floats, nodes: Floats, logs: F
 
 
 def _jacobi_nodes(a: float, b: float) -> tuple[Floats, Floats]:
-    """Rates and weights that integrate polynomials over Beta(a, b): Gauss and Jacobi, by Golub and Welsch (1969)."""
+    """Rates and weights that integrate polynomials over Beta(a, b): Gauss-Jacobi quadrature (Golub and Welsch 1969)."""
     i = np.arange(1.0, NODES)
     total = a + b - 2
     diagonal = np.append((a - b) / (a + b), (a - b) * total / ((2 * i + total) * (2 * i + total + 2)))
-    first, i = 4 * a * b / ((a + b) ** 2 * (a + b + 1)), i[1:]  # where the formula of the others may divide 0 by 0
+    first, i = 4 * a * b / ((a + b) ** 2 * (a + b + 1)), i[1:]  # the formula of the others may divide 0 by 0 here
     squares = 4 * i * (i + a - 1) * (i + b - 1) * (i + total) / ((2 * i + total) ** 2 * ((2 * i + total) ** 2 - 1))
     beside = np.sqrt(np.maximum(np.append(first, squares), 0.0))
     roots, vectors = eigh_tridiagonal(diagonal, beside)

@@ -1,8 +1,8 @@
 """Groups of two samples exchanged: whether rows that come in groups can come from one population. No judgement.
 
-Rows of one group are alike, so that a random division of rows says nothing of samples that were divided by groups. What
-can be exchanged is whole groups: a permutation test, seeded, with the difference of the two rates over its standard
-error between groups as statistic.
+Rows of one group are alike, so a random division of rows says nothing about samples that were divided by groups. Only
+whole groups can be exchanged. The permutation test has a fixed seed; its statistic is the difference of the two rates
+over its standard error between groups.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from gate.contract import Floats, Ints
 
 DRAWS = 9_999
 ENOUGH = 20  # differences as large as the one observed, after which no more are drawn (Besag and Clifford 1991)
-MOST_UNITS = 4000  # beyond it, groups of one sample are put together at random: no more is to be learnt from so many
+MOST_UNITS = 4000  # beyond it, groups of one sample are merged at random; more units would show no more
 PIECE = 128  # draws at a time
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What exchanging groups says of several scores at once, and of each by itself.
+    """What exchanging groups says of several scores together, and of each by itself.
 
     p_value     how often the largest difference over all scores is as large as the one observed
-    each        the same of every score by itself
+    each        how often the difference at each score by itself is as large as the one observed
     worst       the score with the largest difference
     least       the smallest p-value that so few groups can have
     """
@@ -71,16 +71,16 @@ def exchange(fit_sizes: Floats, fit_counts: Floats, sizes: Floats, counts: Float
 
 
 def divide(held: int, fit: int, draws: int) -> Iterator[Floats]:
-    """So many random divisions of units, a piece at a time: a row for each division, 1 for each unit held out."""
+    """Random divisions of units, a piece at a time: a row for each division, with 1 for each unit held out."""
     rng = np.random.default_rng(SEED)
     for done in range(0, draws, PIECE):
         yield _drawn(rng, min(PIECE, draws - done), held, held + fit)
 
 
 def units_of(groups: int, others: int) -> Ints:
-    """The unit that each group of a sample belongs to: itself, or with others at random where there are too many.
+    """The unit of each group of a sample: the group alone, or random groups together if there are too many.
 
-    Counting units instead of groups makes the same table of bounded size; `others` are the groups of the other sample.
+    A count by unit instead of group bounds the size of the table; `others` are the groups of the other sample.
     """
     share = math.ceil((groups + others) / MOST_UNITS)
     return np.random.default_rng([SEED, groups]).permutation(groups) // share
@@ -94,7 +94,7 @@ def _drawn(rng: np.random.Generator, size: int, held: int, units: int) -> Floats
 
 
 def _units(sizes: Floats, counts: Floats, share: int, rng: np.random.Generator) -> Floats:
-    """What is summed of each unit: its rows m, m^2, and for each score k, k^2 and k m; `share` groups are one unit."""
+    """The sums of each unit: its rows m, m^2, and for each score k, k^2 and k m; `share` groups make one unit."""
     if share > 1:
         order = rng.permutation(len(sizes))
         starts = np.arange(0, len(sizes), share)
@@ -103,7 +103,7 @@ def _units(sizes: Floats, counts: Floats, share: int, rng: np.random.Generator) 
 
 
 def _differences(chosen: Floats, total: Floats, held: int, units: int) -> Floats:
-    """For each draw (a row) and score the difference of the two samples' rates over its standard error."""
+    """The difference of the samples' rates over its standard error: a row for each draw, a column for each score."""
     scores = (len(total) - 2) // 3
 
     def rate_and_variance(sums: Floats, groups: int) -> tuple[Floats, Floats]:

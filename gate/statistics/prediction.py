@@ -1,8 +1,8 @@
 """The counts that sound releases show where rows come in groups. No judgement.
 
-Were fit and held-out groups divided anew, by chance, and a threshold put at the same rank of the new fit rows, so many
-of the new held-out rows would reach it. Whatever the sizes of groups and however alike their rows are, the count that
-was observed is one of these divisions: a range that holds 95 % of them holds it 95 % of the time.
+The module divides fit and held-out groups anew, by chance, puts a threshold at the same rank of the new fit rows, and
+counts the new held-out rows that reach it. The division that was observed is one of these, for any sizes of groups and
+any likeness of their rows. So a range that holds 95 % of the counts holds the observed one 95 % of the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PER_DECADE = 8
 
 
 def looked_at(total: int) -> Ints:
-    """The pooled ranks at which groups are counted: every one at first, then eight to the decade, up to half."""
+    """The pooled ranks at which groups are counted: each of the first ranks, then eight to the decade, up to half."""
     ranks = np.unique([round(10 ** (i / PER_DECADE)) for i in range(1, 15 * PER_DECADE)])
     return ranks[ranks <= max(total // 2, 1)]
 
@@ -29,10 +29,10 @@ def looked_at(total: int) -> Ints:
 def predicted_counts(
     fit: Floats, held_out: Floats, ranks: Sequence[float], divisions: int = DIVISIONS
 ) -> tuple[CountRange, ...]:
-    """For each rank of the fit sample the held-out counts that 95 % of the divisions show, as many on each side.
+    """The held-out counts that 95 % of the divisions show at each rank of the fit sample, with equal tails.
 
     `fit` and `held_out` have a row for each group, or for each unit of groups, and a column for each score from the
-    highest down: how many rows reach it. Between two scores both counts are taken to rise alike.
+    highest down: how many rows reach it. Between two scores both counts are assumed to rise alike.
     """
     units = np.concatenate([held_out, fit])
     total = units.sum(axis=0)
@@ -47,7 +47,7 @@ def predicted_counts(
 
 
 def _at_rank(fit: Floats, held: Floats, rank: float) -> Floats:
-    """For each division the held-out count where as many fit rows as the rank reach a score."""
+    """The held-out count of each division at the score that as many fit rows as the rank reach."""
     fit, held = (np.column_stack([np.zeros(len(part)), part]) for part in (fit, held))
     place = np.minimum(np.sum(fit < rank, axis=1), fit.shape[1] - 1)  # the first score that as many fit rows reach
     rows = np.arange(len(fit))

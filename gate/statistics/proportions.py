@@ -2,7 +2,7 @@
 
 Newcombe (1998), "Interval estimation for the difference between independent proportions" (method 10 there, the
 hybrid score interval) and "Improved confidence intervals for the difference between binomial proportions based on
-paired data" (method 10 there). Counts may be fractions, where clustered rows are worth fewer independent ones.
+paired data" (method 10 there). Counts may be fractions, because clustered rows are worth fewer independent ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pairs:
 
 
 def mcnemar(new_only: int, old_only: int) -> float:
-    """The exact two-sided test: of the rows whose flag flipped, either release flags each with probability 1/2."""
+    """The exact two-sided test: either release flags each row whose flag flipped with probability 1/2."""
     flipped = new_only + old_only
     return min(1.0, 2.0 * lower_tail(min(new_only, old_only), flipped, 0.5))
 
@@ -54,12 +54,12 @@ def wilson(k: float, n: float, alpha: float) -> Interval:
 
 
 def difference_interval(new: float, new_rows: float, old: float, old_rows: float, alpha: float) -> Interval:
-    """New rate less old rate on different rows: Newcombe's hybrid score interval."""
+    """The new rate less the old rate on different rows, by Newcombe's hybrid score interval."""
     return _hybrid((new, new_rows), (old, old_rows), 0.0, alpha)
 
 
 def paired_interval(pairs: Pairs, alpha: float) -> Interval:
-    """New rate less old rate on the same rows: Newcombe's method 10."""
+    """The new rate less the old rate on the same rows, by Newcombe's method 10."""
     new, old, n = pairs.both + pairs.new_only, pairs.both + pairs.old_only, pairs.rows
     product = pairs.both * pairs.neither - pairs.new_only * pairs.old_only
     corrected = max(product - n / 2, 0.0) if product > 0 else product
@@ -69,10 +69,9 @@ def paired_interval(pairs: Pairs, alpha: float) -> Interval:
 
 
 def ratio_interval(new: float, new_rows: float, old: float, old_rows: float, alpha: float) -> Interval:
-    """New rate over old rate on different rows: of all that are flagged, the new ones are a binomial share.
+    """The new rate over the old rate on different rows: the new rows are a binomial share of all that are flagged.
 
-    Exact where flagged rows are rare; where they are not, a little too wide. The upper end is infinite where none of
-    the old rows is flagged.
+    It is exact if flagged rows are rare, else a little too wide. The upper end is infinite if no old row is flagged.
     """
     low, high = clopper_pearson(new, new + old, alpha) if new + old > 0 else (0.0, 1.0)
     scale = old_rows / new_rows
@@ -80,7 +79,7 @@ def ratio_interval(new: float, new_rows: float, old: float, old_rows: float, alp
 
 
 def _hybrid(new: Interval, old: Interval, correlation: float, alpha: float) -> Interval:
-    """The two score intervals put together around the difference of the rates."""
+    """The two score intervals joined around the difference of the rates."""
     (k1, n1), (k2, n2) = new, old
     (low1, high1), (low2, high2) = wilson(k1, n1, alpha), wilson(k2, n2, alpha)
     p1, p2 = k1 / n1, k2 / n2

@@ -1,9 +1,9 @@
-"""A stretch of the contract at every threshold: what counts on a grid of it prove. No policy, no data.
+"""What counts on a grid prove of a stretch of the contract, at every threshold of it. No policy, no data.
 
-"Bad at some threshold" is a union of hypotheses, so that a test of each at its own level is a test of all
-(intersection-union; Berger 1982), and since the rate falls as the score rises, finitely many counts show it between the
-points of the grid too: the bound above must keep to the next point's promise, and the bound below to the last one's.
-To refute is another matter: one of many tests does it, and Bonferroni's correction is due.
+"Bad at some threshold" is a union of hypotheses, so a test of each at its own level is a test of all
+(intersection-union; Berger 1982). The rate falls as the score rises, so finitely many counts show it between the points
+of the grid too: the upper bound must keep to the next point's promise, and the lower bound to the last point's. To
+refute, one of many tests is enough, so Bonferroni's correction is due.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from gate.stored import Grade, exact
 
 Side = Literal["above", "below"]
 
-FINENESS = 50  # steps of the grid that one tolerance has room for: what lies between two points costs a fiftieth of it
+FINENESS = 50  # steps of the grid within one tolerance: the gap between two points costs a fiftieth of it
 MOST_POINTS = 5000  # beside the anchors; beyond it the steps are wider, which proves less and nothing wrong
 REFUTING_POINTS = 5  # a decade
 SEGMENT_POINTS = 20  # a decade, where a range is judged in every segment
 MOST_SEGMENTS = 1000
-DIGITS = 12  # of a point's rate: as many as tell anchors of the contract apart
+DIGITS = 12  # of a point's rate; anchors of the contract differ within them
 
-# The level of single intervals at which those of a whole range cover 95 % of the time, by its decades: exact boundary
-# crossing (`tests/benchmarks/ranges.py`) with up to 1,000 rows beyond its lowest rate, fewer rows need less; from four
-# decades on by the crossings of the process that it tends to (Ornstein and Uhlenbeck).
+# The level of single intervals at which all intervals of a range cover 95 % of the time, by its decades. It is computed
+# by exact boundary crossing (`tests/benchmarks/ranges.py`) with up to 1,000 rows beyond the lowest rate; fewer rows
+# need less. From four decades on it is computed by crossings of the limiting process (Ornstein and Uhlenbeck).
 BAND_LEVELS = (
     (0.1, 0.021),
     (0.25, 0.013),
@@ -55,7 +55,7 @@ BAND_LEVELS = (
 
 @dataclass(frozen=True)
 class Grid:
-    """The points of a range, rates falling, and which of them may refute it; it follows from the policy alone."""
+    """The points of a range, with falling rates, and those that may refute it; the policy alone determines them."""
 
     points: tuple[Anchor, ...]
     refuting: tuple[int, ...]
@@ -66,7 +66,7 @@ class Grid:
 
     @property
     def band_level(self) -> float:
-        """The level of the intervals to draw: all of the range at once are right 95 % of the time."""
+        """The level of the intervals to draw: all intervals of the range are right together 95 % of the time."""
         decades = _decades(self.points[0].fpr, self.points[-1].fpr)
         return next(level for span, level in BAND_LEVELS if decades <= span + 1e-9)
 
@@ -76,7 +76,7 @@ def grid(
 ) -> Grid:
     """The points from one rate down to another, its ends and the contract's anchors between them included.
 
-    Two points differ by the factor 1 + r/50 at most, r being the smaller tolerance; `a_decade` asks for so many.
+    Two points differ by the factor 1 + r/50 at most, where r is the smaller tolerance; `a_decade` sets the number.
     """
     refuting = _spaced(start, stop, math.ceil(REFUTING_POINTS * _decades(start, stop) - 1e-9))
     knots = sorted({*refuting, *(a.fpr for a in contract.anchors if stop <= a.fpr <= start)}, reverse=True)
@@ -97,7 +97,7 @@ def _decades(start: Decimal, stop: Decimal) -> float:
 
 
 def _spaced(start: Decimal, stop: Decimal, steps: int) -> list[Decimal]:
-    """Rates with one ratio between them, both ends included as they are."""
+    """Rates with one ratio between them; both ends are included unchanged."""
     steps = max(steps, 1)
     low, high = math.log10(float(stop)), math.log10(float(start))
     between = (10 ** (high + (low - high) * i / steps) for i in range(1, steps))
@@ -105,23 +105,23 @@ def _spaced(start: Decimal, stop: Decimal, steps: int) -> list[Decimal]:
 
 
 class Sides(NamedTuple):
-    """For each point of a grid a number on its lower side and one on its upper side."""
+    """A number on the lower side and one on the upper side, for each point of a grid."""
 
     low: Floats
     high: Floats
 
 
 class Counts(NamedTuple):
-    """For each point of a grid a smallest and a largest count."""
+    """A smallest and a largest count for each point of a grid."""
 
     low: Ints
     high: Ints
 
 
 def worth_of(grid: Grid, n: int, measured: dict[int, Effective]) -> Sides:
-    """What grouped rows are worth at every point, from what they are at some, both ends among them.
+    """What grouped rows are worth at every point, from their worth at some points, which include both ends.
 
-    Between two of these it is the smaller: a group that is flagged together at a score is so at the lower scores too.
+    Between two of these the worth is the smaller one: a group flagged together at a score is flagged so at lower ones.
     """
     places = sorted(measured)
     i = np.arange(len(grid.points))
@@ -135,9 +135,9 @@ def worth_of(grid: Grid, n: int, measured: dict[int, Effective]) -> Sides:
 
 
 class Nearest(NamedTuple):
-    """Where a bound comes nearest to leaving the tolerance, or has left it farthest.
+    """The point where a bound comes nearest to leaving the tolerance, or has left it farthest.
 
-    left   the share of the tolerance that is left there; negative where the bound is outside
+    left   the share of the tolerance that is left there; negative if the bound is outside
     """
 
     point: int
@@ -147,7 +147,7 @@ class Nearest(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The points from one to another, of rates falling."""
+    """The points from one to another, with falling rates."""
 
     first: int
     last: int
@@ -158,11 +158,11 @@ class Judged:
     """What counts say of a range.
 
     inside        whether every point's observed rate lies in the tolerance
-    proven        the stretches that are proven, each by itself, the longest first; the whole range where it is
+    proven        the stretches proven, each by itself, the longest first; the whole range if it is proven
     refuted       the points that disprove it
     impossible    the points just below which so many rows have one score that no calibrator keeps both sides in
     outside       the points whose observed rate is not in the tolerance
-    tail          what is compared with alpha/2, or by Holm's procedure among segments, to refute it
+    tail          the tail compared with alpha/2 (or, among segments, by Holm's procedure) to refute the range
     """
 
     grade: Grade
@@ -177,9 +177,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class CriticalRange:
-    """The smallest and largest count of every point with which the range is proven, observed inside, not refuted.
+    """The smallest and largest count at every point with which a range is proven, observed inside, not refuted.
 
-    Of n rows; where the smallest exceeds the largest, no count does.
+    The counts are of n rows; if the smallest exceeds the largest, no count has this effect.
     """
 
     proven: Counts
@@ -197,7 +197,7 @@ class CriticalRange:
 class Corridor:
     """The true rates that a policy accepts along a range, and what counts at the points of its grid say of them.
 
-    `sequential` bounds hold at every look (`gate.statistics.sequential`), the others at one.
+    `sequential` bounds hold at every look (`gate.statistics.sequential`), other bounds at one look.
     """
 
     grid: Grid
@@ -223,14 +223,14 @@ class Corridor:
 
     @cached_property
     def reach(self) -> Sides:
-        """What the bounds of each point must keep to for the thresholds beside it: edges of its two neighbours."""
+        """The rates that each point's bounds must keep to for the thresholds beside it: edges of its two neighbours."""
         low, high = self.edges
         return Sides(np.concatenate([low[:1], low[:-1]]), np.concatenate([high[1:], high[-1:]]))
 
     # --- counts, one range or many at once: the points are the last axis
 
     def proves(self, counts: ArrayLike, low_n: ArrayLike, high_n: ArrayLike, n: ArrayLike) -> tuple[Mask, Mask]:
-        """Of each point whether its lower and its upper bound are inside; to these n rows are worth so many."""
+        """Whether the lower and upper bound of each point are inside; n rows are worth so many to these bounds."""
         k, n = np.asarray(counts, dtype=np.float64), np.asarray(n, dtype=np.float64)
         low, high = self.reach
         level, p = float(self.alpha / 2) * (1 + TIE), self.grid.fprs
@@ -239,7 +239,7 @@ class Corridor:
         return above, below
 
     def refuting_tails(self, counts: ArrayLike, low_n: ArrayLike, high_n: ArrayLike, n: ArrayLike) -> Floats:
-        """Of each refuting point the chance of so extreme a count at the nearer edge, times the number of points."""
+        """The chance of so extreme a count at the nearer edge of each refuting point, times the number of points."""
         at = list(self.grid.refuting)
         k, n = np.asarray(counts, dtype=np.float64)[..., at], np.asarray(n, dtype=np.float64)
         low_n, high_n = (_at(rows, at) for rows in (low_n, high_n))
@@ -258,7 +258,7 @@ class Corridor:
         return Sides(low, self.tails.upper(k * (rows.high / n), rows.high, p, tail))
 
     def judge(self, counts: ArrayLike, n: int, worth: Sides | None = None, refuted: bool | None = None) -> Judged:
-        """What the counts of n rows say; `refuted` is what a procedure over many ranges found, where there is one."""
+        """What the counts of n rows say; `refuted` is the result of a procedure over many ranges, if there is one."""
         k = np.asarray(counts, dtype=np.int64)
         rows = worth or Sides(np.full(len(k), float(n)), np.full(len(k), float(n)))
         proves_low, proves_high = self.proves(k, rows.low, rows.high, n)
@@ -282,7 +282,7 @@ class Corridor:
     def critical(self, n: int, points: Ints | None = None) -> CriticalRange:
         """Invert the tails at every point, so that judging n independent rows is comparing integers.
 
-        With `points`, at these alone; all that may refute must be among them.
+        `points` limits this to some points; all points that may refute must be among them.
         """
         points = np.arange(len(self.grid.points)) if points is None else points
         p, level = self.grid.fprs[points], float(self.alpha / 2)
@@ -320,7 +320,7 @@ class Corridor:
         return Nearest(at, side, float(bound[at]), float(left[at]))
 
     def _stretches(self, proves_low: Mask, proves_high: Mask) -> tuple[Stretch, ...]:
-        """Runs of steps that are proven: a step is, where the bound above holds at its start, that below at its end."""
+        """Runs of proven steps; a step is proven if the upper bound holds at its start, the lower one at its end."""
         steps = proves_high[:-1] & proves_low[1:]
         turns = np.flatnonzero(np.diff(np.concatenate([[False], steps, [False]]).astype(np.int8)))
         found = [Stretch(int(first), int(last)) for first, last in zip(turns[::2], turns[1::2], strict=True)]
@@ -328,9 +328,9 @@ class Corridor:
         return tuple(sorted(found, key=lambda run: (logs[run.last] - logs[run.first], run.first)))
 
     def _impossible(self, k: Ints, rows: Sides, n: int) -> tuple[int, ...]:
-        """Steps in which the count falls by more than the tolerance has room for, beyond what chance makes of it.
+        """Steps in which the count falls by more than the tolerance allows and chance explains.
 
-        Of the rows that reach one point, those that reach the next are a binomial share, whatever the rates are.
+        The rows that reach the next point are a binomial share of those that reach this one, for any rates.
         """
         if self.below >= 1:
             return ()
@@ -343,7 +343,7 @@ class Corridor:
 
 
 def _possible(edge: Floats) -> Floats:
-    """Edges as rates of a law: one that is vacuous is not asked about."""
+    """Edges as rates of a law; a vacuous edge is replaced, because it is never used."""
     return np.clip(edge, 1e-300, 1 - 1e-16)
 
 

@@ -2,8 +2,8 @@
 
 With k of n rows flagged so far, an edge c and an alternative a, E = (a/c)^k ((1 - a)/(1 - c))^(n - k) is a
 supermartingale under every rate at or beyond the edge (Wald 1945), and so is the mean of several: it ever reaches 1/x
-with a chance of at most x (Ville 1939), however often one looks and whenever one stops. So 1/E stands where a fixed
-number of rows has its tail.
+with a chance of at most x (Ville 1939), however often one looks and whenever one stops. So 1/E takes the place of the
+tail at a fixed number of rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gate.contract import Floats
 from gate.statistics.binomial import Band
 from gate.statistics.tails import as_columns
 
-STEPS = (Fraction(0), Fraction(1, 2), Fraction(4, 5))  # the alternatives: so far from the target to the edge
+STEPS = (Fraction(0), Fraction(1, 2), Fraction(4, 5))  # the alternatives' shares of the way from target to edge
 HALVINGS = 100
 LEAST_RATE = 1e-300
 
@@ -28,8 +28,8 @@ LEAST_RATE = 1e-300
 class SequentialTails:
     """The mixtures of likelihood ratios that one tolerance has at every rate p; all arguments may be arrays.
 
-    The alternatives lie between the target and its edges, and move with the edge that is asked about where that is
-    nearer than the tolerance's own. Where only excess counts, the lower alternatives are those of 1 / (1 + above).
+    The alternatives lie between the target and its edges. If the edge that is asked about is nearer than that of the
+    tolerance, they move with it. If only excess counts, the lower alternatives are those of 1 / (1 + above).
     """
 
     above: Fraction
@@ -47,17 +47,17 @@ class SequentialTails:
         return np.array([float(1 + step * (edge - 1)) for step in STEPS]), float(edge)
 
     def few(self, k: ArrayLike, n: ArrayLike, c: ArrayLike, p: ArrayLike) -> Floats:
-        """How rarely, at a rate of c or more, a count ever is as low for its rows as k of n."""
+        """The chance, at a rate of c or more, that a count is ever as low for its rows as k of n."""
         return self._chance(self._against_more(k, n, c, p))
 
     def many(self, k: ArrayLike, n: ArrayLike, c: ArrayLike, p: ArrayLike) -> Floats:
-        """How rarely, at a rate of c or less, a count ever is as high for its rows as k of n."""
+        """The chance, at a rate of c or less, that a count is ever as high for its rows as k of n."""
         return self._chance(self._against_less(k, n, c, p))
 
     def lower(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
-        """Below which every rate is rejected, at a chance of at most `tail` to err at any look.
+        """The lower bound: every rate below it is rejected, with a chance of at most `tail` to err at any look.
 
-        Where not even LEAST_RATE is, as with one of a billion rows at a target of 0.1 %, the bound is 0.
+        If not even LEAST_RATE is rejected, as with one of a billion rows at a target of 0.1 %, the bound is 0.
         """
         k, n, p = as_columns(k, n, p)
         never = self._against_less(k, n, np.full(k.shape, LEAST_RATE), p) < -np.log(tail)
@@ -69,7 +69,7 @@ class SequentialTails:
         return np.where((k <= 0) | never, 0.0, low)
 
     def upper(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
-        """Above which every rate is rejected."""
+        """The upper bound: every rate above it is rejected."""
         k, n, p = as_columns(k, n, p)
         low, high = np.maximum(k / n, LEAST_RATE), np.ones(k.shape)
         for _ in range(HALVINGS):
@@ -132,5 +132,5 @@ class SequentialBand(Band):
 
 
 def one_sided(low: Fraction, high: Fraction, alpha: Fraction, interval: str) -> Band:
-    """The band of which one end is no edge, 0 or 1; looked at ever again, a sound rate is the middle of it."""
+    """A band with one edge; its other end is 0 or 1. With sequential looks the middle stands for a sound rate."""
     return SequentialBand(low, high, alpha, (low + high) / 2) if interval == "sequential" else Band(low, high, alpha)

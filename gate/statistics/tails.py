@@ -14,7 +14,7 @@ from gate.statistics.binomial import beta_quantiles
 
 
 class Tails(Protocol):
-    """How rarely k of n rows are so few, or so many, at a rate c; p is the rate that was promised there."""
+    """The chances of k or fewer, and of k or more, of n rows at a rate c; p is the rate that was promised there."""
 
     def few(self, k: ArrayLike, n: ArrayLike, c: ArrayLike, p: ArrayLike) -> Floats: ...
 
@@ -26,7 +26,7 @@ class Tails(Protocol):
 
 
 class FixedTails:
-    """The binomial tails of Clopper and Pearson (1934): for one look at a number of rows fixed before."""
+    """The binomial tails of Clopper and Pearson (1934), for one look at a number of rows fixed before."""
 
     def few(self, k: ArrayLike, n: ArrayLike, c: ArrayLike, p: ArrayLike = 0.0) -> Floats:
         """P(Bin(n, c) <= k)."""
@@ -41,12 +41,12 @@ class FixedTails:
         return np.where(k <= 0, 1.0, np.where(k > n, 0.0, inside))
 
     def lower(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
-        """The rates of which so many have this chance; 0 where none is flagged."""
+        """The rates at which k or more have this chance; 0 if no row is flagged."""
         k, n, _ = as_columns(k, n, p)
         return np.where(k <= 0, 0.0, beta_quantiles(np.where(k <= 0, 1.0, k), n - k + 1, tail))
 
     def upper(self, k: ArrayLike, n: ArrayLike, p: ArrayLike, tail: float) -> Floats:
-        """The rates of which so few have this chance; 1 where all are flagged."""
+        """The rates at which k or fewer have this chance; 1 if all rows are flagged."""
         k, n, _ = as_columns(k, n, p)
         return np.where(k >= n, 1.0, beta_quantiles(k + 1, np.where(k >= n, 1.0, n - k), 1 - tail))
 
@@ -57,9 +57,9 @@ def as_columns(k: ArrayLike, n: ArrayLike, c: ArrayLike) -> tuple[Floats, ...]:
 
 
 def last_counts(holds: Callable[[Ints], Mask], n: int, around: Floats) -> Ints:
-    """For each point the largest count of n rows at which a condition holds that then never holds again; -1 if none.
+    """The largest count of n rows, at each point, at which a condition holds that no larger count meets; -1 if none.
 
-    Looked for near n times the rate `around` first, which is where exact tails change.
+    The search looks near n times the rate `around` first, because exact tails change there.
     """
     spread = 12 * np.sqrt(n * around) + 60
     middle = n * around

@@ -15,10 +15,10 @@ from gate.stored import Count, Ordinal, Section, Size
 
 
 class Tally(Section):
-    """`flagged` of `rows` rows reach a raw threshold; none where there is no threshold, which nothing reaches.
+    """`flagged` of `rows` rows reach a raw threshold; no row does if there is no threshold.
 
-    `effective` are the independent rows that these are worth to a lower and to an upper bound of their rate; null
-    where every row is independent.
+    `effective` are the independent rows that these rows are worth to a lower and to an upper bound of their rate; null
+    if every row is independent.
     """
 
     threshold: float | None
@@ -45,17 +45,17 @@ class Tally(Section):
 
     @property
     def worth(self) -> Effective:
-        """The independent rows to a lower and to an upper bound."""
+        """The independent rows that these rows are worth to a lower and to an upper bound."""
         return Effective(float(self.rows), float(self.rows)) if self.effective is None else Effective(*self.effective)
 
     @property
     def shares(self) -> Effective:
-        """What each row is worth to either bound."""
+        """The share of an independent row that each row is worth to either bound."""
         return Effective(*(rows / self.rows for rows in self.worth))
 
     @property
     def independent_rows(self) -> float:
-        """How many independent rows these are worth where they are worth least."""
+        """The independent rows that these rows are worth to the bound to which they are worth less."""
         return min(self.worth)
 
     @property
@@ -73,7 +73,7 @@ class Tally(Section):
         return low[0], high[1]
 
     def plain_interval(self, alpha: float) -> Interval:
-        """The same as if all rows were independent."""
+        """The bounds of Clopper and Pearson as if all rows were independent."""
         return clopper_pearson(self.flagged, self.rows, alpha)
 
     def critical(self, band: Band) -> CriticalCounts:
@@ -81,7 +81,7 @@ class Tally(Section):
         return critical_counts(self.rows, band, self.shares)
 
     def refuting_tail(self, band: Band) -> float:
-        """The chance of a count as far beyond the nearer edge of the band; small where that refutes it."""
+        """The chance of so extreme a count at the nearer edge of the band; a small chance refutes the band."""
         low, high = self.worth
         too_many = band.tail_above(self.flagged * low / self.rows, low)
         return min(too_many, band.tail_below(self.flagged * high / self.rows, high))
@@ -90,6 +90,6 @@ class Tally(Section):
 def tally(
     threshold: float | None, flagged: int, rows: int, by_group: tuple[Floats, Floats] | None, alpha: float
 ) -> Tally:
-    """A count; `by_group` are the sizes of groups and the flagged rows of each, where rows come in groups."""
+    """A tally; if rows come in groups, `by_group` has the sizes of groups and the flagged rows of each."""
     effective = None if by_group is None else tuple(effective_rows(*by_group, alpha))
     return Tally(threshold=threshold, flagged=flagged, rows=rows, effective=effective)

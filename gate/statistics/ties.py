@@ -1,4 +1,4 @@
-"""Values that several rows have, on which side of a division these fall, and what chance says of it."""
+"""Values that several rows have: on which side of a division they fall, and what chance says of it. No judgement."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from gate.contract import Floats
 
-LEVEL = 1e-6  # sound samples share so many, or so few, values at most so often
-LEAST_VALUES = 64  # looked at together: fewer may all be copies, or lie where drift puts them on one side
+LEVEL = 1e-6  # sound samples share so many, or so few, values with this chance at most
+LEAST_VALUES = 64  # to test together: fewer may all be copies, or drift may put them on one side
 
 
 class Ties(NamedTuple):
-    """Values that more than one row has: so many rows, so many such values, and the chance that one is on both sides.
+    """Values that several rows have: their rows, how many such values there are, the chance that one is on both sides.
 
-    `single` rows are like no other.
+    `single` rows have a value that no other row has.
     """
 
     sizes: Floats
@@ -27,10 +27,10 @@ class Ties(NamedTuple):
 
 
 def chance_of(shared: float, ties: Ties) -> float:
-    """A bound of the chance that a random division shares as many values, or as few where it is below the mean.
+    """A bound on the chance that a random division shares so many values (so few, if they are below the mean).
 
     Chernoff's bound: P(S <= s) <= exp(-t s) E exp(t S) for every t < 0, and P(S >= s) likewise for t > 0, with each
-    value divided by itself. That the number of held-out rows is fixed makes S vary less.
+    value divided independently. S varies less than that, because the number of held-out rows is fixed.
     """
     expected = math.fsum(ties.values * ties.on_both)
     if expected <= 0:
@@ -48,8 +48,8 @@ def chance_of(shared: float, ties: Ties) -> float:
 def seen_from(ties: Ties, n: int, fit_n: int) -> float | None:
     """The share of held-out rows that, copied from fit rows by chance, leave more shared than LEVEL allows.
 
-    A copied value is on both sides: one that no other row has becomes a pair, one that is on both sides anyway shows
-    nothing. None where copies would not show even if all held-out rows were copies.
+    A copied value is on both sides. A value of one row becomes a pair; a value that is on both sides anyway shows
+    nothing. The result is None if copies would not show even if all held-out rows were copies.
     """
     q = n / (n + fit_n)
 
@@ -58,7 +58,7 @@ def seen_from(ties: Ties, n: int, fit_n: int) -> float | None:
 
     def is_seen(share: float) -> bool:
         sizes, values = np.append(ties.sizes, 1.0), np.append(ties.values, ties.single)
-        copies = share * n / fit_n * sizes * (1 - q)  # of each value, on average
+        copies = share * n / fit_n * sizes * (1 - q)  # the mean number for each value
         copied = -np.expm1(-copies)
         larger = sizes + copies / copied
         parts = Ties(
@@ -82,14 +82,15 @@ def seen_from(ties: Ties, n: int, fit_n: int) -> float | None:
 
 
 def undivided(values: Floats, on_both: Floats, shared: Floats) -> tuple[Floats, Floats]:
-    """How many values of each size no chance has divided, about: those put on both sides, and those kept on one.
+    """About how many values of each size chance did not divide: those put on both sides, and those put on one side.
 
     values    values of this size
-    on_both   as many of them as chance puts on both sides
-    shared    as many as are there
+    on_both   how many of them chance puts on both sides
+    shared    how many are on both sides
 
-    Both are told apart size by size: together they may leave as many shared as chance does. A size says something where
-    chance shares so many of its values, or so few, less often than LEVEL (Chernoff's bound, by the relative entropy).
+    The two kinds are estimated size by size, because together they may leave as many shared values as chance does. A
+    size is significant if chance shares so many of its values, or so few, less often than LEVEL (Chernoff's bound, by
+    the relative entropy).
     """
     p, found = on_both / values, shared / values
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -101,7 +102,7 @@ def undivided(values: Floats, on_both: Floats, shared: Floats) -> tuple[Floats, 
 
 
 def _least(value: Callable[[float], float], sign: float) -> float:
-    """The least value at sign * exp(x), which falls and then rises with x: by the golden section."""
+    """The least value at sign * exp(x), which falls and then rises with x, by golden-section search."""
     golden = (math.sqrt(5) - 1) / 2
     low, high = math.log(1e-9), math.log(50.0)
     x, y = high - golden * (high - low), low + golden * (high - low)
