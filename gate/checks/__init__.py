@@ -1,5 +1,5 @@
-"""One file for each check: its settings in the policy, what it measures, its evidence as the record stores it, how it
-judges, what it says. `CHECKS` lists them in the order of a report."""
+"""The checks, one file for each: its settings in the policy, what it measures, its evidence as the record stores it,
+how it judges, what it says. `CHECKS` lists them in the order of a report."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CHECKS: tuple[Check, ...] = (
     served.CHECK,
 )
 
-# That of a system is about all detectors, and in the record of none.
+# The check of a system is about all detectors, and stands in no detector's record.
 EVERY: tuple[CheckOf[Any, Any], ...] = (*CHECKS, system.CHECK)
 
 
@@ -75,7 +75,7 @@ def policy_model(checks: tuple[Check, ...]) -> type[Policy]:
 
 
 if TYPE_CHECKING:
-    Parts = Measured  # whose fields are those of CHECKS
+    Parts = Measured  # its fields are those of CHECKS
 else:
     Parts = parts_model(CHECKS)
 POLICY = policy_model(CHECKS)

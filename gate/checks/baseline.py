@@ -1,4 +1,4 @@
-"""The baseline: which release this one is held against, and what changed since."""
+"""The baseline: which release this one is compared with, and what changed since."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = CheckName("baseline")
 
 @dataclass(frozen=True)
 class Reference:
-    """A release that went before, as its record tells, with its scores of the new release's rows where given."""
+    """An earlier release by its record, with its scores of the new release's rows if these are given."""
 
     path: str
     release: str
@@ -45,7 +45,7 @@ class Reference:
     malicious_scores: Scores | None = None
 
     def with_scores(self, benign: Scores | None, malicious: Scores | None) -> Reference:
-        """The same release with the scores that it gave rows which the new release has scored too."""
+        """The earlier release with its scores of rows that the new release has scored too."""
         thresholds = {fpr: tally.threshold for fpr, tally in self.benign.items()}
 
         def counted(scores: Scores) -> Mapping[Decimal, Tally]:
@@ -87,7 +87,7 @@ class Comparison(Section):
 
 
 def measure(case: Case) -> Comparison | None:
-    """Hold every anchor of the contract against the reference; None where none was given."""
+    """Compare every anchor of the contract with the reference; None if none was given."""
     old: Reference | None = case.reference
     if old is None:
         return Comparison(reference=None) if case.first_release else None
@@ -118,7 +118,7 @@ def compare_releases(
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """A release that did not pass is shown, and nothing is judged against it."""
+    """A reference that did not pass is shown, but nothing is judged against it."""
     found, settings = evidence.of(Comparison), policy.settings(DetectionSettings)
     if found is None:
         return
@@ -147,7 +147,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """What was not compared, or could be compared better."""
+    """Comparisons that were not made, or that could be made better."""
     found, held_out = evidence.of(Comparison), evidence.holdout
     old = None if found is None else found.reference
     if found is None or old is None:

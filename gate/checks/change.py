@@ -74,7 +74,7 @@ class Change(Section):
 
     @property
     def p_value(self) -> float | None:
-        """Of the exact test that nothing changed; None where rows come in groups, which it cannot count."""
+        """The p-value of the exact test that nothing changed; None if rows come in groups, which it cannot count."""
         if not self.is_exact:
             return None
         if self.flipped is not None:
@@ -87,7 +87,7 @@ class Change(Section):
         return self.new.exact_rate - self.old.exact_rate
 
     def interval(self, alpha: float) -> Interval:
-        """Of the difference."""
+        """The interval of the difference."""
         if (pairs := self.pairs) is not None and self.flipped is not None:
             worth = 1.0 if self.flipped.effective is None else self.flipped.effective / self.new.rows
             return paired_interval(pairs.worth(worth), alpha)
@@ -103,7 +103,7 @@ def compare(
     old_scores: Scores | None = None,
     new_scores: Scores | None = None,
 ) -> Iterator[Change]:
-    """Every anchor that both releases have; row by row where both sides' scores are at hand."""
+    """Every anchor that both releases have, compared row by row if both sides' scores are at hand."""
     common = [anchor for anchor in anchors if anchor.fpr in old and anchor.fpr in new]
     if old_scores is not None and new_scores is not None:
         rows = _SameRows(old_scores, new_scores, float(alpha))
@@ -168,7 +168,7 @@ def _flags(scores: Floats, threshold: float | None) -> Mask:
 
 
 def contradictions(where: str, changes: tuple[Change, ...], own: Mapping[Decimal, Tally] | None) -> Iterator[str]:
-    """Changes that are not those of the record's own counts, where these are the same rows."""
+    """Changes that contradict the record's own counts of the same rows."""
     for change in changes:
         here = None if own is None else own.get(change.fpr)
         if here is None or here.threshold != change.new.threshold:

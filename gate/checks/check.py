@@ -1,4 +1,4 @@
-"""What every check shares: the case that it measures, the evidence that it judges, the findings that it gives."""
+"""The types that every check shares: the case to measure, the evidence to judge, the findings. It knows no check."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ RecordKind = Literal["run", "check"]
 class Case:
     """All that a check may look at: the calibrator, the samples, and what came before.
 
-    fit             None where a release is checked again, which fits nothing
-    reference       the release that this one is held against, as `checks.baseline` reads it
-    first_release   declared to have none
-    uses            how often rows like these have judged, as `checks.reuse` counts; None where no ledger is kept
-    calibrated      the samples hold calibrated scores, as they were served, and not raw ones
+    fit             None if a release is checked again, because nothing is fitted then
+    reference       the release that this one is compared with, as `checks.baseline` reads it
+    first_release   whether the release is declared to have no reference
+    uses            how often rows like these have judged, as `checks.reuse` counts; None if no ledger is kept
+    calibrated      whether the samples hold calibrated scores, as they were served, and not raw ones
     """
 
     policy: Policy
@@ -67,7 +67,7 @@ class Case:
 
     @property
     def malicious_alpha(self) -> Fraction:
-        """The same on the malicious rows, which are spent like benign ones."""
+        """How often an interval on these malicious rows may miss; re-use spends them like benign rows."""
         uses = None if self.uses is None else self.uses.malicious
         return self.policy.alpha(1 if uses is None else uses.number)
 
@@ -82,16 +82,16 @@ class Case:
 
     @cached_property
     def detected(self) -> Mapping[Decimal, Tally]:
-        """The malicious rows at every anchor; none where there are no such rows."""
+        """The malicious rows at every anchor; none if there are no such rows."""
         return {} if self.malicious is None else self._counted(self.malicious, self.malicious_alpha)
 
     @cached_property
     def thresholds(self) -> Mapping[Decimal, float | None]:
-        """The score of a row that first reaches each anchor: a raw one, or the anchor's own where it is calibrated."""
+        """The lowest score that reaches each anchor: a raw score, or the anchor's own if scores are calibrated."""
         return self.thresholds_of(self.calibrator.contract)
 
     def thresholds_of(self, contract: Contract) -> Mapping[Decimal, float | None]:
-        """The same at the points of another contract."""
+        """The lowest scores that reach the points of another contract."""
         if self.calibrated:
             return own_thresholds(contract.anchors)
         if contract is self.calibrator.contract:
@@ -103,7 +103,7 @@ class Case:
 
 
 def own_thresholds(anchors: Iterable[Anchor | AnchorFacts]) -> dict[Decimal, float | None]:
-    """What flags a calibrated score: the contract's own scores."""
+    """The thresholds of calibrated scores: the contract's own scores."""
     return {anchor.fpr: float(anchor.score) for anchor in anchors}
 
 
@@ -117,8 +117,9 @@ def count(
 ) -> list[Tally]:
     """How many rows of a sample reach each threshold: one question to it, and one to its groups.
 
-    What rows in groups are worth is found at every threshold, or at those `weighed`, the first and the last among them;
-    between two of these it is the smaller, for a group that is flagged together at a score is so at lower ones too.
+    The worth of rows in groups is found at every threshold, or at those `weighed`, which include the first and the
+    last. Between two of these the worth is the smaller one: a group flagged together at a score is flagged so at lower
+    ones too.
     """
     scores = as_scores(thresholds)
     flagged = sample.ordered.at_or_above(scores)
@@ -150,7 +151,7 @@ class Measured(Section):
     """What each check measured: one field for each, by its key, null where there was nothing to measure."""
 
     def of(self, part: type[Part]) -> Part | None:
-        """What one check measured."""
+        """The evidence of one check."""
         return next((value for value in vars(self).values() if isinstance(value, part)), None)
 
 
@@ -181,10 +182,10 @@ class CalibratorFacts(Section):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All that was measured, fresh or as a record has it: a judgement follows from it and the policy alone.
+    """All that was measured, fresh or from a record: a judgement follows from it and the policy alone.
 
     `calibrated` says that the rows' scores were calibrated already.
-    Two are equal only if they are the same, so that what several checks ask of one can be kept.
+    Two are equal only if they are the same object, so that answers for several checks can be cached.
     """
 
     kind: RecordKind
@@ -202,7 +203,7 @@ class Evidence:
         return own_thresholds(self.calibrator.anchors) if self.calibrated else self.calibrator.thresholds
 
     def of(self, part: type[Part]) -> Part | None:
-        """What one check measured; None where nothing was there to measure."""
+        """The evidence of one check; None if there was nothing to measure."""
         return self.parts.of(part)
 
 
@@ -241,7 +242,7 @@ class JudgedRate(Section):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def relative_error(self) -> float | None:
-        """Observed over target, less one: positive means too many."""
+        """The observed rate over the target, less one; positive means too many."""
         return None if self.target is None else float(self.tally.exact_rate / Fraction(self.target) - 1)
 
 
@@ -305,7 +306,7 @@ class Finding(Section):
 
 
 class Judgement(NamedTuple):
-    """What a check with one finding decides and says of its evidence."""
+    """What a check with one finding decides about its evidence, and says of it."""
 
     outcome: Outcome
     required: bool
@@ -319,10 +320,10 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Asked:
-    """One question that a policy puts: by what name, whether it must pass, what it takes, where the policy asks it.
+    """One question of a policy: its name, whether it must pass, what it needs, and where the policy asks it.
 
-    `by_check` is false where a release that is checked again is not asked it unless what it takes is at hand; `lacks`
-    says what is missing where that is known better than by what it takes.
+    `by_check` is false if a release that is checked again is asked it only when the needed input is at hand. `lacks`
+    says what is missing if that is known better than by the needed input.
     """
 
     name: CheckName
@@ -338,7 +339,7 @@ NOT_MEASURED = "not-measured"
 
 
 def not_measured(asked: Asked) -> Finding:
-    """What is found where a policy asks and nothing that was given shows it."""
+    """The finding for a question of the policy that no given input answers."""
     return Finding(
         check=asked.name,
         outcome="inconclusive",
@@ -350,7 +351,7 @@ def not_measured(asked: Asked) -> Finding:
 
 
 def nothing(*_: object) -> Iterator[Any]:
-    """What a check says, or asks, that has nothing to."""
+    """The sentences or questions of a check that has none."""
     return iter(())
 
 
@@ -359,19 +360,19 @@ class CheckOf(Generic[CaseT, EvidenceT]):
     """One question put to a release, with all that belongs to it.
 
     key               its place in the record, and in the policy's `checks:` where it has settings
-    asks, decides     for people: what it asks, how it decides
+    asks, decides     what it asks and how it decides, in words for people
     causes, helps     what usually makes it red, and what to do then
-    measure           from what is given to the evidence; None where there is nothing to measure
-    judge             from policy and what is known to findings
-    asked             what the policy asks of it, where the evidence leaves it to ask
+    measure           gives the evidence of a case; None if there is nothing to measure
+    judge             gives the findings of a policy and the evidence
+    asked             the questions of the policy to it that the evidence leaves open
     reasons           its reason codes, in words
     sentences         by reason code, what a finding that blocks and has no rate says of the release
-    families          how the names of its findings begin; its key where nothing else is said
+    families          the beginnings of its findings' names; by default its key
     about             what its findings speak of: the benign rows, the malicious ones, or the baseline
-    settings          the type of its settings, and their default: None where only a policy that writes them asks
+    settings          the type of its settings, and the default: None if only a policy that writes them asks
     contradictions    what its evidence says that no samples could show
     warnings          what a reader should know and no finding says
-    home              where a policy writes of it, the best place first; its settings where nothing else is said
+    home              the places in a policy that concern it, the best first; by default its settings
     """
 
     key: str
@@ -404,7 +405,7 @@ class CheckOf(Generic[CaseT, EvidenceT]):
 
 
 class Check(CheckOf[Case, Evidence]):
-    """One that each detector is asked by itself."""
+    """Whether each detector is asked it by itself."""
 
 
 # --- one rule for every rate --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from gate.words import in_digits, percent
 
 STEPS = 100  # calibrated scores 0.00, 0.01 ... 0.99
 MAX_POINTS = 200
-WEIGHED = 10  # of so many points, one at which what grouped rows are worth is found
+WEIGHED = 10  # the worth of grouped rows is found at one of so many points
 
 
 class CurvePoint(Section):
@@ -37,7 +37,7 @@ class Curve(Section):
 
 
 def trace(case: Case) -> Curve:
-    """Count the held-out benign rows, and the malicious ones, that reach a grid's scores."""
+    """Count the held-out benign rows and the malicious rows that reach a grid's scores."""
     anchors = grid(case.calibrator.contract)
     thresholds = list(case.thresholds_of(Contract(anchors)).values())
     own = {anchor.fpr for anchor in case.anchors}
@@ -65,7 +65,7 @@ def grid(contract: Contract) -> tuple[Anchor, ...]:
 
 
 def contradictions(policy: Policy, evidence: Evidence, curve: Curve) -> Iterator[str]:
-    """A curve that is not one of these rows at the contract's scores, or counts otherwise than the targets."""
+    """A curve of other rows or other scores than the record's, or with other counts than the targets."""
     from gate.checks.detection import Detection
     from gate.checks.fpr import Targets
     from gate.checks.ranges import beside_curve

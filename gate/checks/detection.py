@@ -69,14 +69,14 @@ class Detection(AtAnchors):
 
 
 def measure(case: Case) -> Detection | None:
-    """Count the malicious rows at every anchor; None where there are no such rows."""
+    """Count the malicious rows at every anchor; None if there are no such rows."""
     if case.malicious is None:
         return None
     return Detection(anchors=tuple(AtAnchor(fpr=fpr, tally=found) for fpr, found in case.detected.items()))
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """The same three grades as for a target, with only a lower edge."""
+    """Grade each minimum as a target is graded, with only a lower edge."""
     settings, found, budget = policy.settings(DetectionSettings), evidence.of(Detection), Budget()
     if settings is None or found is None:
         return
@@ -107,7 +107,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def decide(rule: str, grade: Grade, accepted: bool) -> tuple[Outcome, str]:
-    """What a rule makes of a grade; `accepted` where it lets an open one pass."""
+    """What a rule makes of a grade; `accepted` says whether it lets an open one pass."""
     if grade == "refuted":
         return "fail", "missed"
     if grade == "proven":

@@ -36,7 +36,7 @@ def measure(case: Case) -> Direction | None:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Fail where the malicious rate lies below the benign one at an anchor: two exact intervals that do not meet.
+    """Fail if the malicious rate lies below the benign rate at an anchor: their exact intervals do not meet.
 
     Each bound misses at most alpha / (2 m) of the time over m anchors, so that sound scores are called reversed at
     most alpha of the time.
@@ -75,7 +75,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
-    """Nothing of a run without malicious rows: there the headline says that detection was not judged."""
+    """No question if there are no malicious rows; then the headline says that detection was not judged."""
     settings = policy.settings(DirectionSettings)
     if settings is not None and (evidence.kind == "check" or evidence.malicious is not None):
         yield Asked(NAME, settings.required, "malicious rows", ("checks", "direction"), by_check=False)

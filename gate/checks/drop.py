@@ -27,7 +27,7 @@ class Drops(Section):
 
 
 def measure(case: Case) -> Drops | None:
-    """None where either release has no malicious rows."""
+    """Compare the malicious rows at every anchor; None if either release has none."""
     old: Reference | None = case.reference
     if old is None or old.malicious is None or case.malicious is None:
         return None
@@ -36,7 +36,7 @@ def measure(case: Case) -> Drops | None:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Non-inferiority: the whole interval of the difference against the margin."""
+    """Test non-inferiority: compare the whole interval of the difference with the margin."""
     settings, found, comparison = policy.settings(DetectionSettings), evidence.of(Drops), evidence.of(Comparison)
     old = None if comparison is None else comparison.reference
     if settings is None or settings.max_drop is None or old is None or old.outcome != "pass":
@@ -102,7 +102,7 @@ def _points_beside(share: float, edge: float, rounded: Callable[[float], float])
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
-    """Nothing of a first release, and nothing where a baseline that did not pass says so itself."""
+    """No question to a first release, and none if the baseline did not pass, which has a finding of its own."""
     settings, comparison = policy.settings(DetectionSettings), evidence.of(Comparison)
     if settings is None or settings.max_drop is None:
         return

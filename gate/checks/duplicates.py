@@ -1,4 +1,4 @@
-"""Duplicates: whether rows count more than once. Copies are no further evidence, and narrow every interval."""
+"""Duplicates: whether rows count more than once. Copies narrow every interval, but are no further evidence."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Duplicates(Section):
 
 
 def measure(case: Case) -> Duplicates | None:
-    """None where nothing tells: no ids, and no fit rows to compare with."""
+    """Count the repeats; None if there are neither ids nor fit rows to compare with."""
     samples = {"fit": case.fit, "holdout": case.holdout, "malicious": case.malicious}
     counted = {name: repeats_of(sample) for name, sample in samples.items()}
     return None if case.fit is None and not any(counted.values()) else Duplicates(**counted)
@@ -76,9 +76,10 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def decide(settings: DuplicatesSettings, found: Duplicates, scores: Shared | None) -> Judgement:
-    """More repeated ids than allowed fail. Fewer shared scores than chance leaves decide nothing, so they block too.
+    """Fail if more ids repeat than allowed; block as inconclusive if fewer scores are shared than chance leaves.
 
-    Under ids of their own these may be items that recur: they block only where most rows repeat, and else advise.
+    If these rows have different ids, they may be items that recur. Then they block only if most rows repeat, and else
+    advise.
     """
     samples = {"fit": found.fit, "held-out": found.holdout, "malicious": found.malicious}
     counted = {name: sample for name, sample in samples.items() if sample is not None}
@@ -121,7 +122,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Repeats of other rows than the record's; they are counted in each sample that has ids, only there."""
+    """Repeats of other rows than the record's, or not counted in exactly the samples that have ids."""
     found = evidence.of(Duplicates) or Duplicates()
     fit = evidence.fit if evidence.kind == "run" else None
     samples = {"fit": (found.fit, fit), "holdout": (found.holdout, evidence.holdout)}

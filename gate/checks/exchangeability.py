@@ -81,7 +81,7 @@ class Exchangeability(Section):
 
 
 def measure(case: Case) -> Exchangeability | None:
-    """Count both samples at pooled scores; where rows come in groups, exchange these."""
+    """Count both samples at pooled scores; if rows come in groups, exchange the groups."""
     from gate.statistics.exchangeability import pooled_scores, scanned_ranks
 
     if case.fit is None:
@@ -120,14 +120,14 @@ def measure(case: Case) -> Exchangeability | None:
 
 
 def _by_unit(sample: Scores, other: Scores, scores: Floats) -> Reached:
-    """The rows of each group, or of several together where there are too many groups for a table."""
+    """The rows of each group, or of several groups together if there are too many for a table."""
     from gate.statistics.permutation import units_of
 
     return sample.by_group(scores, units_of(sample.group_count, other.group_count))
 
 
 def _predicted(case: Case, rates: list[Decimal]) -> list[tuple[int, int] | None]:
-    """The held-out counts of sound releases at each target, where rows come in groups: whole groups divided anew."""
+    """The held-out counts of sound releases at each target, from new divisions of whole groups."""
     from gate.calibration.positions import fractional_rank, named
     from gate.statistics.exchangeability import pooled_scores
     from gate.statistics.prediction import looked_at, predicted_counts
@@ -147,7 +147,7 @@ def _predicted(case: Case, rates: list[Decimal]) -> list[tuple[int, int] | None]
 
 
 def p_value_at(evidence: Evidence, fpr: Decimal) -> float | None:
-    """How likely so uneven a division is at one target, if both samples come from one population."""
+    """The chance of so uneven a division at one target, if both samples come from one population."""
     from gate.statistics.exchangeability import compare_counts
 
     found = evidence.of(Exchangeability)
@@ -159,7 +159,7 @@ def p_value_at(evidence: Evidence, fpr: Decimal) -> float | None:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Fail where the largest difference over the upper half of the curve is rarer than the level allows."""
+    """Fail if the largest difference over the upper half of the curve is rarer than the level allows."""
     from gate.statistics.exchangeability import compare_counts, scan_counts
 
     found, settings = evidence.of(Exchangeability), policy.settings(ExchangeabilitySettings)
@@ -204,7 +204,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def differ(policy: Policy, evidence: Evidence) -> bool:
-    """Whether the two samples were told apart."""
+    """Whether the test told the two samples apart."""
     return any(finding.reason == "differ" for finding in judge(policy, evidence))
 
 
@@ -215,7 +215,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Counts that no two samples of these sizes have."""
+    """Counts that no two samples of these sizes can have."""
     found = evidence.of(Exchangeability)
     if found is None:
         return

@@ -36,7 +36,7 @@ def measure(case: Case) -> Floor | None:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Inconclusive where the threshold of a target is extrapolated beyond the fit sample."""
+    """Inconclusive if the threshold of a target is extrapolated beyond the fit sample."""
     settings = policy.settings(FloorSettings)
     if evidence.of(Floor) is None or settings is None:
         return
@@ -55,7 +55,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         evidence.fit.n,
         tied,
         evidence.calibrator.lowest_label,
-        max(advised),  # the same number as at the target, where that has one
+        max(advised),  # the number that the target's finding gives, if it has one
         describe(policy, evidence, rarest.target) if coarse else None,
     )
     others = [str(judged.target.check) for judged in below if judged is not rarest]
@@ -72,9 +72,9 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 def describe_support(
     fpr: Decimal, n: int, tied: int, lowest_label: float, support: int, of_tie: Sentences | None
 ) -> Sentences:
-    """What is said of a target whose rate the fit sample does not show.
+    """The sentences about a target whose rate the fit sample does not show.
 
-    `tied` rows share its highest score; `of_tie` is what granularity says of the target, where that is not fine.
+    `tied` rows share the highest fit score; `of_tie` is what granularity says of the target, if not fine.
     """
     if tied > 1 and (of_tie is not None or n >= support):
         share = f"{tied:,} of {n:,} fit rows share the highest score"

@@ -50,7 +50,7 @@ from gate.statistics.drift import Tail, ratio_of, read_ratio
 from gate.statistics.tally import Tally
 from gate.stored import MOST_ROWS, ExactRate, Grade, Outcome, Section
 
-DECIDING_STEPS = 50  # of the budget of advice, for one simulation
+DECIDING_STEPS = 50  # that one simulation takes from the budget of advice
 OFTEN = 0.8  # how often a finding shall be decided
 
 
@@ -114,7 +114,7 @@ class JudgedTarget:
 
     @property
     def accepts(self) -> CountRange | None:
-        """The smallest and largest count that passes on these rows, or None where no count does."""
+        """The smallest and largest count that passes on these rows, or None if no count does."""
         return None if self.too_few_rows else self.critical.passing(self.rule, self.tally.rows)
 
     @property
@@ -123,7 +123,7 @@ class JudgedTarget:
 
     @property
     def predicted(self) -> CountRange | None:
-        """The counts that 95 % of sound releases show: the noise of the calibrator and that of the held-out sample."""
+        """The counts that 95 % of sound releases show, by the noise of the calibrator and of the held-out sample."""
         if self.tally.is_clustered:
             return None if self.against_fit is None else self.against_fit.predicted
         position = named(self.policy.calibration.plotting_position)
@@ -137,9 +137,9 @@ class JudgedTarget:
 
     @property
     def too_skewed(self) -> bool:
-        """Whether nothing but groups of unlike sizes keeps the count from being proven.
+        """Whether only groups of unlike sizes keep the count from being proven.
 
-        As independent rows these would prove it; but the largest group alone could hide more than the tolerance leaves.
+        Independent rows would prove it, but the largest group alone could hide more rows than the tolerance leaves.
         """
         plain = self.tally.model_copy(update={"effective": None})
         proven = grade_count(self.tally.flagged, plain.critical(self.band)) == "proven"
@@ -166,9 +166,9 @@ class JudgedTarget:
         return advise(self.policy, self.target, k, n, self.fit_n, budget, worth=worth, refuted=refuted)
 
     def _deciding(self, budget: Budget) -> Deciding | None:
-        """Where one may look again: the rows in all with which an open target is decided, 80 % of the time if it can.
+        """With sequential looks: the rows in all that decide an open target, 80 % of the time if possible.
 
-        The law of the true rate is the fit's where enough fit rows lie beyond the target, else the count's alone.
+        The law of the true rate is that of the fit if enough fit rows lie beyond the target, else that of the count.
         """
         n, k = self.tally.rows, self.tally.flagged
         looks = self.policy.interval == "sequential" and self.tally.threshold is not None
@@ -176,7 +176,7 @@ class JudgedTarget:
             return None
         for _ in range(DECIDING_STEPS):
             budget.spend()
-        if self.grade == "proven":  # and only min_n is wanting
+        if self.grade == "proven":  # only min_n is not reached
             return Deciding(self.target.min_n, 1.0, 1.0, 0.0)
         position, fpr = named(self.policy.calibration.plotting_position), Fraction(self.target.fpr)
         x = float(fractional_rank(position, fpr, self.fit_n))
@@ -184,14 +184,14 @@ class JudgedTarget:
         return next((one for one in found if one.chance >= OFTEN), found[-1] if found else None)
 
     def decide(self) -> tuple[Outcome, str]:
-        """The policy's rule: a violation that is proven fails, and only what is believed passes."""
+        """Apply the policy's rule: a proven violation fails, and only a count that the rule believes passes."""
         if self.grade == "refuted":
             if self.tally.threshold is None:
                 return "fail", "unreachable"
             if self.too_coarse:
                 return "fail", "granularity"
             return "fail", "too-many" if self.tally.exact_rate > Fraction(self.target.fpr) else "too-few"
-        # Where nothing is ever flagged, more rows bring no false positive, and a band above zero none to pass on.
+        # If nothing is ever flagged, more rows bring no false positive, so no count can pass a band above zero.
         if self.tally.threshold is None and self.band.low > 0 and self.rule != "not-refuted":
             return "inconclusive", "unreachable"
         if self.too_few_rows:
@@ -210,7 +210,7 @@ class JudgedTarget:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Every target by the policy's rule."""
+    """Judge every target by the policy's rule."""
     scores = {point.fpr: point.score for point in policy.contract}
     for judged in judge_targets(policy, evidence):
         outcome, reason = judged.decide()
@@ -247,7 +247,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-@lru_cache(maxsize=4)  # several checks ask, and advice takes long
+@lru_cache(maxsize=4)  # several checks ask for it, and advice takes long
 def judge_targets(policy: Policy, evidence: Evidence) -> tuple[JudgedTarget, ...]:
     """The targets in the policy's order; from the highest rate down they share one budget of advice."""
     found = evidence.of(Targets)
@@ -266,7 +266,7 @@ LOOK_FIRST = "look at the false positives (--flagged FILE): at rare rates most a
 
 
 def _noise_or_drift(policy: Policy, evidence: Evidence, judged: JudgedTarget, outcome: Outcome) -> Sentences | None:
-    """What the ratio of held-out to fit rows at the threshold says; of a pass, only where the samples differ."""
+    """What the ratio of held-out to fit rows at the threshold says; of a pass, only if the samples differ."""
     settings, at = policy.settings(ExchangeabilitySettings), judged.against_fit
     p_value = p_value_at(evidence, judged.target.fpr)
     if settings is None or at is None or p_value is None or judged.tally.threshold is None:
@@ -287,7 +287,7 @@ def _noise_or_drift(policy: Policy, evidence: Evidence, judged: JudgedTarget, ou
 
 
 def _served_otherwise(evidence: Evidence, judged: JudgedTarget, outcome: Outcome) -> Sentences | None:
-    """What the served scores make of a count that does not pass: the calibrator is not the cause of those rows."""
+    """What the served scores say of a count that does not pass: the calibrator is not the cause of those rows."""
     found = evidence.of(ServedRows)
     crossing = None if found is None or outcome == "pass" else found.benign.at(judged.target.fpr)
     if found is None or crossing is None:
@@ -317,7 +317,7 @@ def _message(judged: JudgedTarget, reason: str, coarse: Sentences | None) -> str
 
 
 def _remedy(judged: JudgedTarget, reason: str) -> str | None:
-    """What would turn the finding green, and how often; None where it is."""
+    """What would let the finding pass, and how often; None if it passes."""
     if reason in ("proven", "observed", "not-refuted"):
         return None
     if reason == "unreachable":
@@ -351,7 +351,7 @@ def _remedy(judged: JudgedTarget, reason: str) -> str | None:
 
 
 def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Targets that passed and yet are dead or weak at these sizes; what did not pass has a finding with a remedy."""
+    """Targets that passed and yet are dead or weak at these sizes; other targets have findings with a remedy."""
     judged = judge_targets(policy, evidence) if policy.interval != "sequential" else []  # where one may look again
     if judged:
         rows = int(min(one.tally.independent_rows for one in judged))
@@ -387,7 +387,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
 def tally_contradictions(
     where: str, found: Tally, threshold: float | None, rows: int, groups: int | None
 ) -> Iterator[str]:
-    """A tally that is not one of these rows at this threshold."""
+    """A tally that is of other rows or at another threshold."""
     if found.rows != rows:
         yield f"{where} is not counted on the {rows:,} rows of its sample"
     if found.threshold != threshold:

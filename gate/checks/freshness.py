@@ -51,7 +51,7 @@ class Ages(Section):
 
 
 def measure(case: Case) -> Ages | None:
-    """None where the held-out rows have no times."""
+    """Measure the days; None if the held-out rows have no times."""
     from gate.scores import days_of
 
     held_out, fitted = days_of(case.holdout), None if case.fit is None else days_of(case.fit)
@@ -62,7 +62,7 @@ def measure(case: Case) -> Ages | None:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Fail where a held-out row is older than the policy allows, or is yet to come."""
+    """Fail if a held-out row is older than the policy allows, or lies in the future."""
     settings, found, today = policy.settings(FreshnessSettings), evidence.of(Ages), evidence.day
     if settings is None or found is None:
         return
@@ -88,7 +88,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def expired(policy: Policy, evidence: Evidence, today: date) -> str | None:
-    """What was fresh on the day of the judgement and no longer is, in a sentence."""
+    """A sentence if the rows were fresh on the day of the judgement and no longer are."""
     settings, found = policy.settings(FreshnessSettings), evidence.of(Ages)
     if settings is None or found is None:
         return None

@@ -94,7 +94,7 @@ def measure(case: Case) -> Resolution | None:
 
 
 def attainability_of(policy: Policy, evidence: Evidence, target: Target) -> Attainability:
-    """What tied fit scores leave of a target; `fine` where nothing was measured."""
+    """Whether tied fit scores let a target be reached; `fine` if nothing was measured."""
     found = evidence.of(Resolution)
     atom = None if found is None else found.at(target.fpr)
     if atom is None:
@@ -105,7 +105,7 @@ def attainability_of(policy: Policy, evidence: Evidence, target: Target) -> Atta
 
 
 def describe(policy: Policy, evidence: Evidence, target: Target) -> Sentences | None:
-    """What the scores leave of a target in words, and what would help."""
+    """What the scores mean for a target, in words, and what would help."""
     found = evidence.of(Resolution)
     atom = None if found is None else found.at(target.fpr)
     if atom is None:
@@ -129,7 +129,7 @@ def describe(policy: Policy, evidence: Evidence, target: Target) -> Sentences | 
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Fail where no threshold has a rate inside the tolerance, beyond what chance makes of the fit rows."""
+    """Fail if it is proven that no threshold has a rate inside the tolerance."""
     found, settings = evidence.of(Resolution), policy.settings(GranularitySettings)
     if found is None or settings is None:
         return
@@ -165,10 +165,10 @@ def describe_ties(
     reach: int | None = None,
     settle: int | None = None,
 ) -> Sentences:
-    """What the detector's scores leave of a target.
+    """The sentences on whether the detector's scores can reach a target.
 
-    `counts` are the fit rows that can be flagged, those of the next score, and those that could be flagged if a float
-    told all raw scores apart; `reach` and `settle` the fit rows of `atoms.rows_to_reach` and `atoms.rows_to_settle`.
+    `counts` are the fit rows that can be flagged, those with the next score, and those that could be flagged if a float
+    told all raw scores apart. `reach` and `settle` are fit rows from `atoms.rows_to_reach` and `atoms.rows_to_settle`.
     """
     below, through, apart = counts
     around = f"{percent(below / n, 3)} ({below:,} of {n:,} fit rows) and {percent(through / n, 3)} ({through:,})"

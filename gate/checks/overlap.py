@@ -1,4 +1,4 @@
-"""Overlap: whether held-out rows are among the fit rows; then they are not held out."""
+"""Overlap: whether held-out rows are among the fit rows; such rows are not held out."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class Overlap(Section):
 
 
 def refuse_identical(fit: Scores, holdout: Scores) -> None:
-    """The same rows on both sides hold nothing out, whatever their ids; what they showed would be no evidence."""
+    """Refuse the same rows on both sides, whatever their ids: nothing is held out, so nothing would be evidence."""
     from gate.scores import find_copy  # here and below: reading a record need not wait for pyarrow
 
     copy = None
-    if fit.pieces is not holdout.pieces:  # of one sample that was split they are the same
+    if fit.pieces is not holdout.pieces:  # the two parts of a split sample have the same pieces
         copy = find_copy([piece.file for sample in (fit, holdout) for piece in sample.pieces if piece.taken])
     if copy is not None:
         raise GateError(
@@ -86,7 +86,7 @@ def refuse_identical(fit: Scores, holdout: Scores) -> None:
 
 
 def measure(case: Case) -> Overlap | None:
-    """Count the held-out rows that the fit sample holds too; where all of them are, there is nothing to judge."""
+    """Count the held-out rows that the fit sample holds too; if it holds them all, there is nothing to judge."""
     fit, holdout = case.fit, case.holdout
     if fit is None:
         return None
@@ -110,9 +110,9 @@ def measure(case: Case) -> Overlap | None:
 
 
 def _compare_in_time(fit: Scores, holdout: Scores) -> Shared | None:
-    """Of fit rows that are all older than the held-out ones: what their own later rows share with the earlier ones.
+    """What later fit rows share with earlier ones, if all fit rows are older than the held-out rows.
 
-    Items that recur day by day are on both sides of any moment, and chance does not divide them: what it shares is
+    Items that recur day by day are on both sides of any moment, and chance does not divide them. So their share is
     measured at another moment.
     """
     seen, held_out = fit.seen, holdout.seen
@@ -141,11 +141,11 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def decide(settings: OverlapSettings, found: Overlap) -> Judgement:
-    """More held-out rows than allowed that are fit rows fail.
+    """Fail if more held-out rows than allowed are fit rows.
 
-    Scores that are shared beyond chance under ids of their own may be items that recur: only above half of the rows do
-    these fail too, and below that they advise. Items that recur by their times are let pass, unless most rows are
-    such: these show nothing of other items. What scores cannot tell advises too, and never blocks.
+    Scores shared beyond chance by rows with different ids may be items that recur: they fail only above half of the
+    rows, and below that they advise. Items that recur by their times pass, unless most rows are such: then these show
+    nothing about other items. If scores cannot tell, the finding advises too, and never blocks.
     """
     allowed = found.benign * settings.max_share
     scores = found.scores
@@ -182,13 +182,13 @@ def _recurs(found: Overlap) -> bool:
 
 
 def _shows_copies(found: Overlap) -> bool:
-    """Whether many copies would have been seen: by name, by all columns, by scores, or by how the rows were divided."""
+    """Whether many copies would have shown: by name, by all columns, by scores, or by how the rows were divided."""
     by_name = found.ids is not None or found.shared_groups is not None
     return by_name or found.divided or found.scores.shows_copies or (found.rows is not None and found.rows.shows_copies)
 
 
 def _seen_from(found: Overlap) -> str:
-    """From what share on copies would have been seen, by whatever sees them best."""
+    """The share of copies from which on they would have shown, by the comparison that shows them best."""
     shares = [part.seen_from for part in (found.scores, found.rows) if part is not None and part.seen_from is not None]
     if not shares:
         return "; by these scores copies of fit rows cannot be told, not even if all held-out rows were copies"
@@ -223,7 +223,7 @@ def _counted(shared: Shared, what: str, same: str) -> str:
 
 _RECURS = "; scores recur inside the fit sample as well, from its earlier rows to its later ones"
 _MORE = {"recurring": _RECURS, "mostly-recurring": _RECURS}
-_BY_ID = "name what tells rows apart with data.id"  # where other columns are read already, and tell too little
+_BY_ID = "name what tells rows apart with data.id"  # if other columns are read already and show too little
 _REMEDIES = {
     "cannot-tell": f"{_BY_ID}, or when they were seen with data.timestamp",
     "shared-rows": "hold out rows that the calibrator is not fitted on: these prove nothing about rows to come",
@@ -237,7 +237,7 @@ _REMEDIES = {
 
 
 def _compare_rows(fit: Scores, holdout: Scores) -> Shared | None:
-    """The rows that agree in all columns; None where there is none but the score."""
+    """The rows that agree in all columns; None if there is no column but the score."""
     from gate.scores import row_keys
 
     keys = row_keys(fit, holdout)

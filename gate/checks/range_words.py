@@ -1,4 +1,4 @@
-"""What is said of a range: sentences of its numbers. Nothing is measured or decided here."""
+"""Sentences about the numbers of a range. The module measures and decides nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gate.stored import exact
 from gate.words import between, listed, percent, plural
 
 MOST_SAID = 3
-BEYOND_ROWS = ("granularity", "unreachable")  # reasons that no number of rows helps
+BEYOND_ROWS = ("granularity", "unreachable")  # reasons for which no number of rows helps
 UNREACHABLE_RANGE = f"{TIED_SCORES} or end the range at a higher rate"
 TIED_TOP = (
     "give the detector finer scores, or end the range at a higher rate: more rows do not part those that share the "
@@ -50,7 +50,7 @@ def describe_rows(n: int, worth: float | None, numbers: JudgedRange) -> str:
 
 
 def describe_refuted(points: Sequence[tuple[Decimal, int]], n: int, numbers: JudgedRange) -> list[str]:
-    """Where it is disproved, with the count of the worst point: the one farthest from what it promises."""
+    """The rates at which it is disproved, with the count of the point that is farthest from its promise."""
     if not points:
         return []
     fpr, k = max(points, key=lambda point: abs(Fraction(point[1], n) / Fraction(point[0]) - 1))
@@ -62,7 +62,7 @@ def describe_refuted(points: Sequence[tuple[Decimal, int]], n: int, numbers: Jud
 
 
 def describe_jumps(jumps: Sequence[tuple[Decimal, Decimal, int, int]]) -> list[str]:
-    """Where so many rows share one score that the rate jumps over the tolerance."""
+    """The rates between which so many rows share one score that the rate jumps over the tolerance."""
     said = [
         f"just below {percent(start, 3)} the false positives fall from {more:,} to {fewer:,}"
         for start, _, more, fewer in sorted(jumps, key=lambda jump: jump[3] - jump[2])[:MOST_SAID]
@@ -93,7 +93,7 @@ def describe_proven(stretches: Sequence[tuple[Decimal, Decimal]]) -> str:
 
 
 def describe_nearest(numbers: JudgedRange) -> list[str]:
-    """Where the curve comes nearest to leaving the tolerance, the bound rounded outwards."""
+    """The point at which the curve comes nearest to leaving the tolerance, with the bound rounded outwards."""
     near = numbers.nearest
     if near is None:
         return []
@@ -117,7 +117,7 @@ def finer(above: Fraction, two_sided: bool) -> str:
 
 
 def describe_advice(advice: RangeAdvice | None, n: int, support: int | None, grouped: bool) -> str:
-    """What rows would turn it green and how often; `support` are the fit rows that would show its lowest rate."""
+    """The rows that would let it pass, and how often; `support` are the fit rows that would show its lowest rate."""
     like = ", in groups like these" if grouped else ""
     shown = "" if support is None else f", at least {support:,} to fit, which show its lowest rate"
     if advice is None:

@@ -48,7 +48,7 @@ from gate.words import percent
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
 
-MOST_POINTS = 20_000  # of one range; its grid has some 5,000 beside the anchors
+MOST_POINTS = 20_000  # of one range; its grid has some 5,000 points beside the anchors
 MOST_LISTED = 20  # stretches, points and jumps that a finding names
 MOST_ADVISED = 3  # ranges for which rows are simulated
 
@@ -114,14 +114,14 @@ def measure(case: Case) -> Ranges | None:
 
 
 def scores_on(case: Case, grids: Iterable[Grid]) -> list[Floats]:
-    """For each grid the score from which the rows of each of its points count; infinite where none reaches it."""
+    """The lowest score that counts at each point of each grid; infinite if no score reaches the point."""
     points: dict[Decimal, Anchor] = {point.fpr: point for grid in grids for point in grid.points}
     known = case.thresholds_of(Contract(tuple(points.values())))
     return [as_scores(known[point.fpr] for point in grid.points) for grid in grids]
 
 
 def asked_of_groups(grid: Grid, anchors: Iterable[Anchor]) -> list[int]:
-    """The points at which it is measured what groups are worth: those that may refute, and the anchors."""
+    """The points at which the worth of groups is measured: those that may refute, and the anchors."""
     known = {anchor.fpr for anchor in anchors}
     return sorted({*grid.refuting, *(i for i, point in enumerate(grid.points) if point.fpr in known)})
 
@@ -159,7 +159,7 @@ class JudgedSpan:
 
     @property
     def rows(self) -> float:
-        """The independent rows where they are worth least."""
+        """The independent rows at the point where they are worth least."""
         return float(self.n) if self.worth is None else float(min(self.worth.low.min(), self.worth.high.min()))
 
     @property
@@ -173,11 +173,11 @@ class JudgedSpan:
 
     @property
     def unreachable(self) -> bool:
-        """Whether nothing is ever flagged at the range's end, and the tolerance asks for something."""
+        """Whether no row is ever flagged at the range's end although the tolerance asks for some."""
         return self.found.reached < len(self.counts) and self.corridor.below < 1
 
     def decide(self) -> tuple[Outcome, str]:
-        """The policy's rule, as at a target."""
+        """Apply the policy's rule, as at a target."""
         says = self.says
         if says.grade == "refuted":
             if says.impossible:
@@ -202,7 +202,7 @@ class JudgedSpan:
 
     @property
     def nearest(self) -> NearestPoint | None:
-        """Where a bound comes nearest to what its neighbour's threshold allows; None where no side is judged."""
+        """The point where a bound comes nearest to what its neighbour's threshold allows; None if no side is judged."""
         corridor, grid = self.corridor, self.corridor.grid
         bounds, reach = corridor.bounds(self.counts, self.n, self.worth), corridor.reach
         above, below = float(corridor.above), float(corridor.below)
@@ -263,7 +263,7 @@ def judge_ranges(policy: Policy, evidence: Evidence) -> list[JudgedSpan]:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Every range by the policy's rule."""
+    """Judge every range by the policy's rule."""
     advised = 0
     for judged in judge_ranges(policy, evidence):
         outcome, reason = judged.decide()
@@ -321,8 +321,8 @@ def _remedy(judged: JudgedSpan, reason: str, advice: RangeAdvice | None, drifted
 
 
 def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Ranges that passed and yet are weak at these sizes; what did not pass has a finding with a remedy."""
-    if policy.interval == "sequential":  # where one may look again
+    """Ranges that passed and yet are weak at these sizes; other ranges have findings with a remedy."""
+    if policy.interval == "sequential":  # with sequential looks more rows may come
         return
     passed = [judged for judged in judge_ranges(policy, evidence) if judged.decide()[0] == "pass"]
     for judged in passed[:MOST_ADVISED]:
@@ -337,7 +337,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Counts that are no counts of the held-out rows at the points of the policy's ranges."""
+    """Counts that the held-out rows cannot have at the points of the policy's ranges."""
     found, known, n = evidence.of(Ranges), evidence.of(Targets), evidence.holdout.n
     if found is None:
         return
@@ -371,7 +371,7 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
 
 
 def _on_grids(policy: Policy, evidence: Evidence) -> Iterator[tuple[InRange, Grid]]:
-    """Each range that has a count at every point of its grid; of others `contradictions` speaks."""
+    """The ranges that have a count at every point of their grid; `contradictions` reports the others."""
     found = evidence.of(Ranges)
     for judged in policy.ranges if found is not None else ():
         at, grid = None if found is None else found.at(judged), corridor_of(policy, judged, policy.alpha()).grid
@@ -380,7 +380,7 @@ def _on_grids(policy: Policy, evidence: Evidence) -> Iterator[tuple[InRange, Gri
 
 
 def beside_curve(policy: Policy, evidence: Evidence, curve: list[tuple[float, int]]) -> Iterator[str]:
-    """Counts between which those of the curve do not lie: a higher score flags no more, wherever it was counted."""
+    """Counts that contradict the curve: a higher score flags no more rows, wherever it was counted."""
     for at, grid in _on_grids(policy, evidence):
         own = [(float(point.score), count) for point, count in zip(grid.points, at.flagged, strict=True)]
         together = sorted([*curve, *own], key=lambda pair: (pair[0], -pair[1]))
@@ -391,9 +391,9 @@ def beside_curve(policy: Policy, evidence: Evidence, curve: list[tuple[float, in
 def counted_otherwise(
     policy: Policy, evidence: Evidence, calibrator: Calibrator, known: Iterable[tuple[float | None, int]]
 ) -> Iterator[str]:
-    """Counts that no rows can have at the calibrator's own thresholds: `known` are other thresholds with their counts.
+    """Counts that no rows can have at the calibrator's own thresholds.
 
-    At one threshold there is one count, and a higher threshold has no more, wherever they were counted.
+    `known` are other thresholds with their counts. One threshold has one count, and a higher threshold has no more.
     """
     counted = list(_on_grids(policy, evidence))
     if not counted:

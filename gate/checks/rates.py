@@ -1,4 +1,4 @@
-"""One rule for every rate: how a count is graded against a band, and the sentences that say so."""
+"""Rates: how a count is graded against a band, and the sentences that say so. It measures nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def judged_rate(
 
 
 def describe_count(found: Tally) -> str:
-    """`140 false positives in 139,315 benign rows`, and what they are worth where they come in groups."""
+    """`140 false positives in 139,315 benign rows`, and what the rows are worth if they come in groups."""
     counted = f"{plural(found.flagged, 'false positive')} in {plural(found.rows, 'benign row')}"
     if found.is_clustered:
         counted += f", in groups worth {int(found.independent_rows):,} independent ones"
@@ -70,7 +70,7 @@ def describe_count(found: Tally) -> str:
 
 
 def describe_critical(critical: CriticalCounts, passes: str | None = None) -> str:
-    """`126 to 148 prove it, 84 or fewer or 201 or more refute it`; `passes` where no count does for another reason."""
+    """`126 to 148 prove it, 84 or fewer or 201 or more refute it`; `passes` is false if no count can pass."""
     proven = "no count proves it"
     if passes is not None:
         proven = passes
@@ -87,7 +87,7 @@ def describe_critical(critical: CriticalCounts, passes: str | None = None) -> st
 
 
 def describe_deciding(found: Deciding, n: int, min_n: int = 1) -> str:
-    """Rows to add to these, where one may look again."""
+    """The rows to add to these, with sequential looks."""
     rows = round_up(max(found.rows, min_n, n + 1))
     more = f"add about {rows - n:,} benign rows to these ({rows:,} in all) and look again"
     chance = f"it is decided by then {rounded_percent(found.chance)} of the time"

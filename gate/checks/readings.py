@@ -1,4 +1,4 @@
-"""What numbers say, in sentences that several checks and pages share. Nothing is measured or decided here."""
+"""Sentences about numbers that several checks and pages share. The module measures and decides nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gate.words import chance_at_most, plural
 
 
 class Sentences(NamedTuple):
-    """What was found, and what would turn it green; None where nothing need be done."""
+    """The sentence on what was found, and on what would let it pass; None if nothing need be done."""
 
     message: str
     remedy: str | None
@@ -21,7 +21,7 @@ class Sentences(NamedTuple):
 
 
 def assumptions(grouped: bool) -> str:
-    """Said once, where statements are read."""
+    """The assumptions of every statement, in one sentence that is printed once."""
     rows = "benign rows in independent groups" if grouped else "independent benign rows"
     return f"Every statement assumes {rows} like those to come, and the threshold as it is shipped."
 

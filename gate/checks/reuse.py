@@ -16,7 +16,7 @@ from gate.stored import Ordinal, Outcome, Rate, Section
 from gate.words import listed, rounded_percent
 
 NAME = CheckName("reuse")
-FURTHER = 0.05  # of the smaller set of rows shared: a further use
+FURTHER = 0.05  # of the smaller set of rows: sharing this much is a further use
 
 
 class Use(Section):
@@ -47,7 +47,7 @@ class Uses(Section):
 
 
 def measure(case: Case) -> Uses | None:
-    """What the ledger has counted already; None where none is kept."""
+    """Take what the ledger has counted already; None if no ledger is kept."""
     found: Uses | None = case.uses
     return found
 
@@ -59,20 +59,20 @@ def alpha_of(policy: Policy, evidence: Evidence) -> Fraction:
 
 
 def malicious_alpha_of(policy: Policy, evidence: Evidence) -> Fraction:
-    """The same on these malicious rows."""
+    """How often an interval on these malicious rows may miss."""
     found = evidence.of(Uses)
     return policy.alpha(1 if found is None or found.malicious is None else found.malicious.number)
 
 
 class Confidences(TypedDict):
-    """Of the intervals on held-out rows, and on malicious ones where there are any, as a record has them."""
+    """The alphas of the intervals on held-out rows, and on malicious rows if there are any, for a record."""
 
     confidence: float
     malicious_confidence: float | None
 
 
 def confidences(policy: Policy, evidence: Evidence) -> Confidences:
-    """The policy's, less what earlier uses of the rows have spent."""
+    """The policy's alpha, less what earlier uses of the rows have spent."""
     malicious = None if evidence.malicious is None else float(1 - malicious_alpha_of(policy, evidence))
     return Confidences(confidence=float(1 - alpha_of(policy, evidence)), malicious_confidence=malicious)
 
@@ -85,7 +85,7 @@ class Alphas(NamedTuple):
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Rows that have judged often enough no longer decide; without a limit in the policy they are only pointed out."""
+    """Stop rows that have judged too often from deciding; if the policy sets no limit, only report them."""
     found = evidence.of(Uses)
     if found is None:
         return
@@ -126,14 +126,14 @@ def _describe(name: str, use: Use) -> str:
 
 
 def _earlier(release: str, share: float | None) -> str:
-    """An earlier judgement, and how much of the smaller set of rows it shares where that is not all."""
+    """An earlier judgement, and the share of the smaller set of rows in common if that is not all."""
     if share is None:
         return f"{release} (which shares an unknown part of them)"
     return release if share == 1 else f"{release} (which shares about {rounded_percent(share)} of the smaller set)"
 
 
 def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """What the ledger cannot see, and what the policy does not pay for; nothing where no ledger is kept."""
+    """What the ledger cannot see, and what the policy does not pay for; nothing if no ledger is kept."""
     found = evidence.of(Uses)
     if found is None:
         if policy.interval == "sequential" and evidence.kind == "check":

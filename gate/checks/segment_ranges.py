@@ -1,4 +1,4 @@
-"""Ranges in segments: stretches of the contract judged again in every part of the held-out rows, on a coarser grid."""
+"""Ranges in segments: every part of the held-out rows is judged along stretches of the contract, on a coarser grid."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _DIFFERS = "find out how benign rows of this segment differ: the calibrator fits them together with the others"
 NO_ROWS_HELP = {"too-many": _DIFFERS, "too-few": _DIFFERS, "unreachable": words.UNREACHABLE_RANGE}
-STEPS = 100  # of the search for the rows that one segment needs
-Worths = tuple[tuple[Size, Size], ...]  # at the points that are asked of groups
+STEPS = 100  # that the search for the rows of one segment may take
+Worths = tuple[tuple[Size, Size], ...]  # at the points where the worth of groups is measured
 
 
 class RangeInSegments(Section):
@@ -60,7 +60,7 @@ class Question:
 
 
 def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegments, ...]:
-    """Count every segment at the points of all ranges; nothing where there are too many segments."""
+    """Count every segment at the points of all ranges; nothing if there are too many segments."""
     if not question.spans or segments > MOST_SEGMENTS:
         return ()
     holdout, grids = case.holdout, [one.grid for one in question.corridors(case.policy, case.alpha)]
@@ -85,7 +85,7 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
 
 
 def worth_of_segments(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
-    """For each segment what it is worth at each score: at most what its own groups and those of all rows allow."""
+    """The worth of each segment at each score: at most what its own groups and those of all rows allow."""
     whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
     groups = Groups(whole.sizes)
     shares = [
@@ -137,7 +137,7 @@ class JudgedSegment:
         return "proven" if self.extrapolated else self.rule
 
     def decide(self, refuted: bool) -> tuple[Grade, Outcome, str]:
-        """The policy's rule, once it is known whether this is refuted among all tests."""
+        """Apply the policy's rule after Holm's procedure has decided whether the range is refuted among all tests."""
         if refuted:
             at = list(self.corridor.grid.refuting)
             errors = (self.counts / self.n / self.corridor.grid.fprs - 1)[at]
@@ -163,7 +163,7 @@ def judge(
     policy: Policy, evidence: Evidence, question: Question, alpha: Fraction, named: list[tuple[str, int]],
     counted: tuple[RangeInSegments, ...],
 ) -> list[JudgedSegment]:  # fmt: skip
-    """Every range in every segment, all but whether it is refuted; `named` are the segments with their rows."""
+    """Judge every range in every segment, except whether it is refuted; `named` are the segments with their rows."""
     judged = []
     for found, corridor in zip(counted, question.corridors(policy, alpha) if counted else (), strict=True):
         counts = np.array(found.flagged, dtype=np.int64)
@@ -264,7 +264,7 @@ def _remedy(one: JudgedSegment, at: int) -> str | None:
 def contradictions(
     policy: Policy, evidence: Evidence, question: Question, sizes: tuple[int, ...], found: tuple[RangeInSegments, ...]
 ) -> Iterator[str]:
-    """Counts that are none of these segments at the points of these ranges."""
+    """Counts that these segments cannot have at the points of these ranges."""
     known = evidence.of(Targets)
     asked = question.spans if len(sizes) <= MOST_SEGMENTS else ()
     if [(at.start, at.stop) for at in found] != [(span.start, span.stop) for span in asked]:
@@ -291,7 +291,7 @@ def contradictions(
 
 
 def _are_worth(found: tuple[Worths, ...], sizes: tuple[int, ...], places: int) -> bool:
-    """Whether every segment has at each of so many points what its rows may be worth."""
+    """Whether every segment has a possible worth at each of so many points."""
     if [len(worths) for worths in found] != [places] * len(sizes):
         return False
     return all(0 < min(rows) <= max(rows) <= n for worths, n in zip(found, sizes, strict=True) for rows in worths)

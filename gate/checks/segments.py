@@ -1,4 +1,4 @@
-"""Segments: the targets judged again in every part of the held-out rows, corrected for how many there are."""
+"""Segments: every part of the held-out rows is judged at the targets, with a correction for the number of parts."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from gate.words import percent, plural
 
 NAME = CheckName("segments")
 MOST_SHOWN = 50  # findings; the record counts the others
-# Where the policy names a column of segments and asks nothing of it: the largest ones, at the highest rates.
+# If the policy names a column of segments and asks nothing of it: the largest segments, at the highest rates.
 MOST_UNASKED, MOST_RATES = 100, 10
-STEPS = 100  # of the search for the rows that one segment needs
+STEPS = 100  # that the search for the rows of one segment may take
 
 
 class SegmentsSettings(Frozen):
@@ -106,7 +106,7 @@ def at_segment(found: Segments, at: InSegments, place: int) -> Tally:
 
 
 def targets_of(policy: Policy) -> list[Target]:
-    """What is asked of every segment, from the highest rate down; where nothing is, the policy's targets advise."""
+    """The targets of every segment, from the highest rate down; if there are none, the policy's targets advise."""
     settings = policy.settings(SegmentsSettings)
     if settings is None:
         rates = sorted((target.fpr for target in policy.targets), reverse=True)[:MOST_RATES]
@@ -121,7 +121,7 @@ def targets_of(policy: Policy) -> list[Target]:
 
 
 def question_of(policy: Policy) -> Question:
-    """What is asked of every segment along ranges."""
+    """The ranges that are judged in every segment."""
     settings = policy.settings(SegmentsSettings)
     if settings is None:
         return Question((), Tolerance(above=Decimal(1), below=Decimal(1)), 1, required=False)
@@ -129,7 +129,7 @@ def question_of(policy: Policy) -> Question:
 
 
 def measure(case: Case) -> Segments | None:
-    """Count every target's false positives in every segment; None where the rows have none."""
+    """Count every target's false positives in every segment; None if the rows have no segments."""
     holdout, policy = case.holdout, case.policy
     if not holdout.has_segments or policy.data.segment is None:
         return None
@@ -176,16 +176,16 @@ class JudgedAtTarget(NamedTuple):
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """How many segments there are, the expected that are absent, and the worst of the others by themselves.
+    """The number of segments, the expected ones that are absent, and findings of the worst of the others.
 
-    What a waiver covers comes last: a finding that is not shown blocks only where a shown one does.
+    Waived findings come last, so that a finding that is not shown blocks only if a shown one does.
     """
     found, settings = evidence.of(Segments), policy.settings(SegmentsSettings)
     if found is None:
         return
     judged = _judge_all(policy, evidence, found)
     tests = len(judged)
-    if settings is None:  # nobody asked: only what these rows can judge is shown
+    if settings is None:  # nobody asked, so show only what these rows can judge
         judged = [one for one in judged if one.reason != "min-n"]
     covered = {waiver.check for waiver in policy.waivers if evidence.day <= waiver.expires}
 
@@ -220,7 +220,7 @@ def _missing(settings: SegmentsSettings | None, found: Segments) -> list[CheckNa
 
 
 def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[JudgedAtTarget | JudgedSegment]:
-    """Every target and range in every segment; a refutation holds among all at once, by Holm's procedure."""
+    """Judge every target and range in every segment; a refutation holds among all at once, by Holm's procedure."""
     alpha, targets = alpha_of(policy, evidence), {target.fpr: target for target in targets_of(policy)}
     known = [(targets[at.fpr], at) for at in found.targets if at.fpr in targets]
     bands = {t.fpr: band_of(t, alpha, policy.interval) for t, _ in known}
@@ -295,7 +295,7 @@ def _summary(
     worst: Outcome = "fail" if "fail" in outcomes or missing else "pass"
     if worst == "pass" and "inconclusive" in outcomes:
         worst = "inconclusive"
-    # What blocks is each by itself.
+    # Findings that block are shown one by one.
     return Finding(check=NAME, outcome=worst, required=False, reason="counted", message=message)
 
 
@@ -356,7 +356,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Segments that are not those of the held-out rows, or count otherwise than the targets."""
+    """Segments that are not those of the held-out rows, or whose counts contradict the targets."""
     found, counted, thresholds = evidence.of(Segments), evidence.of(Targets), evidence.thresholds
     if found is None:
         return

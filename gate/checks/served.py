@@ -1,5 +1,5 @@
 """Served: whether production gave each row the calibrated score that the release gives it. Export, service and log are
-under test with the calibrator, and a difference between any two of them is told apart from drift."""
+tested with the calibrator, and a difference between any two of them is told apart from drift."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class ServedRows(Section):
 
     @property
     def harmless(self) -> bool:
-        """Only rounding, whose effect every count shows."""
+        """Whether only rounding differs, the effect of which every count shows."""
         return all(part.only_rounded or part.only_narrowed for part in self.parts)
 
 
 def measure(case: Case) -> ServedRows | None:
-    """None where raw scores are judged, or none are beside the calibrated ones."""
+    """Compare both scores; None if raw scores are judged, or if no raw scores stand beside the calibrated ones."""
     if not case.calibrated or case.holdout.raw is None:
         return None
     served = [
@@ -57,7 +57,7 @@ def measure(case: Case) -> ServedRows | None:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Any difference fails; one that is only rounding is advisory."""
+    """Fail if there is any difference; if it is only rounding, advise."""
     settings, found = policy.settings(ServedSettings), evidence.of(ServedRows)
     if settings is None or found is None:
         return
@@ -93,7 +93,7 @@ REMEDIES = {
 
 
 def message(served: Served) -> str:
-    """What was found, as the sentence of a finding; the reason code is `served-otherwise`."""
+    """The sentence of a finding with the reason code `served-otherwise`."""
     if not served.differ:
         return f"all {plural(served.rows, 'row')} were served the calibrated score that the release gives"
     causes = "; ".join(f"{cause.words} ({plural(cause.rows, 'row')})" for cause in served.causes)
@@ -105,7 +105,7 @@ def message(served: Served) -> str:
 
 
 def _flags(served: Served) -> str:
-    """At the anchors where most rows are flagged otherwise: a contract may have many."""
+    """The flags that differ, at the anchors with the most such rows, because a contract may have many anchors."""
     if not served.crossings:
         return "no row crosses an anchor because of it"
     at = []
@@ -122,7 +122,7 @@ def _flags(served: Served) -> str:
 
 
 def remedy(served: Served) -> str | None:
-    """What to do about the cause of most rows; None where nothing differs."""
+    """What to do about the cause of most rows; None if nothing differs."""
     causes = sorted(served.causes, key=lambda cause: -cause.rows)
     return REMEDIES[causes[0].kind] if causes else None
 
@@ -144,7 +144,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 
 
 def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Rows that are not those of the samples, or are explained otherwise than once each."""
+    """Rows that are not those of the samples, or that are not explained exactly once each."""
     found, data = evidence.of(ServedRows), policy.data
     if (found is not None) != (evidence.calibrated and data.calibrated not in (None, data.score)):
         yield "served must be measured where calibrated scores have raw ones beside them, only there"

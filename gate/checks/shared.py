@@ -1,8 +1,9 @@
 """Scores that two samples share: how many, and how many a random division of the same rows would leave shared.
 
 A value that c of all rows have is on both sides unless chance puts all c on one. Copies of fit rows among the held-out
-ones leave more values shared than that, copies inside one sample fewer. The division is taken as random among rows of
-neighbouring scores only, so that samples which differ in where their scores lie, but not row by row, show neither.
+rows leave more values shared than that; copies inside one sample leave fewer. The division is assumed to be random only
+among rows of neighbouring scores, so that samples which differ in where their scores lie, but not row by row, show
+neither.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from gate.stored import Count, Rate, Section, Size
 if TYPE_CHECKING:
     from gate.scores import Scores
 
-SEEN = 0.25  # of the held-out rows copied: scores that do not show so many cannot tell
+SEEN = 0.25  # of the held-out rows; scores that would not show so many copies cannot tell
 STRATA = 256
-LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 18  # of each sample, looked at together
-FINE_BITS = 29  # of a float64 that a float32 does not have
+LEAST_ROWS, MOST_ROWS = 1 << 10, 1 << 18  # of each sample, in one stratum
+FINE_BITS = 29  # bits of a float64 that a float32 does not have
 MARGIN = 16  # floats; half-way points between two float32 are common scores, and those next to them are near too
 _SHIFT = (1 << (FINE_BITS - 1)) + MARGIN
 
@@ -60,15 +61,15 @@ class Shared(Section):
 
     @property
     def shows_copies(self) -> bool:
-        """Whether it would have been seen if many held-out rows were copies."""
+        """Whether the scores would have shown it if many held-out rows were copies."""
         return self.seen_from is not None and self.seen_from <= SEEN
 
     @property
     def copied(self) -> int:
-        """How many held-out rows are copies of fit rows, at least; none where chance shares so many.
+        """At least how many held-out rows are copies of fit rows; none if chance shares so many scores.
 
-        A copy always stands on both sides, a pair that is alike by chance 2 q (1 - q) of the time: so much of each
-        copy exceeds what is expected. A row that was copied more than once has more rows than its score shows.
+        A copy always stands on both sides; a pair that is alike by chance does so 2 q (1 - q) of the time. The rest of
+        each copy exceeds what is expected. A row that was copied more than once has more rows than its score shows.
         """
         q = self.n / (self.n + self.fit_n)
         once = min(self.shared, round((self.shared - self.expected) / (1 - 2 * q * (1 - q))))
@@ -76,14 +77,14 @@ class Shared(Section):
 
     @property
     def repeated(self) -> int:
-        """How many rows repeat another of their own sample, about; none where chance shares so few."""
+        """About how many rows repeat another of their own sample; none if chance shares so few scores."""
         return round(max(self.repeats if self.fewer <= LEVEL else 0.0, self.tiled))
 
 
 class Stratum(NamedTuple):
-    """Neighbouring rows: `values` of each of the sizes, two or more, and n held out of all.
+    """Neighbouring rows: `values` counts the values of each size, two or more rows; n of all rows are held out.
 
-    So many of the values are `shared`, and so many held-out rows have these: `held`.
+    `shared` counts the values on both sides, and `held` the held-out rows with these.
     """
 
     sizes: Ints
@@ -106,7 +107,7 @@ def compare_scores(fit: Scores, holdout: Scores) -> Shared:
 
 
 def compare_keys(fit: Ordered, holdout: Ordered, fit_n: int, n: int) -> Shared:
-    """The same for rows known by a number each; those left out are like no other row."""
+    """The shared values of rows that are known by a number each; rows left out are like no other row."""
     pieces = list(_pieces(fit, holdout, lambda keys: keys, lambda key: key, MOST_ROWS))
     found = sum(piece.shared for piece in pieces), sum(piece.apart for piece in pieces)
     strata = [_together(pieces)._replace(n=n, total=n + fit_n)] if pieces else []
@@ -161,7 +162,7 @@ def _together(pieces: list[_ValuesOfCut]) -> Stratum:
 
 
 def _by_size(sizes: Ints, each: Ints, held: Ints) -> tuple[Ints, Ints]:
-    """Of values by their sizes: how many are on both sides, and the held-out rows of these."""
+    """How many values of each size are on both sides, and the held-out rows with these."""
     places = np.searchsorted(sizes, each)
     shared, rows = (np.bincount(places, part, minlength=len(sizes)) for part in (held > 0, held))
     return shared.astype(np.int64), rows.astype(np.int64)
@@ -170,9 +171,9 @@ def _by_size(sizes: Ints, each: Ints, held: Ints) -> tuple[Ints, Ints]:
 def _pieces(
     fit: Ordered, holdout: Ordered, cells_of: Callable[[Any], Ints], lowest_of: Callable[[int], Any], rows: int
 ) -> Iterator[_ValuesOfCut]:
-    """Both samples in rising order, so many rows of each at a time, and no value in two pieces.
+    """Both samples in rising order, so many rows of each at a time, with no value in two pieces.
 
-    Pieces are looked at side by side: NumPy leaves the interpreter to others.
+    Threads work on pieces side by side, because NumPy releases the interpreter.
     """
     with ThreadPoolExecutor(cores()) as pool:
         yield from pool.map(
@@ -224,12 +225,12 @@ def _look(fit: Ordered, holdout: Ordered, cut: _Cut, cells_of: Callable[[Any], I
 
 
 def _values(parts: list[Entries], cells_of: Callable[[Any], Ints]) -> tuple[Ints, Ints]:
-    """Of each value that more than one row has, in rising order: how many rows, and the held-out ones among them."""
+    """The rows of each value that several rows have, in rising order, and the held-out rows among them."""
     sides = [cells_of(values) << 1 for values, _ in parts]
     sides[1] |= 1
     merged = np.concatenate(sides)
     if all(counts is None for _, counts in parts):
-        merged.sort(kind="stable")  # of two rising runs: a merge
+        merged.sort(kind="stable")  # a merge of two rising runs
         same = np.zeros(len(merged) + 1, dtype=np.int8)
         np.less(merged[1:] ^ merged[:-1], 2, out=same[1:-1], casting="unsafe")
         edges = np.flatnonzero(np.diff(same)).reshape(-1, 2)
@@ -246,7 +247,7 @@ def _values(parts: list[Entries], cells_of: Callable[[Any], Ints]) -> tuple[Ints
 def _assess(
     unit: Literal["rows", "groups"], shared: int, apart: int, strata: list[Stratum], n: int, fit_n: int
 ) -> Shared:
-    """Hold what is shared against a random division in every stratum."""
+    """Compare the shared values with a random division in every stratum."""
     divided = [stratum for stratum in strata if len(stratum.sizes) and 0 < stratum.n < stratum.total]
     parts = [_chances_of(stratum) for stratum in divided]
     sizes, values, on_both, loss = (np.concatenate([part[i] for part in parts] or [np.empty(0)]) for i in range(4))
@@ -264,10 +265,10 @@ def _assess(
 
 
 def _undivided(sizes: Floats, *parts: Floats) -> tuple[float, float]:
-    """The rows of values that no chance has divided: held-out ones of those on both sides, and repeats on one.
+    """The rows of values that chance did not divide: held-out rows of values on both sides, and repeats on one side.
 
-    The parts are, for some values of each size: how many, as many as chance shares, as many as are shared, and their
-    held-out rows.
+    The parts are, for some values of each size: how many there are, how many chance shares, how many are shared, and
+    their held-out rows.
     """
     each, places = np.unique(sizes, return_inverse=True)
     values, on_both, shared, held = (np.bincount(places, part, len(each)).astype(np.float64) for part in parts)
@@ -285,7 +286,7 @@ def _describe(
     n: int,
     fit_n: int,
 ) -> Shared:
-    """What is shared, how likely it is that a random division shares no more, or no less, and from where it shows."""
+    """What is shared, how likely a random division shares no more or no less, and from which share on copies show."""
     chance = chance_of(shared, ties)
     return Shared(
         unit=unit,
@@ -303,9 +304,9 @@ def _describe(
 
 
 def _chances_of(stratum: Stratum) -> tuple[Floats, Floats, Floats, Floats]:
-    """Each size c, how many values have it, the chance that one is on both sides, and what repeats would take from it.
+    """Each size c, how many values have it, the chance that one is on both sides, and its loss by repeats.
 
-    A row that repeats one of c others stays with it: they are divided as c rows are, but taken for c + 1.
+    A row that repeats one of c others stays with it: the rows are divided like c rows, but counted as c + 1.
     """
     sizes, values, _, _, n, total = stratum
     q = n / total
@@ -317,7 +318,7 @@ def _chances_of(stratum: Stratum) -> tuple[Floats, Floats, Floats, Floats]:
 
 def _all_of(sizes: Ints, n: int, total: int) -> Floats:
     """The chance that all rows of a value are among n of all."""
-    longest = min(int(sizes.max()), n, math.ceil(-700 / math.log(n / total)) + 1)  # beyond, there is none
+    longest = min(int(sizes.max()), n, math.ceil(-700 / math.log(n / total)) + 1)  # beyond this size the chance is zero
     drawn = np.arange(longest)
     logs = np.concatenate([[0.0], np.cumsum(np.log((n - drawn) / (total - drawn)))])
     return np.where(sizes <= longest, np.exp(logs[np.minimum(sizes, longest)]), 0.0)
@@ -325,21 +326,21 @@ def _all_of(sizes: Ints, n: int, total: int) -> Floats:
 
 # --- within segments ----------------------------------------------------------------------------------------
 
-LEAST_CELL = 64  # rows of a segment in a stratum: of fewer, one value's division tells another's
+LEAST_CELL = 64  # rows of a segment in a stratum; with fewer, the divisions of values depend on one another
 
 
 def _compare_within_segments(fit: Scores, holdout: Scores) -> Shared:
-    """The same where rows are of segments: each segment is divided by itself, in the share that it has.
+    """The shared values of rows in segments: each segment is divided by itself, in the share that it has.
 
-    A split that keeps every segment's share leaves the tied rows of a small one on both sides far oftener than a
-    division of all rows would. Rows of cells too small to say anything are taken as they fell.
+    A split that keeps every segment's share leaves tied rows of a small segment on both sides far oftener than a
+    division of all rows would. The division of rows in cells that are too small is taken as given.
     """
     from gate.scores import number_alike
 
     numbers = number_alike([fit.segment_names, holdout.segment_names])
     codes = np.concatenate([number[part.segments] for number, part in zip(numbers, (fit, holdout), strict=True)])
     of_segment = np.bincount(codes), np.bincount(codes[len(fit) :], minlength=int(codes.max()) + 1)
-    one_sided = (of_segment[1] == 0) | (of_segment[1] == of_segment[0])  # no split kept their share: divided as one
+    one_sided = (of_segment[1] == 0) | (of_segment[1] == of_segment[0])  # no split kept their share
     codes = np.where(one_sided, len(one_sided), np.arange(len(one_sided)))[codes]
     cells = near_cells(np.concatenate([fit.values, holdout.values]))
     held = np.arange(len(cells)) >= len(fit)
@@ -375,7 +376,7 @@ def _compare_within_segments(fit: Scores, holdout: Scores) -> Shared:
 
 
 def _alike(sizes: Ints, on_both: Floats, single: int) -> Ties:
-    """Values by size and chance, those together whose chances differ by less than 1e-5."""
+    """Values by size and chance; values whose chances differ by less than 1e-5 are joined."""
     _, places = np.unique(sizes * 100_001 + np.round(on_both * 100_000).astype(np.int64), return_inverse=True)
     values = np.bincount(places).astype(np.float64)
     means = (np.bincount(places, part) / values for part in (sizes, on_both))
@@ -383,7 +384,7 @@ def _alike(sizes: Ints, on_both: Floats, single: int) -> Ties:
 
 
 def _strata_of(starts: Ints, total: int, least: int) -> Ints:
-    """The stratum of each value: neighbouring ones of at least so many rows, and of enough values, as elsewhere."""
+    """The stratum of each value: neighbouring values with at least so many rows and enough values, as elsewhere."""
     rows = max(min(max(total // STRATA, LEAST_ROWS), MOST_ROWS), least)
     strata = np.zeros(len(starts), dtype=np.int64)
     place = 0

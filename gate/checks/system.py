@@ -1,4 +1,4 @@
-"""The system: what all detectors of a release flag together, which is what a customer feels."""
+"""The system: what all detectors of a release flag together, as a customer feels it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from gate.words import listed, percent, plural
 if TYPE_CHECKING:
     from gate.scores.several import Joined
 
-MOST_UNSCORED = Fraction(1, 1000)  # of the rows: beyond it the system is not judged
-ROWS_AT_ONCE = 1 << 16  # of the table of pairs
+MOST_UNSCORED = Fraction(1, 1000)  # of the rows; if more are unscored, the system is not judged
+ROWS_AT_ONCE = 1 << 16  # rows of the table of pairs
 
 
 # --- the evidence -------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class Together(Section):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def independent(self) -> float:
-        """What they would flag together if each flagged rows whatever the others do."""
+        """What they would flag together if detectors were independent of one another."""
         return 1.0 - math.prod(1.0 - member.flagged / self.tally.rows for member in self.detectors)
 
 
@@ -104,7 +104,7 @@ class System(Section):
 
 @dataclass(frozen=True)
 class Flags:
-    """The rows of one kind that each detector flags, as numbers in `joined`; for each score a threshold and rows."""
+    """The rows of one kind that each detector flags, as numbers in `joined`: a threshold and rows for each score."""
 
     joined: Joined
     thresholds: Mapping[str, Sequence[float | None]]
@@ -112,7 +112,7 @@ class Flags:
 
 
 def asked_scores(policy: Policy) -> tuple[Decimal, ...]:
-    """The scores at which the policy judges the system; where it judges none, those of its targets are shown."""
+    """The scores at which the policy judges the system; if there are none, the scores of its targets are shown."""
     scores = {point.fpr: point.score for point in policy.contract}
     return tuple(target.score for target in policy.system) or tuple(scores[target.fpr] for target in policy.targets)
 
@@ -130,7 +130,7 @@ class SystemCase:
 
 @dataclass(frozen=True, eq=False)
 class SystemEvidence:
-    """What was counted of these detectors together; None where their rows cannot be joined."""
+    """What was counted of these detectors together; None if their rows cannot be joined."""
 
     detectors: tuple[str, ...]
     counted: System | None
@@ -192,7 +192,7 @@ def count(flags: Flags, score: Decimal, place: int, alpha: Fraction) -> Together
 
 
 def _pairs(own: list[Ints], hits: Ints, n: int) -> tuple[tuple[int, ...], ...]:
-    """The rows that each two detectors both flag, some rows at a time."""
+    """The rows that both detectors of each pair flag; the table is filled some rows at a time."""
     places = np.full(n, -1, dtype=np.int64)
     places[hits] = np.arange(len(hits))
     pairs = np.zeros((len(own), len(own)))
@@ -210,7 +210,7 @@ def _pairs(own: list[Ints], hits: Ints, n: int) -> tuple[tuple[int, ...], ...]:
 
 
 def judge(policy: Policy, evidence: SystemEvidence) -> Iterator[Finding]:
-    """The three grades of a target, where only excess counts."""
+    """Grade each limit as a target is graded, with only an upper edge."""
     found, budget = evidence.counted, Budget()
     for target in policy.system:
         together = None if found is None else found.at(target.score)
@@ -240,7 +240,7 @@ def judge(policy: Policy, evidence: SystemEvidence) -> Iterator[Finding]:
 def _decide(
     rule: str, target: SystemTarget, together: Together, critical: CriticalCounts
 ) -> tuple[Outcome, str, Grade]:
-    """A pass must hold even if every row were flagged that a detector has not scored; a proven excess is one anyway."""
+    """Pass only if that holds with every unscored row flagged; a proven excess is one anyway."""
     found = together.tally
     grade = grade_count(found.flagged, critical)
     if grade == "refuted":
@@ -308,7 +308,7 @@ def _remedy(together: Together, reason: str, advice: Advice | None) -> str | Non
 
 
 def describe_pass(required: int, limits: str, waived: int, others: list[str]) -> str:
-    """Why all pass: so many required detectors, the limits that hold, what is waived, which others did not pass."""
+    """Why all pass: how many required detectors, the limits that hold, the waivers, the others that did not pass."""
     parts = [
         f"{plural(required, 'required detector')} {'passes' if required == 1 else 'pass'}",
         limits,
@@ -322,7 +322,7 @@ def describe_pass(required: int, limits: str, waived: int, others: list[str]) ->
 
 
 def contradictions(policy: Policy, evidence: SystemEvidence) -> Iterator[str]:
-    """Counts of the system that no rows have."""
+    """Counts of the system that no rows can have."""
     found, scores = evidence.counted, asked_scores(policy)
     if found is None:
         return
@@ -349,7 +349,7 @@ def _impossible(one: Together, names: Sequence[str]) -> Iterator[str]:
         yield "must be counted at its own score"
     counts = [member.flagged for member in members]
     alone = sum(member.alone for member in members)
-    # A row that one alone flags counts once in the sum, every other flagged row at least twice.
+    # A row that one detector alone flags counts once in the sum; every other flagged row counts at least twice.
     if not max(counts) <= k <= sum(counts) or not alone + 2 * (k - alone) <= sum(counts) or alone > k:
         yield "must lie between the largest detector's count and their sum"
     if any(member.alone > member.flagged or member.flagged + member.unscored > n for member in members):

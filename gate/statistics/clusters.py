@@ -65,8 +65,8 @@ class Groups:
         """The rows for which Clopper and Pearson's interval, at the observed rate, has the bounds of the groups.
 
         If no row or every row is flagged, the counts do not show how groups differ, and the number is Kish's: n^2 / sum
-        of squared sizes. A large group may hide rows of the rarer kind, flagged or not; so if more than half are flagged,
-        the sides change places.
+        of squared sizes. A large group may hide rows of the rarer kind, flagged or not; so if more than half are
+        flagged, the sides change places.
         """
         n, k = self.n, float(counts.sum())
         if len(self.sizes) < 2:
@@ -114,7 +114,7 @@ class Groups:
 
 
 def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | None = None) -> float:
-    """The effective rows of Korn and Graubard (1998): they compare the variance between groups with independent rows'.
+    """The effective rows of Korn and Graubard (1998), by the variance between groups over that of independent rows.
 
     The quantiles of Student's t allow for few groups. `spread` is the variance of one row's value if it is not 0 or 1.
     """
@@ -129,7 +129,7 @@ def korn_graubard(sizes: Floats, counts: Floats, alpha: float, spread: float | N
 
 
 def _by_variance(squares: float, n: float, groups: int, spread: float, alpha: float) -> float:
-    """The variance of the total: from squared differences between groups' counts and the counts expected by size."""
+    """The effective rows, from the sum of squared differences between groups' counts and those expected by size."""
     variance = groups / (groups - 1) * squares / n**2
     few_groups = float(stdtrit(n - 1, alpha / 2) / stdtrit(groups - 1, alpha / 2)) ** 2
     return min(n, n / max(1.0, variance * n / spread) * few_groups)
@@ -139,7 +139,7 @@ def _by_variance(squares: float, n: float, groups: int, spread: float, alpha: fl
 
 
 class _CountsBySize(NamedTuple):
-    """Groups by size, and by the rows flagged and left: so many of each."""
+    """How many groups there are of each size, with so many rows flagged and so many left."""
 
     sizes: Sizes
     flagged: Floats

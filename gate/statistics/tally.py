@@ -15,10 +15,10 @@ from gate.stored import Count, Ordinal, Section, Size
 
 
 class Tally(Section):
-    """`flagged` of `rows` rows reach a raw threshold; no row does if there is no threshold.
+    """`flagged` of `rows` rows reach a raw threshold; none where there is no threshold, which nothing reaches.
 
-    `effective` are the independent rows that these rows are worth to a lower and to an upper bound of their rate; null
-    if every row is independent.
+    `effective` are the independent rows that these are worth to a lower and to an upper bound of their rate; null
+    where every row is independent.
     """
 
     threshold: float | None
