@@ -66,5 +66,5 @@ class Contract:
 
 
 def _log10(values: Floats) -> Floats:
-    """By the C library: NumPy rounds otherwise where there is AVX-512, and a calibrator is the same everywhere."""
+    """The logarithm of the C library, which is the same everywhere; NumPy rounds differently with AVX-512."""
     return np.array([math.log10(value) for value in values.ravel().tolist()]).reshape(values.shape)

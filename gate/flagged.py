@@ -1,4 +1,4 @@
-"""The false positives themselves: which benign rows reach an anchor, for whoever must look at them."""
+"""The false positives: a list of the benign rows that reach an anchor, for people to examine. It judges nothing."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ ENDINGS = (".csv", ".parquet")
 def list_flagged(sample: Scores, calibrator: Calibrator, calibrated: bool = False) -> dict[str, Any]:
     """The rows of a sample that reach any anchor, highest first, as columns of equal length.
 
-    id           what names the row, where the sample has ids
-    score        its raw score; left out where the sample has `calibrated` scores and no raw ones beside them
+    id           the id of the row, if the sample has ids
+    score        its raw score; left out if the sample has `calibrated` scores and no raw scores beside them
     calibrated   its calibrated score
     anchor       the rarest false-positive rate whose threshold it reaches
-    segment      its segment, where the sample has any
+    segment      its segment, if the sample has segments
 
-    Rows of one score have the order of their ids, else of their segments, so that the same rows give the same table.
+    Rows of one score are ordered by id, else by segment, so that the same rows give the same table.
     """
     own = own_thresholds(calibrator.contract.anchors) if calibrated else calibrator.thresholds
     thresholds = {fpr: cut for fpr, cut in own.items() if cut is not None}
     lowest = min(thresholds.values(), default=np.inf)
     if sample.stored is None:
         rows = np.flatnonzero(sample.values >= lowest)
-        if sample.counts is not None:  # each row that one stands for, as where they lie on disk
+        if sample.counts is not None:  # one entry for each row that a stored row stands for
             rows = np.repeat(rows, sample.counts[rows])
         ids = None if sample.ids is None else np.asarray(sample.ids.take(rows).to_pylist(), dtype=object)
         ties = sample.segments[rows] if sample.segments is not None else np.zeros(len(rows))
         order = np.lexsort((ties if ids is None else ids.astype(str), -sample.values[rows]))
         rows = rows[order]
         scores = np.asarray(sample.values[rows], dtype=np.float64)
-    else:  # larger than the memory: no column but the scores is kept
+    else:  # a sample larger than the memory, of which only the scores are at hand
         count = int(sample.stored.at_or_above(lowest))
         rows, ids, order = np.arange(count), None, np.arange(count)
         scores = np.asarray(sample.stored.at_rank(np.arange(1, count + 1)), dtype=np.float64)
@@ -61,7 +61,7 @@ def list_flagged(sample: Scores, calibrator: Calibrator, calibrated: bool = Fals
 
 
 def require_name(name: str, directory: Path | None) -> Path:
-    """The place of such a file: by its ending a format, and outside the release directory, whose files are listed."""
+    """Check the path of such a file: its ending must name a format, and it must lie outside the release directory."""
     path = Path(name)
     if path.suffix.lower() not in ENDINGS:
         raise GateError(f"--flagged: must end in {' or '.join(ENDINGS)}, got {name!r}; name it so")

@@ -161,7 +161,7 @@ Reader = Callable[[str, tuple[str, ...], Policy], Scores]
 
 
 def read_sample(name: str, paths: tuple[str, ...], policy: Policy, calibrated: bool = False) -> Scores:
-    """One sample of a release; segments and times are asked of the benign rows to fit and to judge on, of no others."""
+    """One sample of a release; only benign rows to fit and to judge on are read with segments and times."""
     with reading_sample(name, paths, policy, calibrated) as scores:
         return scores()
 
@@ -173,7 +173,7 @@ def read_reference(
     malicious: tuple[str, ...],
     reader: Reader = read_sample,
 ) -> Reference:
-    """An earlier release, with its scores of the same rows where there are any: in its own domain, joined by id."""
+    """An earlier release, with its scores of the same rows if there are any, in its own domain and joined by id."""
     baseline = as_reference(read_judged(directory))
     columns = document.policy.data
     if (holdout or malicious) and columns.id is None:
@@ -186,7 +186,7 @@ def read_reference(
 
 
 def judging_day(created: datetime) -> date:
-    """The day by which waivers and ages are judged: `created` may lie in the past, which must not revive any."""
+    """The day that decides about waivers and ages; `created` may lie in the past, which must not revive a waiver."""
     return max(created.date(), datetime.now(UTC).date())
 
 
@@ -246,8 +246,8 @@ class Release:
 class Job:
     """One judgement to be made: by which policy, under what name, when.
 
-    Waivers and ages are judged by `day`. Of a judgement that the ledger has `counted` already it only tells which use
-    it was.
+    `day` decides about waivers and ages. If the ledger has `counted` the judgement already, it only says which use it
+    was.
     """
 
     document: Document
@@ -256,7 +256,7 @@ class Job:
     day: date
     ledger: str | None = None
     counted: bool = False
-    uses: Uses | None = None  # where the caller has counted them, with those of other detectors
+    uses: Uses | None = None  # set if the caller has counted them, with those of other detectors
 
 
 def gate_release(
@@ -269,7 +269,7 @@ def gate_release(
     reference: Reference | None = None,
     first_release: bool = False,
 ) -> Release:
-    """The stages in order, from two samples to a judged release; only the ledger is written, where there is one."""
+    """The stages in order, from two samples to a judged release; they write only the ledger, if there is one."""
     _require(job)
     policy = job.document.policy
     calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
@@ -285,9 +285,9 @@ def check_release(
     malicious: Scores | None = None,
     calibrated: bool = False,
 ) -> Release:
-    """A calibrator fitted earlier, judged on new benign rows and held against its own release; nothing is fitted.
+    """Judge an earlier calibrator on new benign rows and compare it with its own release; nothing is fitted.
 
-    Where the rows' scores were `calibrated` already, as production serves them, the contract's own scores flag them.
+    If the rows' scores were `calibrated` already, as production serves them, the contract's own scores flag them.
     """
     _require(job)
     policy, calibrator = job.document.policy, read_calibrator(stored)
@@ -319,7 +319,7 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
     looks = case.policy.interval == "sequential" and split is None
     case = replace(
         case, uses=_uses(job, case, fitted.sha256, looks)
-    )  # late: what is refused before has shown nobody anything
+    )  # late, because a refusal before this line has shown nothing
     evidence = gather(case, fit, fitted, job.day)
     record = compose(
         release=job.release,
@@ -335,7 +335,7 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
 
 
 def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
-    """What the ledger counts of this judgement; with `looks`, rows may be added to its files."""
+    """The entry of this judgement for the ledger; with `looks`, rows may be added to its files."""
     if job.ledger is None or job.uses is not None:
         return job.uses
     asked = case.policy.data.model_dump() | ({"judged": "calibrated"} if case.calibrated else {})
@@ -344,7 +344,7 @@ def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
 
 
 def count_use(job: Job, question: str, holdout: Scores, malicious: Scores | None, looks: bool = False) -> Uses:
-    """Count a judgement of these rows in the ledger, or tell which one it was."""
+    """Count a judgement of these rows in the ledger, or find which use it was."""
     assert job.ledger is not None
     rows, others = ledgers.rows_of(holdout, looks), None if malicious is None else ledgers.rows_of(malicious, looks)
     if job.counted:
@@ -362,7 +362,7 @@ def compare_stored(
     files: Mapping[str, tuple[str, ...]],
     reader: Reader = read_sample,
 ) -> ComparedReleases:
-    """What two release directories say of each other; with scores in `files`, on those rows."""
+    """The comparison of two release directories; with scores in `files`, on those rows."""
     stored = read_judged(new)
     record, calibrator = stored.record, read_calibrator(stored)
     document = recorded_policy(record.policy, record.data).with_columns(columns)
@@ -410,7 +410,7 @@ def facts_of(calibrator: Calibrator) -> CalibratorFacts:
 
 
 def _refuse_copies(case: Case) -> None:
-    """Refuse rows that were given twice: as benign and malicious ones, or to fit and to judge on."""
+    """Refuse rows that were given twice: as benign and malicious rows, or to fit and to judge on."""
     for sample in (case.fit, case.holdout):
         if case.malicious is not None and sample is not None:
             _refuse_both_kinds(sample, case.malicious)
@@ -419,7 +419,7 @@ def _refuse_copies(case: Case) -> None:
 
 
 def _refuse_both_kinds(benign: Scores, malicious: Scores) -> None:
-    """Without labels every row of a file is of one kind, so that one file cannot be given as both."""
+    """Refuse a file that is given as both kinds: without labels all its rows are of one kind."""
     if malicious.labels is None:
         copy = find_copy([piece.file for sample in (benign, malicious) for piece in sample.pieces])
         if copy is not None:
@@ -436,7 +436,7 @@ def _document(policy: str | Path | Document | None) -> Document:
 
 
 def refuse_several(document: Document) -> None:
-    """One detector is judged by the policy of one."""
+    """Refuse a policy of several detectors here, because one detector is judged by a policy for one."""
     if document.policy.detectors:
         names = [detector.name for detector in document.policy.detectors]
         raise GateError(

@@ -28,7 +28,7 @@ RELEASE_FILES = ("verdict.json", "manifest.json", "calibrator.json")
 
 @dataclass(frozen=True)
 class Flagged:
-    """How many held-out rows the raw threshold of an earlier release flags, as near as the record's curve tells."""
+    """The least and the most held-out rows that an earlier release's raw threshold flags, by the record's curve."""
 
     release: str
     threshold: float
@@ -39,7 +39,7 @@ class Flagged:
 
 @dataclass(frozen=True)
 class Detected:
-    """The malicious rows at one anchor; `minimum` and `outcome` are null where the policy sets none."""
+    """The malicious rows at one anchor; `minimum` and `outcome` are null if the policy sets no minimum."""
 
     tally: Tally
     interval: tuple[float, float]
@@ -49,25 +49,25 @@ class Detected:
 
 @dataclass(frozen=True)
 class Reading:
-    """One anchor in one release. `kept` is what the first raw threshold of the history, which is that of the release
-    where `origin` is true, would have done here.
+    """One anchor in one release. `if_kept` is what the first raw threshold of the history would have done here; the
+    threshold is that of the release for which `origin` is true.
     """
 
     fpr: Finding
     tpr: Detected | None
-    threshold: float | None  # the raw one, also where calibrated scores were judged
+    threshold: float | None  # the raw threshold, even if calibrated scores were judged
     origin: bool = False
     if_kept: Flagged | None = None
 
 
 @dataclass(frozen=True)
 class PastRelease:
-    """One record, of a release or of a check made of one, which has its name.
+    """One record, of a release or of a check of a release; a check has the release's name.
 
-    `sha256` is the digest of its record, and `of_sha256`, of a check, that of its release's record.
-    `blocking` names the checks that keep it from passing besides the anchors' own.
-    `use` counts the uses of its held-out rows up to this one among the releases read, where asking the same calibrator
-    and policy again is none, and `last_use` names the one before; `ledger_use` is the ledger's.
+    `sha256` is the digest of its record; `of_sha256`, which a check has, is the digest of its release's record.
+    `blocking` names the checks, other than those of the anchors, that keep it from passing.
+    `use` counts the uses of its held-out rows up to this one among the releases read; the same calibrator and policy
+    again are no new use. `last_use` names the use before; `ledger_use` is the ledger's count.
     """
 
     directory: str
@@ -110,12 +110,12 @@ class History:
 
     @property
     def checks(self) -> tuple[CheckName, ...]:
-        """Every anchor that any of the releases was judged at, the most frequent rate first."""
+        """Every anchor at which any of the releases was judged, the highest rate first."""
         found = {check for release in self.releases for check in release.readings}
         return tuple(sorted(found, key=lambda check: (-(check.rate or 0), str(check))))
 
     def released(self, check: PastRelease) -> PastRelease | None:
-        """The release that a check was made of, by the digest of its record; None where it is not here."""
+        """The release that a check belongs to, by the digest of its record; None if it is not here."""
         return self._by_digest.get(check.of_sha256) if check.of_sha256 is not None else None
 
     @cached_property
@@ -124,7 +124,7 @@ class History:
 
 
 def collect(paths: Iterable[str]) -> History:
-    """Read every release named, or held by a directory named, once each; what cannot be read is kept as such."""
+    """Read once every release that is named or lies in a named directory; an unreadable one is listed as such."""
     read: list[tuple[PastRelease, _ForComparison]] = []
     unread: list[Unread] = []
     last: tuple[tuple[str, str, str], Record | SystemRecord] | None = None
@@ -157,7 +157,7 @@ def _moment(release: PastRelease) -> tuple[str, str, str]:
 
 
 def _found(path: str) -> Iterator[tuple[str, str | None]]:
-    """The releases that a path names, each with the checks below it, and what cannot be looked into, with why."""
+    """The releases that a path names, each with the checks below it, and the directories not readable, with why."""
     try:
         directories = _releases_in(path)
     except GateError as error:
@@ -194,20 +194,20 @@ def _directories_in(path: str) -> list[str]:
 
 
 def _has_release_files(path: str) -> bool:
-    """Also without its record: a release that lost it is broken, not absent."""
+    """Whether this is a release, even without its record: a release that lost it is broken, not absent."""
     return any(os.path.lexists(Path(path) / name) for name in RELEASE_FILES)
 
 
 @dataclass(frozen=True)
 class _ForComparison:
-    """What only the comparison with other releases needs: held-out rows, what they were asked, and the curve."""
+    """Facts that only the comparison with other releases needs: held-out rows, the question, and the curve."""
 
     rows: str
     question: str
     benign: int
     thresholds: tuple[float, ...]
     counts: tuple[int, ...]
-    of: Mapping[str | None, _ForComparison] = field(default_factory=dict)  # by detector, where there are several
+    of: Mapping[str | None, _ForComparison] = field(default_factory=dict)  # by detector, if there are several
 
 
 def _release(directory: str, record: Record, sha256: str) -> tuple[PastRelease, _ForComparison]:
@@ -276,7 +276,7 @@ def _system(directory: str, record: SystemRecord) -> tuple[PastRelease, _ForComp
 
 
 def _detected(record: Record) -> dict[Decimal | None, Detected]:
-    """What was detected, by anchor: the one place where a record is asked for it."""
+    """The malicious rows that were detected, by anchor; only this function reads them from a record."""
     found: Detection | None = record.of(Detection)
     alpha = record.alphas.malicious
     counted: dict[Decimal | None, Detected] = {
@@ -290,7 +290,7 @@ def _detected(record: Record) -> dict[Decimal | None, Detected]:
 
 
 def _with_the_past(read: list[tuple[PastRelease, _ForComparison]]) -> tuple[PastRelease, ...]:
-    """Each release with what it shares with those before it: held-out rows, and the first raw thresholds."""
+    """Each release with its uses of held-out rows and the effect of the first raw thresholds."""
     first: dict[CheckName, tuple[str, float]] = {}
     asked: dict[str, dict[str, str]] = {}
     releases = []
@@ -313,7 +313,7 @@ def _with_the_past(read: list[tuple[PastRelease, _ForComparison]]) -> tuple[Past
 
 
 def _flagged(seen: _ForComparison, name: str, threshold: float) -> Flagged | None:
-    """The counts at the two points of the curve between which the threshold lies; exact where it is one of them."""
+    """The counts at the two points of the curve between which the threshold lies; exact if it is one of them."""
     if not seen.thresholds:
         return None
     below = bisect_right(seen.thresholds, threshold)

@@ -1,6 +1,6 @@
-"""One table of input formats: the endings of each, the module that reads it, and what to do about what it cannot read.
+"""The table of input formats: the endings of each, the module that reads it, and advice on what it cannot read.
 
-It loads none of them: `gate run --help` names the endings and must not wait for Arrow.
+The module loads none of them: `gate run --help` names the endings and must not wait for Arrow.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Input:
-    """One kind of file. Its module has `read(file, names, budget)` and, where rows can come in parts, `stream`."""
+    """One kind of file. Its module has `read(file, names, budget)` and, if rows can come in parts, `stream`."""
 
     endings: tuple[str, ...]
     module: str
     remedy: str
-    remote: bool = False  # whether it is read where it lies, without a copy on this machine
+    remote: bool = False  # whether it is read without a copy on this machine
 
     @property
     def read(self) -> Any:
@@ -25,7 +25,7 @@ class Input:
 
     @property
     def stream(self) -> Any:
-        """None where the file is read as a whole."""
+        """The function that reads the rows in parts; None if the file is read as a whole."""
         return getattr(import_module(self.module), "stream", None)
 
 
@@ -41,7 +41,7 @@ INPUTS: tuple[Input, ...] = (
 
 
 def endings() -> tuple[str, ...]:
-    """All that a score file may end in."""
+    """Every ending that a score file may have."""
     return tuple(ending for input_ in INPUTS for ending in input_.endings)
 
 

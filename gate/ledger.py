@@ -22,11 +22,11 @@ from gate.sketch import Sketch, share, sketch
 from gate.storage import refuse_links, sync_directory
 
 MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids
-RENAMED = 0.5  # of the scores shared under other ids: the same rows by other names
-OWN = 0.9  # of the rows with a score that no other row has: then chance shares few
-TOGETHER = "together "  # begins the question that several detectors of one release ask, each of its own scores
+RENAMED = 0.5  # of the scores; if so many are shared under other ids, the rows are the same by other names
+OWN = 0.9  # of the rows; if so many have a score that no other row has, chance shares few scores
+TOGETHER = "together "  # the question of several detectors of one release begins so; each asks it of its own scores
 CUT = "a judgement whose line was cut off"
-Scored = tuple[str, Sketch | None]  # rows and their scores: with other scores the same rows answer anew
+Scored = tuple[str, Sketch | None]  # rows and their scores; with other scores the same rows give a new answer
 _TEXTS = ("question", "release", "created")
 
 
@@ -34,8 +34,8 @@ _TEXTS = ("question", "release", "created")
 class Rows:
     """Rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
 
-    distinct   different scores among them
-    files      digests of the files that held them, where a later look may add rows to these; else none
+    distinct   the number of different scores
+    files      digests of the files that held them, if a later look may add rows to these; else none
     """
 
     digest: str
@@ -47,9 +47,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Known:
-    """Rows that have judged, as the ledger keeps them: the digest, and sketches of their ids and scores.
+    """Rows that have judged, as the ledger stores them: the digest, and sketches of their ids and scores.
 
-    Of a judgement whose line was cut off there is no sketch: its rows may have been any.
+    A judgement whose line was cut off has no sketch, because its rows are unknown.
     """
 
     rows: str
@@ -67,7 +67,7 @@ class Known:
 class Entry:
     """One judgement: the held-out rows, and what they were asked: calibrator, policy and columns.
 
-    `malicious` are the malicious rows that were asked the same; None where there were none.
+    `malicious` are the malicious rows of the same question; None if there were none.
     """
 
     question: str
@@ -78,7 +78,7 @@ class Entry:
 
     @property
     def same(self) -> tuple[str, Scored, Scored | None]:
-        """What another line for the same judgement would have."""
+        """The values that another line for the same judgement would share."""
         return self.question, self.held_out.scored, None if self.malicious is None else self.malicious.scored
 
 
@@ -86,9 +86,9 @@ class Entry:
 
 
 def rows_of(sample: Scores, looks: bool = False) -> Rows:
-    """What the ledger keeps of a sample, held out or malicious, but for the bounded size.
+    """What the ledger stores of a held-out or malicious sample, before the size is bounded.
 
-    With `looks`, the digests of its files too: a later look may read them again and add others.
+    With `looks` this includes the digests of its files: a later look may read them again and add others.
     """
     ids = sample.id_hashes() if sample.has_ids else None
     files = digest_contents(piece.file for piece in sample.pieces) if looks else ()
@@ -97,7 +97,7 @@ def rows_of(sample: Scores, looks: bool = False) -> Rows:
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:
-    """What was asked of the rows; columns named on the command line ask something else than those of the policy."""
+    """The digest of the question to the rows; columns named on the command line make another question."""
     asked = json.dumps([policy_sha256, dict(columns)], sort_keys=True)
     return f"{calibrator_sha256} {hashlib.sha256(asked.encode()).hexdigest()}"
 
@@ -105,32 +105,32 @@ def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str
 def use_of(entries: list[Entry], rows: Rows, question: str) -> Use:
     """Which use of these rows a judgement is: one more than the different ones before it that share rows with it.
 
-    The same question to the same rows with the same scores is the same use, whatever has come between; so is the same
-    question to rows that were added to these, all files of which are read again.
+    The same question to the same rows with the same scores is the same use, whatever has come between. So is the same
+    question to these rows with others added, if all their files are read again.
     """
     earlier: dict[tuple[Scored | None, str], tuple[str, float | None]] = {}
-    looks = [(question, {*rows.files})]  # from the last one back: what a later one has read again is one use with it
+    looks = [(question, {*rows.files})]  # from the last look back; a look read again later is the same use
     asked = _known(rows).scored, question
     own = next((i for i, e in enumerate(entries) if (e.held_out.scored, e.question) == asked), len(entries))
     for entry in reversed(entries[:own]):
         files = {*entry.held_out.files}
         continued = bool(files) and any(entry.question == then and files <= later for then, later in looks)
         looks += [(entry.question, files)] if files else []
-        if continued or (entry.question == question and question.startswith(TOGETHER)):  # or of another detector
+        if continued or (entry.question == question and question.startswith(TOGETHER)):  # or another detector's
             continue
         found = _share(entry.held_out, rows)
         if found is None or found >= FURTHER:
-            once = None if entry.question.startswith(TOGETHER) else entry.held_out.scored  # one, whoever's scores
+            once = None if entry.question.startswith(TOGETHER) else entry.held_out.scored  # any detector's scores
             earlier[once, entry.question] = entry.release, found
     names, shares = zip(*reversed(earlier.values()), strict=True) if earlier else ((), ())
     return Use(number=len(earlier) + 1, earlier=names, shared=shares)
 
 
 def _share(known: Known, rows: Rows) -> float | None:
-    """The share of the smaller set of rows that is in both; None where that cannot be told, which counts as shared.
+    """The share of the smaller set of rows that is in both; None if it is unknown, which counts as shared.
 
-    Rows are told apart by ids where both sets have them, else by scores. Scores are no evidence of anything else than
-    re-use where nearly every row has its own: then half of them under other ids are the same rows with new names.
+    Ids tell rows apart if both sets have them, else scores do. Only if nearly every row has a score of its own are
+    shared scores evidence of re-use: then half of them under other ids are the same rows with new names.
     """
     if known.rows == rows.digest:
         return 1.0
@@ -147,7 +147,7 @@ def _share(known: Known, rows: Rows) -> float | None:
 
 
 def malicious_use_of(entries: list[Entry], malicious: Rows, question: str) -> Use:
-    """The same for malicious rows; a line that was cut off may have been of any."""
+    """The share of malicious rows in both; a line that was cut off may have been of any rows."""
     cut = [entry.held_out if entry.release == CUT else entry.malicious for entry in entries]
     known = [replace(entry, held_out=of) for entry, of in zip(entries, cut, strict=True) if of is not None]
     return use_of(known, malicious, question)
@@ -173,10 +173,10 @@ def read(path: str) -> list[Entry]:
 
 
 def claim(path: str, rows: Rows, question: str, release: str, created: str, malicious: Rows | None = None) -> Use:
-    """Count a judgement before it is made, and tell which use of its held-out rows it is.
+    """Count a judgement before it is made, and say which use of its held-out rows it is.
 
-    The ledger is locked from the reading to the appending: two runs at once are two uses. The line stands before the
-    verdict is known, so that no verdict is seen uncounted; a run that is repeated asks the same and adds no line.
+    The ledger is locked from the reading to the appending, so two runs at once are two uses. The line is written before
+    the verdict is known, so that nobody sees an uncounted verdict. A repeated run asks the same and adds no line.
     """
     entry = Entry(question, release, created, _known(rows), None if malicious is None else _known(malicious))
     descriptor = -1
@@ -202,7 +202,7 @@ def claim(path: str, rows: Rows, question: str, release: str, created: str, mali
 
 
 def recall(path: str, rows: Rows, question: str) -> Use:
-    """Which use of its rows a judgement was that the ledger has counted; what came after it changes nothing."""
+    """Which use of its rows a counted judgement was; later lines of the ledger change nothing."""
     entries, asked = read(path), (_known(rows).scored, question)
     if not any((entry.held_out.scored, entry.question) == asked for entry in entries):
         raise GateError(f"{path}: must have a line for this judgement of these rows, got none; name the ledger it used")
@@ -210,7 +210,7 @@ def recall(path: str, rows: Rows, question: str) -> Use:
 
 
 def recall_malicious(path: str, malicious: Rows, question: str) -> Use:
-    """Which use of its malicious rows a judgement was that the ledger has counted, with these rows."""
+    """Which use of its malicious rows a counted judgement with these rows was."""
     entries, asked = read(path), (_known(malicious).scored, question)
     if not any(e.malicious is not None and (e.malicious.scored, e.question) == asked for e in entries):
         raise GateError(
@@ -225,7 +225,7 @@ def _known(rows: Rows) -> Known:
 
 
 def _open(path: str, flags: int) -> int:
-    """The ledger's own file, locked: the system takes the lock back from a process that dies."""
+    """The ledger's own file, locked; the system releases the lock of a process that dies."""
     target = refuse_links(path)
     descriptor = os.open(target, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
@@ -243,7 +243,7 @@ def _open(path: str, flags: int) -> int:
         os.close(descriptor)
         raise
     os.close(descriptor)
-    return _open(path, flags)  # another file has taken its place while the lock was waited for
+    return _open(path, flags)  # another file took its place during the wait for the lock
 
 
 def _content(path: str, descriptor: int) -> bytes:
@@ -257,8 +257,8 @@ def _content(path: str, descriptor: int) -> bytes:
 def _entries(path: str, content: bytes) -> tuple[list[Entry], int]:
     """Every entry, and where the last whole line ends.
 
-    What follows the last line break is the beginning of a line that was never finished: a power cut, a full disk. It
-    counts as one use of any rows, and becomes a line that says so when the next one is written.
+    After the last line break may stand the beginning of a line that was never finished (a power cut, a full disk). It
+    counts as one use of any rows, and becomes a line that says so when the next line is written.
     """
     end = content.rfind(b"\n") + 1
     entries = []
@@ -277,7 +277,10 @@ def _entries(path: str, content: bytes) -> tuple[list[Entry], int]:
 def _parsed(line: bytes) -> Entry:
     content = json.loads(line)
     texts = {key: content[key] for key in _TEXTS}
-    held_out, malicious = _read_known(content), content.get("malicious")  # lines of earlier versions have none
+    held_out, malicious = (
+        _read_known(content),
+        content.get("malicious"),
+    )  # earlier versions wrote no malicious rows
     known = None if malicious is None else _read_known(malicious)
     if (held_out.scores is None) != (texts["release"] == CUT) or (known is not None and known.scores is None):
         raise ValueError
@@ -330,9 +333,9 @@ def _content_of(known: Known) -> dict[str, Any]:
 
 
 def _put(descriptor: int, end: int, line: bytes) -> None:
-    """Write one line behind the last whole one; where the disk takes less than all of it, take back what it took.
+    """Write one line behind the last whole one; if the disk takes only a part of it, remove that part.
 
-    The beginning of a line that was cut off before is written over, and never shortened to nothing: it counts.
+    The beginning of a line that was cut off before is written over, and never shortened to nothing, because it counts.
     """
     size, written = os.fstat(descriptor).st_size, 0
     try:
@@ -350,7 +353,7 @@ def _put(descriptor: int, end: int, line: bytes) -> None:
 
 
 def require(document: Document, ledger: str | None) -> None:
-    """A policy that pays for re-use must have its uses counted."""
+    """Refuse a policy that pays for re-use if no ledger counts the uses."""
     if document.policy.reuse and ledger is None:
         raise GateError(
             f"{document.path}: reuse: must have a ledger to count uses in, got none; give --ledger FILE, and to the "

@@ -53,24 +53,24 @@ class CheckName:
 
     @property
     def family(self) -> str:
-        """The check that answers for the name: a target in a segment is asked by that of segments."""
+        """The check that gives findings of this name: `segments` gives those of a target in a segment."""
         if self.segment is not None:
             return "segments"
         return "ranges" if self.to is not None and self.kind == "fpr" else self.kind
 
 
 def is_detector(text: str) -> bool:
-    """Whether a detector may be called so: its name becomes a directory."""
+    """Whether a detector may have this name, which becomes a directory."""
     return re.fullmatch(DETECTOR, text) is not None and text not in (".", "..")
 
 
 def in_percent(rate: Decimal) -> str:
-    """`10%`, `0.01%`: as people write a rate in a name; in a sentence the sign stands apart."""
+    """A rate as in a name: `10%`, `0.01%`. In a sentence a space precedes the sign."""
     return f"{in_digits(rate * 100)}%"
 
 
 def parse_name(text: str) -> CheckName | None:
-    """The name that a text gives, in whatever form it writes its rate; None where it is none."""
+    """The name that a text gives, with any form of its rate; None if the text is no name."""
     found = _NAME.fullmatch(text)
     if found is None:
         return None
@@ -82,7 +82,7 @@ def parse_name(text: str) -> CheckName | None:
 
 
 def exact_number(text: str) -> Decimal | None:
-    """The number that digits name, `0.1%` in percent; None where it is of no ordinary size."""
+    """The number that digits name, `0.1%` in percent; None if it is of no ordinary size."""
     exact = Decimal(text.removesuffix("%").replace("_", ""))
     if exact and not -40 < exact.adjusted() < 40:
         return None

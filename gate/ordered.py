@@ -1,7 +1,7 @@
-"""Scores in rising order, wherever they lie: how many, which one at a rank, how many reach one. No judgement.
+"""Scores in rising order, in any storage: how many, which one at a rank, how many reach one. No judgement.
 
-Whatever asks only this, and one pass in ranges of scores, gives the same for an array, for rows that stand for many,
-and for files larger than the memory.
+Code that uses only these questions, and one pass in ranges of scores, gives the same result for an array, for rows that
+stand for many, and for files larger than the memory.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 
-Entries = tuple[Any, Ints | None]  # values in rising order, some more than once, and the rows of each where not one
+Entries = tuple[Any, Ints | None]  # values in rising order, perhaps repeated, and the rows of each if not one
 
-RANGE = 1 << 18  # rows; part of what the digest is
+RANGE = 1 << 18  # rows; the digest depends on it
 _MAGNITUDE = np.int64(2**63 - 1)
 
 
 class Ordered:
-    """Values in rising order in memory; `counts` are the rows that each of them stands for, one where there are none.
+    """Values in rising order in memory; `counts` are the rows that each stands for, or None if each is one row.
 
-    Another place to keep them gives `n`, `at_rank`, `at_or_above` and `between`; all else follows.
+    A subclass with another storage gives `n`, `at_rank`, `at_or_above` and `between`; all else follows.
     """
 
     def __init__(self, values: Any, counts: Ints | None = None) -> None:
@@ -65,7 +65,7 @@ class Ordered:
     def cuts(self, rows: int = RANGE) -> list[Any]:
         """Scores that cut the sample into ranges of about so many rows; all rows of one score are in one range."""
         cuts = np.unique(self.at_rank(self.n - np.arange(0, self.n, rows)))
-        return list(cuts[1:])  # below the lowest score is nothing
+        return list(cuts[1:])  # no row lies below the lowest score
 
     def ranges(self, rows: int = RANGE) -> Iterator[Entries]:
         """All rows, range by range."""
@@ -74,7 +74,7 @@ class Ordered:
 
     @cached_property
     def survey(self) -> TieSurvey:
-        """What one pass over all rows tells, several ranges at a time."""
+        """The results of one pass over all rows, several ranges at a time."""
         cuts = self.cuts()
         if not cuts:
             return join_surveys([survey(*self.between(None, None))], self.n)
@@ -85,7 +85,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class TieSurvey:
-    """How many scores differ, the most rows that share one, and the digest."""
+    """The number of distinct scores, the most rows that share one, and the digest."""
 
     distinct: int
     largest_tie: int
@@ -98,12 +98,12 @@ def cores() -> int:
 
 
 def in_order(scores: Ordered | Floats) -> Ordered:
-    """A sample's scores, or an array of them that is in rising order already."""
+    """The ordered scores of a sample, or of an array that is in rising order already."""
     return scores if isinstance(scores, Ordered) else Ordered(np.asarray(scores, dtype=np.float64).ravel())
 
 
 def sort(values: Floats, in_place: bool = False) -> Floats:
-    """In rising order, -0.0 as 0.0: they are one score. As integers, which sort twice as fast, with the same result."""
+    """Sort into rising order, with -0.0 as 0.0. Integers sort twice as fast, with the same result."""
     ordered = np.add(values, 0.0, out=values if in_place else None, dtype=np.float64)
     bits = ordered.view(np.int64)
     has_negative = bool(len(bits)) and bits.min() < 0
@@ -145,10 +145,10 @@ def join_entries(parts: Sequence[Entries]) -> Entries:
 
 
 def survey(values: Floats, counts: Ints | None) -> tuple[int, int, bytes]:
-    """Of one range: the distinct scores, the most rows of one, and a digest of the scores and of their counts.
+    """The distinct scores of one range, the most rows of one score, and a digest of scores and counts.
 
-    The digest is over the number of distinct scores, these as little-endian float64, and the place and the rows of
-    each that more than one row has: ties cost nothing.
+    The digest is over the number of distinct scores, the scores as little-endian float64, and the place and the rows of
+    each score that several rows have.
     """
     if counts is None and not (values[1:] == values[:-1]).any():
         distinct, tied, rows = values, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)

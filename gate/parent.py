@@ -1,4 +1,4 @@
-"""The process that forked this one: without it nobody waits for an answer."""
+"""The parent process: a child must not outlive it, because nobody else waits for the child's answer."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def die_with_parent() -> None:
-    """Have the system kill this process when its parent ends; AttributeError where the system cannot."""
+    """Have the system kill this process when its parent ends; raises AttributeError if the system cannot."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

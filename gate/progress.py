@@ -1,4 +1,4 @@
-"""How far the work is: counted by whoever works, shown by whoever talks to the user. No output."""
+"""Progress: the code that works counts it, and the code that talks to the user shows it. This module prints nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Meter:
             self.rows, self.share = self.rows + rows, min(self.share + share, 1.0)
 
     def text(self, now: float | None = None) -> str:
-        """`reading fit: 12,000,000 rows, 3,100,000 rows/s, 45 % done, 12 s left`, as far as it is known."""
+        """The known facts, as `reading fit: 12,000,000 rows, 3,100,000 rows/s, 45 % done, 12 s left`."""
         with self._lock:
             took = max((time.monotonic() if now is None else now) - self.stage_begun, 1e-9)
             parts = [self.stage] if self.stage else []
@@ -45,7 +45,7 @@ _meters: list[Meter] = []
 
 @contextlib.contextmanager
 def metered(what: str) -> Iterator[Meter]:
-    """Let the work that is done meanwhile be counted."""
+    """Count the work that is done in this block."""
     meter = Meter(what)
     _meters.append(meter)
     try:
@@ -56,7 +56,7 @@ def metered(what: str) -> Iterator[Meter]:
 
 @contextlib.contextmanager
 def meanwhile(work: Callable[[Event], None]) -> Iterator[None]:
-    """Let a thread do something until the block is over, which the event tells it."""
+    """Let a thread do something until the event tells it that the block is over."""
     over = Event()
     thread = Thread(target=work, args=(over,), daemon=True)
     thread.start()
@@ -68,19 +68,19 @@ def meanwhile(work: Callable[[Event], None]) -> Iterator[None]:
 
 
 def enter(stage: str) -> None:
-    """A stage of the work begins, be anybody counting or not."""
+    """Begin a stage of the work, whether or not it is counted."""
     if _meters:
         _meters[-1].enter(stage)
 
 
 def advance(rows: int, share: float) -> None:
-    """So many rows more are done, and so much more of the stage."""
+    """Count rows that are done, and the share of the stage."""
     if _meters:
         _meters[-1].advance(rows, share)
 
 
 def _rounded(rate: float) -> int:
-    """Two digits are all that a rate is known to."""
+    """A rate, rounded to the two digits that are known."""
     return int(float(f"{rate:.2g}"))
 
 

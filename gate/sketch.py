@@ -1,8 +1,8 @@
-"""A sketch of a set: its smallest hashes, from which the share that another set has in common is told. No judgement.
+"""A sketch of a set: its smallest hashes, which give the share that another set has in common. No judgement.
 
 Broder, "On the resemblance and containment of documents" (1997): the smallest hashes are a random sample of the set,
-and the same sample whoever takes it. Hashes depend on the elements alone: not on the order of rows, the file format or
-the machine. They are no secret: whoever can guess an id can look for it.
+and every run takes the same sample. Hashes depend on the elements alone: not on the order of rows, the file format or
+the machine. They are no secret: a person who can guess an id can look for it.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class Sketch:
 
     @property
     def possible(self) -> bool:
-        """Whether a set can have it."""
+        """Whether a set can have this sketch."""
         hashes = self.hashes if len(self.packed) % 8 == 0 else np.empty(0, dtype=np.uint64)
         return self.n > 0 and len(hashes) == min(self.n, SIZE) and bool(np.all(hashes[1:] > hashes[:-1]))
 
 
 def sketch(hashes: Ordered) -> Sketch:
-    """Of all hashes of a set, in rising order."""
+    """The sketch of a set, from all its hashes in rising order."""
     lowest = hashes.at_rank(hashes.n - np.arange(min(hashes.n, SIZE)))
     return Sketch(hashes.n, lowest.astype("<u8", copy=False).tobytes())
 
 
 def share(known: Sketch, ordered: Ordered) -> float | None:
-    """The share of the smaller set that two sets have in common, one known by its sketch, one by all of its hashes.
+    """The share of the smaller set in common, for one set known by its sketch and one by all of its hashes.
 
-    Up to the largest hash of the sketch all elements of both sets are known. The smaller set's among them are a random
-    sample of it, and so many of them stand in the other. None where none of them are there: then nothing can be told.
+    Up to the largest hash of the sketch all elements of both sets are known. Those of the smaller set are a random
+    sample of it, and the function counts how many are in the other set. It gives None if the sample is empty.
     """
     some = known.hashes
     from_, beyond = ordered.at_or_above(some), ordered.at_or_above(np.minimum(some, _ALL - np.uint64(1)) + np.uint64(1))
@@ -66,8 +66,7 @@ def share(known: Sketch, ordered: Ordered) -> float | None:
 def hash_scores(scores: Floats, occurrence: NDArray[np.int64]) -> Hashes:
     """The hashes of rows by their scores, and by how many of the same score came before each in its sample.
 
-    The i-th row with a score is an element of its own, so that as many rows are shared as can be paired with one of the
-    same score.
+    The i-th row with a score is an element of its own. So two sets share as many rows as can be paired by score.
     """
     bits = np.ascontiguousarray(scores, dtype=np.float64).view(np.uint64)
     return mix(mix(bits ^ _SEED) + occurrence.astype(np.uint64))

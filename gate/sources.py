@@ -1,4 +1,4 @@
-"""What is said of a sample without its rows: where they came from, how many, what they were taken for, digests."""
+"""Facts of a sample without its rows: where they came from, how many, what they were taken for, digests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_LABELS = 10
 
 
 def storable(path: str) -> str:
-    """A path as UTF-8 can hold it: file names are bytes, and may be no text at all."""
+    """A path as valid UTF-8; file names are bytes, which may be no text at all."""
     return path.encode(errors="backslashreplace").decode()
 
 
@@ -102,7 +102,7 @@ class SampleFacts(Section):
 
     @property
     def benign(self) -> int:
-        """The benign rows that were read, repeated ones among them."""
+        """The benign rows that were read, with repeated rows."""
         return sum(source.benign for source in self.sources)
 
     @property

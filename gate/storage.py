@@ -20,15 +20,15 @@ from gate.words import plural
 
 MAX_BYTES = 50_000_000  # of a manifest or a record
 MANIFEST_VERSION = 1
-NO_BASELINE = "none"  # in the place of a baseline's directory: this is the first release
+NO_BASELINE = "none"  # instead of a baseline's directory: this is the first release
 CHECKS_DIRECTORY = "checks"  # the directory below a release that holds the checks made of it
 
 
 def refuse_links(path: str | Path) -> Path:
-    """The absolute path of what shall be written, where no symbolic link leads elsewhere.
+    """The absolute path to write to; a symbolic link that leads elsewhere is refused.
 
-    What the working directory holds may be hostile, so nothing below it may be a link. Elsewhere the person who named
-    the path has chosen the directories, and only its last name must be none.
+    The content of the working directory may be hostile, so nothing below it may be a link. Elsewhere the person who
+    named the path has chosen the directories, and only the last name must be no link.
     """
     target, here = Path(os.path.abspath(path)), Path.cwd()
     place = here if target.is_relative_to(here) else target.parent
@@ -40,7 +40,7 @@ def refuse_links(path: str | Path) -> Path:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make what was created or renamed in it outlast a power cut; some file systems know no such thing."""
+    """Make files created or renamed in it outlast a power cut; some file systems cannot do this."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -54,17 +54,17 @@ def sync_directory(directory: Path) -> None:
 
 
 def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
-    """The bytes of a file, at most one more than `most`; a pipe would be waited for, a device may never end."""
+    """The bytes of a file, at most one more than `most`. Pipes and devices are refused: they may block or never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "something that is no file")
-        return file.read(min(most, status.st_size) + 1)  # which asks for as much memory at once
+        return file.read(min(most, status.st_size) + 1)  # allocates this much memory at once
 
 
 def refuse_existing(directory: str | Path, force: bool) -> str:
-    """Stop before any work is done where the result could not be put; what `write` may replace there, by its digest."""
+    """Refuse a place for results before any work is done; else return the digest of what `write` may replace there."""
     target = Path(directory)
     try:
         if target.is_symlink() or (target.exists() and not target.is_dir()):
@@ -94,7 +94,7 @@ def refuse_existing(directory: str | Path, force: bool) -> str:
 
 
 def checks_in(directory: Path) -> list[str]:
-    """The names of what lies among the checks of a release; what a run there is writing, or left behind, is none."""
+    """The names of the checks of a release, without directories that a run is writing or left behind."""
     try:
         names = sorted(os.listdir(directory / CHECKS_DIRECTORY))
     except (FileNotFoundError, NotADirectoryError):
@@ -102,11 +102,11 @@ def checks_in(directory: Path) -> list[str]:
     return [name for name in names if not (name.startswith(".gate-") and name.endswith(".partial"))]
 
 
-NOTHING = "nothing"  # what is there to replace where no release is
+NOTHING = "nothing"  # the digest if there is no release to replace
 
 
 def _identity(directory: Path) -> str:
-    """A release by its manifest: another run that has written there since shows in it."""
+    """The digest of a release's manifest; it shows whether another run has written there since."""
     try:
         return hashlib.sha256(read_regular(directory / "manifest.json", MAX_BYTES)).hexdigest()
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def _identity(directory: Path) -> str:
 
 
 def _is_release(directory: Path) -> bool:
-    """Whether its manifest is one that `write` wrote: other programs have a manifest.json too."""
+    """Whether `write` wrote its manifest: other programs have a manifest.json too."""
     try:
         return "verdict.json" in json.loads(read_regular(directory / "manifest.json", MAX_BYTES))["sha256"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -124,8 +124,8 @@ def _is_release(directory: Path) -> bool:
 def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replaces: str | None = None) -> None:
     """Write the files and their manifest beside the target, then rename: the directory appears whole.
 
-    `replaces` is what `refuse_existing` found when the run began. Where another run has written there since, that
-    one has won, and this one says so.
+    `replaces` is what `refuse_existing` found when the run began. If another run has written there since, this run
+    stops with an error.
     """
     target = Path(os.path.abspath(directory))
     try:
@@ -148,14 +148,14 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
                 for inside in _directories_of(staging, files):
                     sync_directory(inside)
                 _put_in_place(staging, target)
-            for parent in (target.parent, target.parent.parent):  # which this run may have made
+            for parent in (target.parent, target.parent.parent):  # this run may have made them
                 sync_directory(parent)
     except OSError as error:
         raise GateError(f"{target}: must be writable, got {error.strerror or error}; nothing was written") from None
 
 
 def _directories_of(top: Path, names: Iterable[str]) -> list[Path]:
-    """Every directory that holds one of these files, up to the top one: each once, those within others first."""
+    """Every directory that holds one of these files, up to the top one, each once and inner directories first."""
     above = (place for name in names for place in (top / name).parents)
     return sorted({top, *(place for place in above if place.is_relative_to(top))}, reverse=True)
 
@@ -174,7 +174,7 @@ def _staging(parent: Path) -> Iterator[Path]:
     """
     staging = parent / f".gate-{secrets.token_hex(8)}.partial"
     with contextlib.ExitStack() as lock:
-        lock.callback(_remove, staging)  # before it is made: a signal may come at any moment
+        lock.callback(_remove, staging)  # before the directory is made, because a signal may come at any moment
         with _locked(parent):
             for left in parent.glob(".gate-*.partial"):
                 with contextlib.suppress(OSError), _locked(left, wait=False):
@@ -185,7 +185,7 @@ def _staging(parent: Path) -> Iterator[Path]:
 
 
 def _remove(staging: Path) -> None:
-    """Delete it even where a signal comes in between."""
+    """Delete it even if a signal comes in between."""
     try:
         shutil.rmtree(staging, ignore_errors=True)
     except BaseException:
@@ -195,10 +195,10 @@ def _remove(staging: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(directory: Path, wait: bool = True) -> Iterator[None]:
-    """Hold a directory's lock, which the system takes back from a process that dies; no file is left behind.
+    """Hold a directory's lock, which the system releases when a process dies; no file is left behind.
 
-    Without `wait`, an error where another process holds it. Some network file systems lock no directories: there
-    nothing tells a dead process's directory from a living one's, and it stays.
+    Without `wait` it raises if another process holds the lock. Some network file systems lock no directories. There
+    the directory of a dead process cannot be told from that of a running one, so it stays.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW if not wait else os.O_RDONLY)
     try:
@@ -218,7 +218,7 @@ def write_file(path: Path, data: bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(data)
             return
-        place = Path(os.path.realpath(path))  # through a link, to the file that it names
+        place = Path(os.path.realpath(path))  # if the path is a link, the file that it names
         staging = place.parent / f".gate-{secrets.token_hex(8)}.partial"
         try:
             _write_durably(staging, data)
@@ -240,7 +240,7 @@ def _write_durably(path: Path, data: bytes) -> None:
 def _put_in_place(staging: Path, target: Path) -> None:
     """Rename onto the target. An older release there changes places with the new one in one step.
 
-    Where the file system cannot do that, the older one is set aside first and comes back whatever goes wrong.
+    If the file system cannot do that, the older one is set aside first and comes back whatever goes wrong.
     """
     if not target.exists() or not any(target.iterdir()):
         staging.rename(target)
@@ -260,7 +260,7 @@ def _put_in_place(staging: Path, target: Path) -> None:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Let two directories change places at once, by Linux's renameat2; False where there is no such thing."""
+    """Let two directories change places at once, by Linux's renameat2; False if there is no such call."""
     import ctypes
 
     try:
@@ -277,7 +277,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def _put_back(old: Path, target: Path) -> None:
-    """Undo the setting aside; where that fails too, nothing is deleted and the message says where it is."""
+    """Put the older release back; if that fails too, nothing is deleted and the message says where it is."""
     try:
         if old.exists():
             old.rename(target)

@@ -81,7 +81,7 @@ def judge(policy: Policy, evidence: Evidence, checks: tuple[Check, ...] = CHECKS
 def find(
     policy: Policy, evidence: EvidenceT, checks: Sequence[CheckOf[Any, EvidenceT]], again: bool = False
 ) -> tuple[list[Finding], list[Asked]]:
-    """Every check's findings, with what nobody measured; and what is passed over where a release is checked `again`."""
+    """Every check's findings, also on missing input; and the questions not asked if a release is checked `again`."""
     measured = [[*check.judge(policy, evidence)] for check in checks]
     known = {finding.check for part in measured for finding in part}
     found: list[Finding] = []
@@ -95,7 +95,7 @@ def find(
 
 
 def waive(policy: Policy, found: Sequence[Finding], today: date) -> tuple[Finding, ...]:
-    """The findings, with those that do not pass marked where a waiver covers them."""
+    """The findings; those that do not pass are marked if a waiver covers them."""
     covered = {waiver.check for waiver in policy.waivers if today <= waiver.expires}
     return tuple(
         finding.model_copy(update={"waived": True})
@@ -142,12 +142,12 @@ def _unread(sample: str, columns: tuple[str, ...]) -> str:
 
 # --- the reason ---------------------------------------------------------------------------------------------
 
-# Of several checks that block, these speak first; then the others, in the order of a report.
+# If several checks block, these come first in the sentence; the others follow in the order of a report.
 _FIRST = ("direction", "overlap", "reuse", "duplicates", "floor")
 
 
 def _reason(outcome: Outcome, findings: tuple[Finding, ...], checks: tuple[Check, ...]) -> str:
-    """What the benign rows say and what is said of them, then what the malicious ones and the baseline do."""
+    """The sentence: first what the benign rows show, then what the malicious rows and the baseline show."""
     if outcome == "pass":
         return _reason_of_pass(findings, checks)
     blocking = [finding for finding in findings if finding.blocks and finding.outcome == outcome]
@@ -170,7 +170,7 @@ def _reasons(rows: str, outcome: Outcome, blocking: list[Finding], checks: tuple
 
 
 def _sentences(blocking: list[Finding], checks: tuple[Check, ...]) -> Iterator[str]:
-    """What the checks say of findings without a rate; where none has a sentence, the names and the reason in words."""
+    """The checks' sentences on findings without a rate; if there are none, the names and the reason in words."""
     said: dict[tuple[str, str], str] = {}
     words: dict[tuple[str, str], str] = {}
     for check in sorted(checks, key=lambda check: _FIRST.index(check.key) if check.key in _FIRST else len(_FIRST)):

@@ -1,4 +1,4 @@
-"""What is said of numbers, names and text, the same wherever it is read."""
+"""Words for numbers, names and text, the same in every report. The module knows no check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def escape_json(text: str) -> str:
 
 
 def shown(value: object, none: str = "nothing") -> str:
-    """A setting as a policy writes it, and a word where there is none."""
+    """A setting as a policy writes it, or a word if there is none."""
     if value is None or value == ():
         return none
     if isinstance(value, tuple):
@@ -36,12 +36,12 @@ def cut_within(name: str, most: int) -> str:
 
 
 def in_digits(number: Decimal) -> str:
-    """`0.0001`: no digit for nothing, and never an exponent."""
+    """A decimal as `0.0001`: without needless digits, and never with an exponent."""
     return f"{number.normalize():f}"
 
 
 def percent(rate: Decimal | float, digits: int | None = None, rounding: str = ROUND_HALF_EVEN) -> str:
-    """A rate as `0.1005 %`, of a float with so many digits: none for nothing, and never an exponent."""
+    """A rate as `0.1005 %`; a float has so many digits at most. It has no needless digits and never an exponent."""
     share = rate * 100 if isinstance(rate, Decimal) else Decimal(100 * rate)
     return f"{in_digits(share if digits is None else Context(prec=digits, rounding=rounding).create_decimal(share))} %"
 
@@ -57,19 +57,19 @@ def signed(number: Decimal) -> str:
 
 
 def rounded_percent(share: float, places: int = 0) -> str:
-    """A share as `60.0 %`: with so many places, whatever they are."""
+    """A share as `60.0 %`, always with so many places."""
     return f"{100 * share:.{places}f} %"
 
 
 def chance(probability: float) -> str:
-    """A chance; none is printed as certain."""
+    """A chance; it is never printed as certain."""
     if 0.0 < probability < 0.0005:
         return "<0.1 %"
     return ">99.9 %" if probability >= 0.9995 else percent(probability, 3)
 
 
 def chance_at_most(probability: float) -> str:
-    """A chance that is no larger than what is said: rounded up, `less than 0.1 %` below that."""
+    """A chance, rounded up, so that it is no larger than printed; `less than 0.1 %` below that."""
     if probability < 0.001:
         return "less than 0.1 %"
     return percent(min(math.ceil(probability * 1000) / 1000, 1.0), 3)
