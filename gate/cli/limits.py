@@ -61,9 +61,9 @@ def supervise(work: Callable[[], object]) -> int | None:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, forward)
     with open(reading, "rb") as pipe:
-        told = pipe.read()
+        answer = pipe.read()
     os.waitpid(pid, 0)
-    return told[0] if told else None
+    return answer[0] if answer else None
 
 
 def _work(work: Callable[[], object], writing: int) -> NoReturn:

@@ -199,10 +199,10 @@ def bounded(command: Command) -> Command:
         places[option.name] = value
         if len(places) == 3 and any(each is not None for each in places.values()):
             from gate.scores.engines import check
-            from gate.scores.place import Place, living
+            from gate.scores.place import Place, read_into
 
             context.with_resource(
-                living(Place(places["memory"], places["scratch"], check(places["engine"] or "local")))
+                read_into(Place(places["memory"], places["scratch"], check(places["engine"] or "local")))
             )
 
     for option in (

@@ -28,7 +28,7 @@ def conclude(
 
         with working(f"writing {out}"):
             files = judged.files
-            signals.heed()
+            signals.stop_if_signalled()
             write(out, files, force, replaces)
     show(render(judged.record, shown_of(judged.record), "json" if as_json else "text", to_terminal=True))
     written = "nothing was written" if not judged.used_ledger else "only the ledger's line was written"

@@ -46,7 +46,7 @@ def end(work: Callable[[list[int]], int]) -> NoReturn:
     sys.exit(code)
 
 
-def heed() -> None:
+def stop_if_signalled() -> None:
     """Stop here, before anything is written, where a library has swallowed what a signal raised in it."""
     if _received:
         raise StoppedError

@@ -61,10 +61,10 @@ def refuse_differences(where: str, recorded: Any, found: Any) -> None:
 
 def other_installation(record: Record | SystemRecord) -> str:
     """How what wrote the record differs from this gate, in words: bytes are compared only between the same."""
-    theirs = {"gate": record.tool.version, **record.tool.libraries}
-    ours = {"gate": version("fpr-gate"), **libraries()}
-    other = [name for name in ours if theirs.get(name) != ours[name]]
-    return ", ".join(f"written with {name} {theirs.get(name, 'unknown')}, here {ours[name]}" for name in other)
+    recorded = {"gate": record.tool.version, **record.tool.libraries}
+    installed = {"gate": version("fpr-gate"), **libraries()}
+    other = [name for name in installed if recorded.get(name) != installed[name]]
+    return ", ".join(f"written with {name} {recorded.get(name, 'unknown')}, here {installed[name]}" for name in other)
 
 
 def same_words(record: Record | SystemRecord) -> bool:

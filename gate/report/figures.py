@@ -252,8 +252,8 @@ class RelativeErrorDisplay(_CurveDisplay):
         ax.set_ylim(-1.05, top)
         xs = [s for s, *_ in ratios]
         ax.fill_between(xs, [r[2] for r in ratios], [r[3] for r in ratios], color=COLORS["band"], lw=0)
-        told = next((i for i, (_, _, low, high) in enumerate(ratios) if high - low > 2), len(ratios))
-        ax.plot(xs[:told], [r[1] for r in ratios[:told]], color=COLORS["mark"], lw=1.6)
+        first_wide = next((i for i, (_, _, low, high) in enumerate(ratios) if high - low > 2), len(ratios))
+        ax.plot(xs[:first_wide], [r[1] for r in ratios[:first_wide]], color=COLORS["mark"], lw=1.6)
         ax.axhline(0, color=COLORS["ink"], lw=1.1, ls=(0, (4, 2)))
         for score, fpr, (least, most) in zip(self.target_score, self.target_fpr, self.tolerance, strict=True):
             ax.plot([score, score], [least / fpr - 1, most / fpr - 1], color=COLORS["ink"], lw=1.2)

@@ -356,8 +356,8 @@ def render(history: History, width: int = 80, color: bool = False) -> str:
             Text("if kept: what the first release's raw threshold, kept since then, would flag of the held-out rows.")
         )
     notes = [f"{line.shown_name}: {note}" for line in made for note in line.notes]
-    orphans = [line for line in made if line.kind == "check" and not line.of]
-    notes += [f"{line.shown_name} (check; its release was not read)" for line in orphans]
+    unattached = [line for line in made if line.kind == "check" and not line.of]
+    notes += [f"{line.shown_name} (check; its release was not read)" for line in unattached]
     notes += [f"not read: {unread.problem}" for unread in history.unread]
     if notes:
         console.print()

@@ -118,13 +118,13 @@ def sentence(record: SystemRecord) -> str:
 
 def _sentence_of_pass(record: SystemRecord) -> str:
     """The recorded reason, with numbers for the count of limits; the headline says what was not judged."""
-    kept = [_flagged(one) for one in joint(record) if one.outcome == "pass" and one.limit != "none"]
-    limits = f"together they flag {listed(kept[:2])}{f'; {len(kept) - 2} more limits hold' if kept[2:] else ''}"
+    held = [_flagged(one) for one in joint(record) if one.outcome == "pass" and one.limit != "none"]
+    limits = f"together they flag {listed(held[:2])}{f'; {len(held) - 2} more limits hold' if held[2:] else ''}"
     judged = any(finding.required and not finding.waived for finding in record.joint)
     required = sum(facts.required for facts in record.detectors)
     others = [facts.name for facts in record.detectors if not facts.required and facts.outcome != "pass"]
     waived = sum(finding.waived for finding in record.findings)
-    return describe_pass(required, limits if judged and kept else "", waived, others)
+    return describe_pass(required, limits if judged and held else "", waived, others)
 
 
 def _flagged(one: Joint) -> str:

@@ -123,8 +123,8 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
     _print_numbers(console, targets, "target", [row.target for row in targets], brief=passed)
     _print_segments(console, record, segments[:SEGMENTS])
     _print_detection(console, detection_rows(record), targets, brief=passed)
-    told = [row for row in targets if passed and row.outcome == "inconclusive"]  # in its line of the table
-    _print_advice(console, [row for row in judged if row.remedy and not row.blocks and row not in told], blocking)
+    in_table = [row for row in targets if passed and row.outcome == "inconclusive"]  # in its line of the table
+    _print_advice(console, [row for row in judged if row.remedy and not row.blocks and row not in in_table], blocking)
     _print_settled(console, record, apart, others)
     if record.policy.rule != "proven" and (said := weakest_pass(record)):
         console.print(Text(f"{inert(said)}.", style="dim"))
@@ -216,8 +216,8 @@ def _print_advice(console: Console, findings: list[Row], blocking: list[Row]) ->
     for cure, helped in by_remedy(brief):
         names = ", ".join(inert(row.check) for row in helped)
         outcome = (helped[0].outcome, STYLES[helped[0].outcome])
-        told = all(row.target and not row.segment for row in helped)
-        found = Text() if told else Text.assemble(outcome, f" ({helped[0].weight}): ")
+        in_table = all(row.target and not row.segment for row in helped)
+        found = Text() if in_table else Text.assemble(outcome, f" ({helped[0].weight}): ")
         console.print(Text.assemble(f"{names}: ", found, f"{inert(cure)}."))
 
 

@@ -132,10 +132,10 @@ class HistoryDisplay(Display):
     def _draw_rates(self, ax: Axes, xs: Numbers) -> None:
         intervals, tolerances = self._ratios(self.interval), self._ratios(self.tolerance)
         observed = [rate / self.target_fpr for rate in self.observed_fpr]
-        kept = [None if pair is None else self._ratios([pair])[0] for pair in self.if_kept]
-        seen = [r for pair in [*intervals, *tolerances, *kept] if pair for r in pair if r > 0] or [1.0]
+        at_first = [None if pair is None else self._ratios([pair])[0] for pair in self.if_kept]
+        seen = [r for pair in [*intervals, *tolerances, *at_first] if pair for r in pair if r > 0] or [1.0]
         lowest, top = max(min([*seen, 1 / 2]) / 1.15, 1 / 100), min(max([*seen, 2]) * 1.15, 2000)
-        below = [r for r in [*observed, *(r for pair in kept if pair for r in pair)] if r < lowest]
+        below = [r for r in [*observed, *(r for pair in at_first if pair for r in pair)] if r < lowest]
         bottom = lowest / 3 if below else lowest  # what has no place on the axis stands on a line of its own below it
         room = (top / bottom) ** 0.04  # for half a marker
 
@@ -149,7 +149,7 @@ class HistoryDisplay(Display):
         least, most = ([drawn(pair[i]) for pair in tolerances for _ in range(2)] for i in (0, 1))
         ax.fill_between(sides, least, most, color=COLORS["band"], lw=0, label="tolerance")
         ax.axhline(1, color=COLORS["ink"], lw=0.9)
-        known = [(x, math.sqrt(drawn(pair[0]) * drawn(pair[1]))) for x, pair in zip(xs, kept, strict=True) if pair]
+        known = [(x, math.sqrt(drawn(pair[0]) * drawn(pair[1]))) for x, pair in zip(xs, at_first, strict=True) if pair]
         if known:
             dashed: Any = {"color": COLORS["ink"], "lw": 1.0, "ls": (0, (3, 2)), "mfc": COLORS["band"], "ms": 4.5}
             dashed |= {"marker": "" if self._crowded or self._checks else "s", "label": "first threshold kept"}
@@ -218,7 +218,7 @@ class HistoryDisplay(Display):
         ax.locator_params(axis="y", nbins=4)
         low, high = ax.get_ylim()
         ticks = [tick for tick in ax.get_yticks() if low <= tick <= high]
-        ax.set_yticks(ticks, _told_apart(ticks))
+        ax.set_yticks(ticks, _distinct_labels(ticks))
         ax.set_ylabel("raw threshold")
 
     @property
@@ -229,7 +229,7 @@ class HistoryDisplay(Display):
         return [(low / self.target_fpr, high / self.target_fpr) for low, high in bounds]
 
 
-def _told_apart(values: Numbers) -> list[str]:
+def _distinct_labels(values: Numbers) -> list[str]:
     """Three digits, or as many as it takes to tell the values apart."""
     for digits in range(3, 17):
         shown = [f"{value:.{digits}g}" for value in values]
@@ -258,7 +258,7 @@ def display(history: History, check: CheckName) -> HistoryDisplay:
         [found.edges for found in numbers],
         [found.outcome for found in numbers],
         [reading.threshold for reading in readings],
-        [_kept_rates(reading, found) for reading, found in zip(readings, numbers, strict=True)],
+        [_rates_at_first(reading, found) for reading, found in zip(readings, numbers, strict=True)],
         next((reading.threshold for r in judged if (reading := r.readings[check]).origin), None),
         [-1 if release is None else places.get(id(release), -1) for release in of],
     )
@@ -271,9 +271,9 @@ def latest(records: Sequence[PastRelease], most: int) -> list[PastRelease]:
     """
     releases, checks = ([record for record in records if record.kind == kind] for kind in ("run", "check"))
     room = max(most - len(checks), most - most // 2)
-    kept = releases[-room:]
-    left = most - len(kept)
-    chosen = {id(record) for record in (*kept, *(checks[-left:] if left else ()))}
+    latest_releases = releases[-room:]
+    left = most - len(latest_releases)
+    chosen = {id(record) for record in (*latest_releases, *(checks[-left:] if left else ()))}
     return [record for record in records if id(record) in chosen]
 
 
@@ -282,7 +282,7 @@ def _drawn_name(number: int, name: str) -> str:
     return name if len(name) <= DRAWN_NAME and name.isascii() and name.isprintable() else f"no. {number}"
 
 
-def _kept_rates(reading: Reading, found: RatedFinding) -> tuple[float, float] | None:
+def _rates_at_first(reading: Reading, found: RatedFinding) -> tuple[float, float] | None:
     """What the first threshold flags; in the release that it comes from, what was observed."""
     if reading.origin:
         return found.rate.tally.rate, found.rate.tally.rate

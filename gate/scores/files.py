@@ -301,8 +301,8 @@ def _refuse_repeated(file: File, seen: dict[Hashable, str]) -> None:
 def find_copy(files: Iterable[File]) -> tuple[File, File] | None:
     """The first two files that hold the same bytes; only those alike in size and at their ends are read whole."""
     groups = [[file for file in files if file.path not in ("", "-")]]  # neither an object in memory nor stdin
-    for trait in (_size, _ends, _digest):
-        groups = [alike for group in groups for alike in _alike(group, trait)]
+    for feature in (_size, _ends, _digest):
+        groups = [alike for group in groups for alike in _alike(group, feature)]
     return (groups[0][0], groups[0][1]) if groups else None
 
 
@@ -318,11 +318,11 @@ def digest_contents(files: Iterable[File]) -> tuple[str, ...]:
         raise GateError(f"{names}: must be readable again, got: {reason_of(error)}; leave it in place") from None
 
 
-def _alike(files: list[File], trait: Callable[[File], Hashable]) -> list[list[File]]:
+def _alike(files: list[File], feature: Callable[[File], Hashable]) -> list[list[File]]:
     groups: dict[Hashable, list[File]] = {}
     for file in files:
         try:
-            groups.setdefault(trait(file), []).append(file)
+            groups.setdefault(feature(file), []).append(file)
         except (OSError, pa.ArrowException) as error:
             raise GateError(f"{file}: must be readable, got: {reason_of(error)}; leave it in place") from None
     return [group for group in groups.values() if len(group) > 1]

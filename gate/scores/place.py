@@ -73,7 +73,7 @@ def here() -> Place:
 
 
 @contextlib.contextmanager
-def living(place: Place) -> Iterator[None]:
+def read_into(place: Place) -> Iterator[None]:
     """Let the samples that are read meanwhile live there, and no longer."""
     token = _place.set(place)
     try:
@@ -116,10 +116,10 @@ def _make_local(parent: str, name: str) -> int:
 
 def _make_remote(filesystem: Any, parent: str, name: str) -> None:
     """In a store nothing can be locked: what processes of this machine have left is told by their numbers."""
-    ours = f"{PREFIX}{socket.gethostname()}-"
+    prefix = f"{PREFIX}{socket.gethostname()}-"
     for info in filesystem.get_file_info(pyarrow.fs.FileSelector(parent)):
-        number = info.base_name.removeprefix(ours).partition("-")[0]
-        if info.base_name.startswith(ours) and number.isdigit() and not os.path.exists(f"/proc/{number}"):
+        number = info.base_name.removeprefix(prefix).partition("-")[0]
+        if info.base_name.startswith(prefix) and number.isdigit() and not os.path.exists(f"/proc/{number}"):
             filesystem.delete_dir(info.path)
     filesystem.create_dir(f"{parent}/{name}")
 

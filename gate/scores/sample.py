@@ -206,9 +206,9 @@ class Scores:
         """The sample of these rows alone."""
         groups, group_names = self.groups, self.group_names
         if groups is not None:
-            kept, groups = np.unique(groups[rows], return_inverse=True)
+            chosen, groups = np.unique(groups[rows], return_inverse=True)
             groups = groups.astype(np.int64)
-            group_names = None if group_names is None else group_names.take(pa.array(kept))
+            group_names = None if group_names is None else group_names.take(pa.array(chosen))
         return replace(
             self,
             values=self.values[rows],

@@ -70,9 +70,9 @@ class Panel:
         parts = []
         for side in (0, 1):
             samples = {name: parts_of[side] for name, parts_of in sides.items()}
-            away = {name: parts_of[1 - side].units for name, parts_of in sides.items()}
-            gone = {name: NONE if units is None else units for name, units in away.items()}
-            others = {name: np.union1d(self.others[name], units) for name, units in gone.items()}
+            other_side = {name: parts_of[1 - side].units for name, parts_of in sides.items()}
+            excluded = {name: NONE if units is None else units for name, units in other_side.items()}
+            others = {name: np.union1d(self.others[name], units) for name, units in excluded.items()}
             parts.append(replace(self, samples=samples, others=others))
         return parts[0], parts[1]
 
@@ -138,9 +138,9 @@ def panel_of(data: Any, name: str, views: Mapping[str, View], kind: Kind) -> Pan
     """The same of a table or data frame in memory; `name` stands for it in messages and in the record."""
     file, wide = File(name, ""), widened(views)
     table = columns_of_object(data, list_wanted(wide), file)
-    book = _Book(views, kind)
-    book.add(name, [file], [table])
-    return replace(book.panel(()), key=id(data))
+    taking = _Taking(views, kind)
+    taking.add(name, [file], [table])
+    return replace(taking.panel(()), key=id(data))
 
 
 def widened(views: Mapping[str, View]) -> Wide:
@@ -151,16 +151,16 @@ def widened(views: Mapping[str, View]) -> Wide:
 
 
 def _read(paths: tuple[str, ...], views: Mapping[str, View], kind: Kind, budget: ByteBudget) -> Panel:
-    book, wide = _Book(views, kind), widened(views)
+    taking, wide = _Taking(views, kind), widened(views)
     skipped: list[tuple[str, str]] = []
     for path, found in find_each(paths):
-        book.add(path, found.files, (read_file(file, wide, budget) for file in found.files))
+        taking.add(path, found.files, (read_file(file, wide, budget) for file in found.files))
         skipped += found.skipped
-    refuse_copies(piece.file for piece in book.pieces)
-    return replace(book.panel(tuple(skipped)), key=paths)
+    refuse_copies(piece.file for piece in taking.pieces)
+    return replace(taking.panel(tuple(skipped)), key=paths)
 
 
-class _Book:
+class _Taking:
     """What the files gave, one after another.
 
     Detectors that take the same rows of every file share what these rows are: labels, groups, ids, times.
@@ -221,10 +221,10 @@ class _Book:
             if again is not None and again.size:
                 del whole[key]  # rows with one id are one: which, is for each detector to tell
             if key not in whole:
-                rows, away = self._rows(parts)
+                rows, of_other = self._rows(parts)
                 units = numbers if rows is None else numbers[rows]
                 joined = join_parts(parts, tuple(self.sources[name]), self.kind, units)
-                whole[key] = joined, np.unique(numbers[away][numbers[away] >= 0])
+                whole[key] = joined, np.unique(numbers[of_other][numbers[of_other] >= 0])
                 samples[name] = joined
             else:
                 values: Floats = join([chunk for part in parts for chunk in part.chunks])
@@ -326,10 +326,12 @@ def join_panels(panels: Sequence[Panel], kind: Kind) -> Joined | None:
     for panel, place in zip(panels, places, strict=True):
         for name, scores in panel.samples.items():
             assert scores.units is not None
-            away, mine = (units if place is None else place[units] for units in (panel.others[name], scores.units))
-            of_other[away] = True
+            other_units, own_units = (
+                units if place is None else place[units] for units in (panel.others[name], scores.units)
+            )
+            of_other[other_units] = True
             lacking = np.ones(n, dtype=bool)
-            lacking[mine] = lacking[away] = False
+            lacking[own_units] = lacking[other_units] = False
             known[name] = lacking
             of_kind = np.ones(panel.n, dtype=bool)  # scored or not
             of_kind[panel.others[name]] = False

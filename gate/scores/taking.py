@@ -213,8 +213,8 @@ def count_once(scores: Scores) -> Scores:
     codes = scores.ids.dictionary_encode().indices.to_numpy()
     times = np.zeros(len(codes), dtype=np.int64) if scores.timestamps is None else scores.timestamps
     order = np.lexsort((times, codes))
-    kept = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # of each id
-    first = kept[codes]  # of each row
+    oldest = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # of each id
+    first = oldest[codes]  # of each row
     columns = (
         ("score", scores.values),
         ("raw score", scores.raw),
@@ -230,7 +230,7 @@ def count_once(scores: Scores) -> Scores:
                 f"{other}; give every row an id of its own, or each row once"
             )
     rows = np.zeros(len(codes), dtype=bool)
-    rows[kept] = True
+    rows[oldest] = True
     return replace(scores.part(rows), repeats=(np.cumsum(rows) - 1)[first[~rows]])
 
 

@@ -144,8 +144,8 @@ def _label_of(parts: list[PartColumns], shared: list[str]) -> str | None:
         for seen in part.columns:
             named = seen.name in find_labels([seen.name]) and 1 <= len(seen.values) <= MOST_LABELS
             words = {value.casefold().strip() for value, _ in seen.values}
-            told = seen.kind == "text" and bool(words & (BENIGN_WORDS - {"0", "ok", "no"})) and len(words) <= 10
-            if named or told:
+            by_words = seen.kind == "text" and bool(words & (BENIGN_WORDS - {"0", "ok", "no"})) and len(words) <= 10
+            if named or by_words:
                 if seen.name not in shared:
                     lacking = next(other.path for other in parts if seen.name not in other.names)
                     raise GateError(

@@ -116,12 +116,12 @@ def _judged(survey: Survey, policy: Policy) -> tuple[list[str], list[str]]:
         least = min(tried, key=lambda target: target.rows)
         if proven:
             lines += [*entry(tried[0], policy, n), _advisory(n)]
-            told = f"{in_percent(fpr)} takes {tried[0].rows:,} of each, so it is shown and never blocks."
+            explained = f"{in_percent(fpr)} takes {tried[0].rows:,} of each, so it is shown and never blocks."
         else:
             lines += entry(least, policy, n)
             takes = f"{in_percent(fpr)} takes {least.rows:,} of each"
-            told = f"even {takes}, so the gate will say inconclusive until there are."
-        sentences.append(f"Not enough rows: {told}")
+            explained = f"even {takes}, so the gate will say inconclusive until there are."
+        sentences.append(f"Not enough rows: {explained}")
         break
     if proven:
         sentences.insert(0, f"Enough rows to prove {', '.join(proven)}: these targets block.")

@@ -171,9 +171,9 @@ def _inspect_one(found: Directory, place: Path, own: Document) -> Inspection[Rec
 
 def _said(name: str, found: Inspection[Record]) -> list[Answer]:
     """What does not hold of a detector, line by line; one line where all does."""
-    odd = [one for one in found.answers if one.state != "holds"]
-    if odd or found.record is None:
-        return [replace(one, name=f"{name}: {one.name}") for one in odd]
+    failing = [one for one in found.answers if one.state != "holds"]
+    if failing or found.record is None:
+        return [replace(one, name=f"{name}: {one.name}") for one in failing]
     return [
         Answer(name, "holds", f"{found.record.outcome}; {plural(len(found.answers), 'check')} of its own directory")
     ]
@@ -289,9 +289,9 @@ def _check_samples(records: Mapping[str, Record], rows: SystemRows) -> Iterator[
     for sample, panels in (("fit", rows.fit), ("holdout", rows.holdout), ("malicious", rows.malicious)):
         found = {name: scores for panel in panels for name, scores in panel.samples.items()}
         answers = {name: next(check_samples(records[name], {sample: scores})) for name, scores in found.items()}
-        odd = [replace(one, name=f"{name}: {sample}") for name, one in answers.items() if one.state != "holds"]
-        if odd:
-            yield from odd
+        failing = [replace(one, name=f"{name}: {sample}") for name, one in answers.items() if one.state != "holds"]
+        if failing:
+            yield from failing
         elif found:
             detectors = plural(len(found), "detector")
             yield Answer(sample, "holds", f"the rows of {detectors} with the recorded digests")

@@ -102,10 +102,10 @@ def kill_loop(kills: int, seed: int, place: Path, begin: Start = start) -> Count
     rng, counts = random.Random(seed), Counter[str]()
     present = "two"
     for i in range(kills):
-        coming = "one" if present == "two" else "two"
+        new = "one" if present == "two" else "two"
         number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
         earlier = {path.name for path in parent.iterdir()}
-        process = begin(place, coming)
+        process = begin(place, new)
         if number != signal.SIGKILL:
             wait(lambda process=process: is_ready(process), process)
         if i % 2:
@@ -116,9 +116,9 @@ def kill_loop(kills: int, seed: int, place: Path, begin: Start = start) -> Count
         process.send_signal(number)
         stderr = process.communicate(timeout=120)[1]
         found = snapshot(target)
-        assert found in (whole[present], whole[coming]), f"kill {i}: neither the old nor the new release is there"
-        if found == whole[coming]:
-            present = coming
+        assert found in (whole[present], whole[new]), f"kill {i}: neither the old nor the new release is there"
+        if found == whole[new]:
+            present = new
         left = {path.name for path in parent.iterdir()} - earlier
         ended = process.returncode in OUTCOMES
         if number == signal.SIGKILL:
@@ -129,7 +129,7 @@ def kill_loop(kills: int, seed: int, place: Path, begin: Start = start) -> Count
             assert "Traceback" not in stderr, stderr
             if not ended:
                 assert left == set(), left
-        moment = "after it had ended" if ended else "with the new one there" if found == whole[coming] else ""
+        moment = "after it had ended" if ended else "with the new one there" if found == whole[new] else ""
         moment = moment or ("while writing" if left or i % 2 else "before writing")
         counts[f"{number.name} {moment}"] += 1
     assert finished(place, "one", begin) in OUTCOMES

@@ -608,10 +608,10 @@ def measure(rivals: list[Rival], setting: Setting, fits: int) -> dict[str, dict[
             fitted = [rival.fit(release.fit) for release in releases]
 
             for step, (before, after) in setting.steps.items():
-                kept = fitted[before if rival.keeps else after].levels
+                used = fitted[before if rival.keeps else after].levels
                 first, retrained = (
                     measure_ratio(rival, fitted[at], levels, releases[at], orders[at])
-                    for at, levels in ((before, fitted[before].levels), (after, kept))
+                    for at, levels in ((before, fitted[before].levels), (after, used))
                 )
                 ratios.setdefault((step, rival.name), []).append((first, retrained))
     return {

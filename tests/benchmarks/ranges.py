@@ -99,8 +99,8 @@ def shares(judged: Corridor, rates: Floats, n: int, runs: int, seed: int = 5) ->
         counts = draw_counts(rng, np.broadcast_to(rates, (500, len(rates))), n)
         inside = np.all((critical.proven.low <= counts) & (counts <= critical.proven.high), axis=1)
         proven += int(np.count_nonzero(inside))
-        kept = np.all((critical.unrefuted.low <= counts) & (counts <= critical.unrefuted.high), axis=1)
-        refuted += int(np.count_nonzero(~kept))
+        unrefuted = np.all((critical.unrefuted.low <= counts) & (counts <= critical.unrefuted.high), axis=1)
+        refuted += int(np.count_nonzero(~unrefuted))
     return proven / (runs // 500 * 500), refuted / (runs // 500 * 500)
 
 

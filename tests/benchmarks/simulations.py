@@ -312,11 +312,11 @@ def keep_bound(shape: str, n: int, runs: int) -> float:
     draw, true_rate = SATURATING[shape]
     contract = Contract((Anchor(Decimal("0.01"), Decimal("0.5")),))
     chosen = Calibration(plotting_position="np 0.95", knots=101)
-    rng, kept = np.random.default_rng([n, len(shape)]), 0
+    rng, held = np.random.default_rng([n, len(shape)]), 0
     for _ in range(runs):
         threshold = fit(draw(rng.random(n)), chosen, contract).thresholds[Decimal("0.01")]
-        kept += threshold is None or true_rate(float(threshold)) <= 0.01
-    return kept / runs
+        held += threshold is None or true_rate(float(threshold)) <= 0.01
+    return held / runs
 
 
 def simulate_bounds(runs: int) -> Iterator[Row]:

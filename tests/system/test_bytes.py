@@ -43,9 +43,9 @@ LARGE = 1 << 30
 def keep_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As they are: the command ignores all when it has ended, and what it starts later would inherit that."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     yield
-    for number, handler in kept.items():
+    for number, handler in before.items():
         signal.signal(number, handler)
 
 
@@ -284,8 +284,8 @@ def test_files_of_another_writer_are_read(
     names = [f"a text too long to be short {i}" for i in rng.integers(0, 5, rows)]
     frame = polars.DataFrame({"score": rng.random(rows), "segment": names, "id": [f"{i}" for i in range(rows)]})
     frame = frame.with_columns(polars.col("segment").cast(polars.Categorical), unread=polars.Series([[1.5]] * rows))
-    halves = polars.concat([frame.head(rows // 2), frame.slice(rows // 2)], rechunk=False)
-    for part in (frame, frame.slice(rows // 3, max(rows // 2, 2)), halves):
+    two_chunks = polars.concat([frame.head(rows // 2), frame.slice(rows // 2)], rechunk=False)
+    for part in (frame, frame.slice(rows // 3, max(rows // 2, 2)), two_chunks):
         if len(part) >= 2:
             if form == "write_ipc":
                 part.write_ipc(path, compression=compression, record_batch_size=batch)

@@ -175,9 +175,9 @@ def test_the_command_says_so_in_one_line_and_exits_2(place: Path) -> None:
     ):
         result = gate(*args, cwd=place)
         assert (result.returncode, result.stdout) == (2, "")
-        *told, refused = result.stderr.splitlines()
+        *before, refused = result.stderr.splitlines()
         assert refused.startswith("gate: releases/none/manifest.json: must be the manifest of a release")
-        assert all(line.startswith("gate: policy ") for line in told)
+        assert all(line.startswith("gate: policy ") for line in before)
 
 
 def test_a_pair_needs_its_partner_and_ids(place: Path) -> None:

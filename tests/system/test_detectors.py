@@ -115,8 +115,8 @@ def test_the_system_is_counted_as_the_rows_show(place: Path) -> None:
             flags.append(calibrator.predict(scores) >= 0.3)
         found = json.loads((place / "release" / "verdict.json").read_text())["system"][key][0]
         assert found["tally"]["flagged"] == int(np.any(flags, axis=0).sum())
-        lone = [int((flag & (np.sum(flags, axis=0) == 1)).sum()) for flag in flags]
-        assert [member["alone"] for member in found["detectors"]] == lone
+        alone = [int((flag & (np.sum(flags, axis=0) == 1)).sum()) for flag in flags]
+        assert [member["alone"] for member in found["detectors"]] == alone
 
 
 def test_a_run_is_repeated_to_the_byte(place: Path) -> None:

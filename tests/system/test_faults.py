@@ -240,7 +240,7 @@ def test_a_file_larger_than_the_addresses_is_refused(here: Path, options: list[s
     assert not (here / "releases").exists()
 
 
-TOLD = ("gate: policy ", "gate: fit: ", "gate: holdout: ")  # what a run says of its input before it judges
+INPUT_LINES = ("gate: policy ", "gate: fit: ", "gate: holdout: ")  # what a run says of its input before it judges
 
 
 def limited(megabytes: int) -> Callable[[], None]:
@@ -263,13 +263,13 @@ def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: i
     megabytes = int(lowest * (highest / lowest) ** rng.random())
     command = ["run", "--release", "v1", "--fit", "fit.parquet", "--holdout", "holdout.parquet", "--id-column", "id"]
     result = gate(*command, cwd=tmp_path, preexec=limited(megabytes))
-    told = (megabytes, rows, result.returncode, result.stderr)
-    assert result.returncode in (0, 1, 2, 3), told
-    lines = [line for line in result.stderr.splitlines() if not line.startswith(TOLD)]
-    assert len(lines) == 1, told
+    details = (megabytes, rows, result.returncode, result.stderr)
+    assert result.returncode in (0, 1, 2, 3), details
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(INPUT_LINES)]
+    assert len(lines) == 1, details
     said = "gate: memory: must " if "gate: memory" in lines[0] else "gate: "
-    assert lines[0].startswith(said if result.returncode == 2 else "gate: report: "), told
-    assert (tmp_path / "releases" / "v1" / "manifest.json").exists() == (result.returncode != 2), told
+    assert lines[0].startswith(said if result.returncode == 2 else "gate: report: "), details
+    assert (tmp_path / "releases" / "v1" / "manifest.json").exists() == (result.returncode != 2), details
 
 
 @pytest.mark.each_run(1)
@@ -284,7 +284,7 @@ def test_what_libraries_do_without_memory_is_one_line(here: Path, death: str) ->
     assert result.returncode == 2, result.stderr
     *before, last = result.stderr.splitlines()
     assert last.startswith("gate: memory: must hold all scores at once, got too little; raise the limit (ulimit -v)")
-    assert all(line.startswith(TOLD) for line in before)
+    assert all(line.startswith(INPUT_LINES) for line in before)
     assert not (here / "releases").exists()
 
 

@@ -151,14 +151,14 @@ def test_the_command_breaks_no_promise_either(tmp_path: Path) -> None:
         (place / name).write_bytes(hostile.mutate(rng, examples))
         before = {path.name for path in place.iterdir()} | {"out", "out.html"}
         result = gate(*args, cwd=place)
-        told = (name, args[0], result.returncode, result.stderr)
-        assert result.returncode in (0, 1, 2, 3), told
+        details = (name, args[0], result.returncode, result.stderr)
+        assert result.returncode in (0, 1, 2, 3), details
         if args[0] == "verify" and (place / name).read_bytes() != files[name]:
-            assert result.returncode != 0, told
-        assert "Traceback" not in result.stderr, told
-        assert {path.name for path in place.iterdir()} <= before, told
-        assert {path.name for path in tmp_path.iterdir()} == {str(j) for j in range(i + 1)}, told
-        assert all(line.isprintable() for line in result.stderr.splitlines()), told
+            assert result.returncode != 0, details
+        assert "Traceback" not in result.stderr, details
+        assert {path.name for path in place.iterdir()} <= before, details
+        assert {path.name for path in tmp_path.iterdir()} == {str(j) for j in range(i + 1)}, details
+        assert all(line.isprintable() for line in result.stderr.splitlines()), details
 
 
 BOMBS = {

@@ -257,7 +257,7 @@ def environment(workspace: Path) -> dict[str, str]:
     return {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(workspace)} | {k: str(v) for k, v in named.items()}
 
 
-def told(env: Mapping[str, str]) -> tuple[dict[str, str], str]:
+def outputs_and_summary(env: Mapping[str, str]) -> tuple[dict[str, str], str]:
     found = outputs(Path(env["GITHUB_OUTPUT"]).read_text(encoding="utf-8"))
     return found, Path(env["GITHUB_STEP_SUMMARY"]).read_text(encoding="utf-8")
 
@@ -272,7 +272,7 @@ def test_a_run_tells_github_its_verdict(workspace: Path, outcome: str, code: int
     assert result.returncode == code, result.stderr
     release = workspace / "releases" / "v1"
     record = json.loads((release / "verdict.json").read_text())
-    found, summary = told(env)
+    found, summary = outputs_and_summary(env)
     assert found == {
         "outcome": outcome,
         "exit-code": str(code),
@@ -308,7 +308,7 @@ def test_a_dry_run_names_no_files(workspace: Path) -> None:
     env = environment(workspace)
     result = gate(*RUN, "--holdout", "fail.npy", "--dry-run", "--json", cwd=workspace, env=env)
     assert json.loads(result.stdout)["outcome"] == "fail"
-    assert told(env)[0] == {"outcome": "fail", "exit-code": "1"}
+    assert outputs_and_summary(env)[0] == {"outcome": "fail", "exit-code": "1"}
 
 
 def test_a_policy_of_another_directory_is_named_from_the_top_of_the_checkout(workspace: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_mistake_is_told_without_an_outcome(workspace: Path, args: list[str], 
     [error] = commands(result.stdout + result.stderr)
     assert (error.name, error.properties) == ("error", {"title": "no judgement possible"})
     assert sentence in error.message
-    found, summary = told(env)
+    found, summary = outputs_and_summary(env)
     assert found == {"exit-code": "2"}
     assert summary.strip().startswith("# NO JUDGEMENT: this release was not judged\n")
 
@@ -371,7 +371,7 @@ def test_hostile_names_reach_no_command_through_any_stream(workspace: Path, atta
         assert result.returncode == 1, result.stderr
         errors = commands(result.stdout + "\n" + result.stderr)
         assert [error.properties["file"] for error in errors] == [f"{name}.yaml"] * 2
-        assert told(env)[0]["report-html"] == f"out {name}/report.html"
+        assert outputs_and_summary(env)[0]["report-html"] == f"out {name}/report.html"
 
 
 def test_what_cannot_be_written_changes_no_verdict(workspace: Path) -> None:
@@ -390,7 +390,7 @@ def test_what_is_there_already_stays_and_a_full_summary_stays_below_its_limit(wo
         Path(env[name]).write_text(text)
     for i in (1, 2):
         assert gate(*RUN, "--holdout", "pass.npy", "--out", f"o{i}", cwd=workspace, env=env).returncode == 0
-    found, summary = told(env)
+    found, summary = outputs_and_summary(env)
     assert (found["mine"], found["directory"]) == ("1", "o2")
     assert summary.count("\n# PASS: ") == 1
     assert len(summary.encode()) <= github.MAX_SUMMARY_BYTES

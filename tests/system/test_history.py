@@ -167,15 +167,15 @@ def test_six_retrainings_move_the_thresholds_and_keep_the_contract(
     assert {release.outcome for release in history.releases} == {"pass"}
     assert report.render(history) == result.stdout
     assert report.render_html(history) == (directory / "history.html").read_text(encoding="utf-8")
-    rates, thresholds, kept = [], [], []
+    rates, thresholds, at_first = [], [], []
     for release in history.releases:
         reading = release.readings[TENTH]
         rates.append(observed(reading))
         thresholds.append(reading.threshold or 0.0)
-        kept += [reading.if_kept.most / reading.if_kept.benign] if reading.if_kept else []
+        at_first += [reading.if_kept.most / reading.if_kept.benign] if reading.if_kept else []
     assert max(rates) / min(rates) < 1.5
     assert max(thresholds) / min(thresholds) > 2
-    assert max(kept) / min(kept) > 20
+    assert max(at_first) / min(at_first) > 20
 
 
 def test_what_a_kept_threshold_would_flag_is_what_it_does_flag(
@@ -220,9 +220,9 @@ def test_the_figure_of_the_readme_is_the_one_that_the_demo_draws(
 
 def test_the_readme_says_what_the_figure_shows(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     readings = [r.readings[TENTH] for r in collect([str(demo[0] / "releases")]).releases]
-    kept = [reading.if_kept for reading in readings if reading.if_kept]
+    at_first = [reading.if_kept for reading in readings if reading.if_kept]
     rates = [100 * observed(reading) for reading in readings]
-    low, high = min(k.least / k.benign for k in kept), max(k.most / k.benign for k in kept)
+    low, high = min(k.least / k.benign for k in at_first), max(k.most / k.benign for k in at_first)
     section = README.partition("\n## How it compares\n")[2].partition("\n## ")[0]
     said = re.search(r"between ([\d.]+) % and ([\d.]+) %.*?between ([\d.]+) % and ([\d.]+) %", section, re.DOTALL)
     assert said

@@ -240,10 +240,10 @@ def test_a_kept_threshold_is_bracketed_by_the_curve(tmp_path: Path) -> None:
         anchors = tuple(anchor.model_copy(update={"threshold": threshold}) for anchor in record.calibrator.anchors)
         fitted = record.calibrator.model_copy(update={"anchors": anchors})
         old = record.model_copy(update={"calibrator": fitted, "release": "old", "created": "2026-01-01T00:00:00Z"})
-        kept = history_of(tmp_path / str(i), [old, record]).releases[1].readings[TENTH].if_kept
-        assert kept is not None
-        assert (kept.release, kept.threshold, kept.benign) == ("old", threshold, 200_000)
-        brackets.append((kept.least, kept.most))
+        at_first = history_of(tmp_path / str(i), [old, record]).releases[1].readings[TENTH].if_kept
+        assert at_first is not None
+        assert (at_first.release, at_first.threshold, at_first.benign) == ("old", threshold, 200_000)
+        brackets.append((at_first.least, at_first.most))
     assert brackets == [
         (points[40][1], points[40][1]),
         (points[41][1], points[40][1]),
@@ -335,11 +335,11 @@ def test_a_name_in_a_figure_is_that_name_or_a_number(name: str, tmp_path: Path) 
 def test_one_odd_record_does_not_take_the_page_with_it(numbers: dict[str, Any], tmp_path: Path) -> None:
     tally = numbers.get("tally", {})
     rest = {name: value for name, value in numbers.items() if name != "tally"}
-    odd = []
+    changed = []
     for finding in (with_tally(finding, **tally) for finding in RECORDS["pass"].findings):
         assert finding.rate is not None
-        odd.append(finding.model_copy(update={"rate": finding.rate.model_copy(update=rest)}))
-    history = history_of(tmp_path, [RECORDS["pass"].model_copy(update={"findings": tuple(odd)}), RECORDS["pass"]])
+        changed.append(finding.model_copy(update={"rate": finding.rate.model_copy(update=rest)}))
+    history = history_of(tmp_path, [RECORDS["pass"].model_copy(update={"findings": tuple(changed)}), RECORDS["pass"]])
     assert history.unread == ()
     for render in (*RENDERERS.values(), report.to_json):
         assert "20,100 / 200,000" in render(history) or render is report.to_json

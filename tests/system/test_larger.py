@@ -192,18 +192,18 @@ def test_what_a_killed_run_left_is_removed_and_a_living_run_is_left_alone(tmp_pa
     fit, holdout = (
         write(tmp_path / name, pa.table({"score": scores(rng, N)}), "npy", 1) for name in ("fit", "holdout")
     )
-    dead, living = (tmp_path / "s" / f"gate-scratch-host-{i}-00" for i in (1, 2))
-    for left in (dead, living):
+    dead, running = (tmp_path / "s" / f"gate-scratch-host-{i}-00" for i in (1, 2))
+    for left in (dead, running):
         left.mkdir(parents=True)
         (left / "run").write_bytes(bytes(8))
-    lock = os.open(living, os.O_RDONLY)
+    lock = os.open(running, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = run(tmp_path, "out", fit, holdout, *DISK, "--scratch", "s")
     finally:
         os.close(lock)
     assert found.returncode in (0, 1, 3), found.stderr
-    assert [*(tmp_path / "s").iterdir()] == [living]
+    assert [*(tmp_path / "s").iterdir()] == [running]
 
 
 def test_a_full_scratch_is_one_line(tmp_path: Path) -> None:

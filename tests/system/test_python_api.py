@@ -198,11 +198,11 @@ PUBLIC = [gate.fit, gate.evaluate, gate.run, gate.run_system, gate.Release.write
 
 @pytest.mark.parametrize("function", PUBLIC, ids=lambda function: function.__qualname__)
 def test_every_parameter_of_a_public_function_is_documented(function: Any) -> None:
-    told = inspect.getdoc(function) or ""
+    text = inspect.getdoc(function) or ""
     parameters = [name for name in inspect.signature(function).parameters if name != "self"]
-    assert re.findall(r"^(\w+)   +\S", told, flags=re.MULTILINE) == parameters
-    assert "Raises `gate.errors.GateError`" in " ".join(told.split())
-    assert function.__name__ == "write" or ("Returns a `" in told and ">>> " in told)
+    assert re.findall(r"^(\w+)   +\S", text, flags=re.MULTILINE) == parameters
+    assert "Raises `gate.errors.GateError`" in " ".join(text.split())
+    assert function.__name__ == "write" or ("Returns a `" in text and ">>> " in text)
 
 
 def test_every_public_name_is_a_documented_function_or_type() -> None:

@@ -123,11 +123,11 @@ def test_counts_that_are_not_those_of_the_grid_are_not_drawn(records: dict[str, 
     assert html.render(forged)
 
 
-STRANGE = (0, 1, -1, 5, 0.5, 1e-9, 1e-200, 1e300, 10**14, None, (), (0.1,), ((0.1, 0.2),))
+IMPOSSIBLE = (0, 1, -1, 5, 0.5, 1e-9, 1e-200, 1e300, 10**14, None, (), (0.1,), ((0.1, 0.2),))
 OF_COUNTS = ("start", "stop", "reached", "flagged", "worth")
 OF_FINDING = ("start", "stop", "points", "rows", "min_n", "tolerance", "nearest", "proven", "refuted", "impossible")
-CHANGES = st.tuples(st.just("counts"), st.sampled_from(OF_COUNTS), st.sampled_from(STRANGE))
-CHANGES |= st.tuples(st.just("finding"), st.sampled_from(OF_FINDING), st.sampled_from(STRANGE))
+CHANGES = st.tuples(st.just("counts"), st.sampled_from(OF_COUNTS), st.sampled_from(IMPOSSIBLE))
+CHANGES |= st.tuples(st.just("finding"), st.sampled_from(OF_FINDING), st.sampled_from(IMPOSSIBLE))
 
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

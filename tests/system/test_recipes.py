@@ -155,8 +155,8 @@ def test_mlflow(tmp_path: Path) -> None:
         [python, "log.py"], cwd=tmp_path, env={**os.environ, **store}, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["name"], told["tags"]["gate.outcome"]) == ("v1", "pass")
+    run = json.loads(done.stdout)
+    assert (run["name"], run["tags"]["gate.outcome"]) == ("v1", "pass")
     record = json.loads((tmp_path / "releases/v1/verdict.json").read_text())
-    assert told["tags"]["gate.reason"] == record["reason"]
+    assert run["tags"]["gate.reason"] == record["reason"]
     assert gate("verify", "back/release", cwd=tmp_path).returncode == 0

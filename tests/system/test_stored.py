@@ -24,7 +24,7 @@ from gate.ordered import Ordered
 from gate.policy import Columns
 from gate.scores import Scores, read, row_keys, split
 from gate.scores.budget import ByteBudget
-from gate.scores.place import Place, living
+from gate.scores.place import Place, read_into
 from gate.scores.split import match
 from gate.scores.stored import Stored, read_stored
 from gate.scores.taking import read_whole
@@ -238,7 +238,7 @@ def test_release_division_and_list_are_those_of_the_memory(tmp_path: Path, keys:
         return [(len(rows), rows.sha256) for rows in samples], release.record.to_json(), flagged, parts, samples
 
     *here, _ = work()
-    with living(Place(80_000, str(tmp_path / "scratch"))):
+    with read_into(Place(80_000, str(tmp_path / "scratch"))):
         *there, samples = work()
     assert all(isinstance(rows, Stored) or rows.stored is not None for rows in samples)
     assert here == there

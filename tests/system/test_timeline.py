@@ -17,7 +17,7 @@ from watched import START, check_day, day_of, days, document_of, make_release
 
 from gate.history import History, collect
 from gate.report import history as histories
-from gate.report.timeline import HistoryDisplay, _told_apart, display, finding_of, latest
+from gate.report.timeline import HistoryDisplay, _distinct_labels, display, finding_of, latest
 
 pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
 
@@ -108,9 +108,9 @@ def test_neither_releases_nor_checks_crowd_the_others_out(history: History, kind
     assert len(chosen) == min(most, len(records))
     assert [record.created for record in chosen] == sorted((record.created for record in chosen), key=int)
     for kind in ("run", "check"):
-        had, kept = ([record for record in some if record.kind == kind] for some in (records, chosen))
-        assert len(kept) >= min(len(had), most // 2)
-        assert kept == (had[-len(kept) :] if kept else [])
+        given_records, remaining = ([record for record in some if record.kind == kind] for some in (records, chosen))
+        assert len(remaining) >= min(len(given_records), most // 2)
+        assert remaining == (given_records[-len(remaining) :] if remaining else [])
 
 
 def many(history: History, checks: int) -> History:
@@ -149,10 +149,10 @@ def test_places_follow_time_and_releases_stand_apart(belongs: list[bool]) -> Non
 
 
 def test_labels_of_thresholds_tell_them_apart() -> None:
-    assert _told_apart([0.25, 0.5]) == ["0.25", "0.5"]
-    assert _told_apart([3.85e-7, 3.9e-7]) == ["3.85e-07", "3.9e-07"]
-    assert _told_apart([0.99991, 0.99992]) == ["0.99991", "0.99992"]
-    assert _told_apart([]) == []
+    assert _distinct_labels([0.25, 0.5]) == ["0.25", "0.5"]
+    assert _distinct_labels([3.85e-7, 3.9e-7]) == ["3.85e-07", "3.9e-07"]
+    assert _distinct_labels([0.99991, 0.99992]) == ["0.99991", "0.99992"]
+    assert _distinct_labels([]) == []
 
 
 def test_the_title_of_a_figure_says_how_many_do_not_pass(place: Path) -> None:

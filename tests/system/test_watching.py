@@ -22,8 +22,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 def test_the_plan_is_what_the_command_prints(watched: Watched, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(policy_text("10%", "0.25", 500))
     rows = ("--rows-per-check", str(watched.rows))
-    told = json.loads(call("plan", "--policy", str(tmp_path / "policy.yaml"), *rows, "--json").stdout)["watch"]
-    (target,) = told["targets"]
+    watch = json.loads(call("plan", "--policy", str(tmp_path / "policy.yaml"), *rows, "--json").stdout)["watch"]
+    (target,) = watch["targets"]
     assert [alarm["fails"] for alarm in target["drifted"]] == [alarm.fails for alarm in watched.planned.drifted]
     assert target["sound"]["fails"] == watched.planned.sound.fails
 
