@@ -1,4 +1,4 @@
-"""Rows of two samples that are alike in every column, told by one number for each row."""
+"""Finds rows of two samples that are alike in every column: each row gets one number. It judges nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PIECE = 1 << 20
 def row_keys(one: Scores, other: Scores) -> tuple[Ordered, Ordered] | None:
     """A number for every row of both samples, the same for rows that agree in their scores and all common columns.
 
-    None where they have no column in common but the score. In memory, rows whose score no other row has are left out:
-    they are like none.
+    The answer is None if the score is the only common column. In memory, rows whose score nobody shares are left out:
+    no row is like them.
     """
     columns = tuple(
         name
@@ -42,7 +42,7 @@ def row_keys(one: Scores, other: Scores) -> tuple[Ordered, Ordered] | None:
 
 
 def _alike(one: Ordered, other: Ordered) -> Floats:
-    """The scores that more than one row has, in either sample or across them."""
+    """Find the scores that more than one row has, in either sample or across both."""
     found = [np.empty(0)]
     cuts = [*one.cuts(PIECE)]
     for ends in zip([None, *cuts], [*cuts, None], strict=True):

@@ -41,7 +41,7 @@ def table_of(part: Taken) -> pa.Table:
 
 
 def sample_of(table: pa.Table, sources: tuple[Source, ...]) -> Scores:
-    """The same as a sample in memory; `again` tells for how many other rows with its id a row stands."""
+    """Turn a table into a sample in memory; `again` says for how many other rows with its id a row stands."""
     names = table.column_names
     groups, group_names = _numbers(table, "group", order_names) if "group" in names else (None, None)
     segments, segment_names = _numbers(table, "segment") if "segment" in names else (None, None)
@@ -60,7 +60,7 @@ def sample_of(table: pa.Table, sources: tuple[Source, ...]) -> Scores:
 
 
 def back(scores: Scores) -> pa.Table:
-    """A sample in memory as a table."""
+    """Turn a sample in memory into a table."""
     columns = {"score": pa.array(scores.values)}
     if scores.ids is not None:
         columns["id"] = scores.ids
@@ -88,7 +88,7 @@ def _column(table: pa.Table, name: str) -> Any:
 
 
 def spread(table: pa.Table, by: str, parts: int, directory: str) -> str:
-    """Write rows by the hash of a name, those of each part after those of another; the file's path."""
+    """Write rows by the hash of a name, one part after another, and return the file's path."""
     path = new_path(directory)
     bits = parts.bit_length() - 1
     owner = np.zeros(len(table), dtype=np.int64)
@@ -102,12 +102,12 @@ def spread(table: pa.Table, by: str, parts: int, directory: str) -> str:
 
 
 def gather(paths: Iterable[str], part: int) -> pa.Table:
-    """The rows of one part in all files."""
+    """Read the rows of one part from all files."""
     return pa.concat_tables([_read(path, part) for path in paths])
 
 
 def _write(path: str, schema: Any, tables: Sequence[pa.Table], directory: str) -> None:
-    """One batch for each table, be it empty."""
+    """Write one batch for each table, also for an empty one."""
     filesystem, inside = locate(path)
     with (
         having_room(directory),
@@ -232,7 +232,7 @@ class Block(Scores):
         return int(self.__dict__["facts"].rows)
 
     def part(self, rows: Mask) -> Scores:
-        """In memory, with segments numbered as in the whole sample."""
+        """Take the marked rows into memory; segments keep the numbers that they have in the whole sample."""
         whole = Scores(
             self.values,
             (),
@@ -262,7 +262,7 @@ class Keep:
     in_order: bool
 
     def once(self, part: int, paths: tuple[str, ...]) -> tuple[str, str | BlockFacts]:
-        """Of the ids of one part: each once, in the order of their hashes; the rows spread by group, or as a block."""
+        """Take each id of one part once, in the order of hashes; the rows are spread by group, or become a block."""
         scores = count_once(sample_of(gather(paths, part), self.sources))
         table = back(scores).take(pa.array(order_names(scores.ids)))
         names = self.list_ids(table)
@@ -276,7 +276,7 @@ class Keep:
         return path
 
     def grouped(self, part: int, paths: tuple[str, ...]) -> BlockFacts:
-        """The block of the groups of one part."""
+        """Make the block that holds the groups of one part."""
         return write_block(sample_of(gather(paths, part), ()), self.directory, self.in_order)
 
     def ids_of(self, part: int, paths: tuple[str, ...]) -> str:

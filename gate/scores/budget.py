@@ -1,4 +1,4 @@
-"""The budget: how many bytes the columns of a sample may decode to; no small file fills the memory unasked."""
+"""The budget: it limits the bytes that the columns of a sample may decode to, so no small file fills the memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _max_bytes: ContextVar[int | None] = ContextVar("max_bytes", default=None)
 
 
 class ByteBudget:
-    """What is left to decode of one sample."""
+    """The bytes that may still be decoded for one sample."""
 
     def __init__(self) -> None:
         self.limit = _max_bytes.get() or memory() // SHARE
@@ -25,7 +25,7 @@ class ByteBudget:
 
     @property
     def memory(self) -> int:
-        """What a reader may use at most: the columns as decoded, as text, and as the rows taken of them."""
+        """The most that a reader may use: for the columns as decoded, as text, and as the rows taken from them."""
         return 3 * self.limit + _SLACK
 
     def take(self, size: int, name: object) -> None:
@@ -34,7 +34,7 @@ class ByteBudget:
         self.taken += size
 
     def refuse(self, size: int, name: object) -> None:
-        """Stop before so many bytes, if they are too many."""
+        """Raise an error before so many bytes are decoded, if they are too many."""
         if self.taken + size > self.limit:
             raise GateError(
                 f"{name}: must decode to at most {self.limit:,} bytes, got {self.taken + size:,} or more; "
@@ -60,7 +60,7 @@ def memory() -> int:
 
 
 def _of_groups() -> Iterator[int]:
-    """What the control groups allow that this process is in, of version 2 or 1."""
+    """The memory that the control groups of this process allow, in version 2 or 1."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, inside = line.split(":", 2)

@@ -1,7 +1,7 @@
-"""Reading in a child: bytes that crash a library end one forked process, not the one that asked for the scores.
+"""Reading in a child: bytes that crash a library end one forked process, not the process that asked for the scores.
 
 The child leaves its arrays in shared memory, the scores without a second copy, and sends the rest through a pipe.
-Where the system cannot fork or share memory so, the same happens in the one process.
+Where the system cannot fork or cannot share memory in this way, the one process does the reading itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Child:
         self.places: dict[int, tuple[int, int]] = {}  # from the address of an array to its offset and length
 
     def put(self, pieces: list[memoryview]) -> tuple[int, int]:
-        """Bytes one behind the other at the end of the shared memory, from the beginning of a page."""
+        """Append bytes to the shared memory, starting at the beginning of a page."""
         offset = self.size = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
         with _having_room(sum(map(len, pieces))):
             for rest in pieces:
@@ -53,7 +53,7 @@ class _Child:
         return offset, self.size - offset
 
     def allocate(self, length: int) -> Floats:
-        """An array in the shared memory."""
+        """Make an array in the shared memory."""
         offset = self.size = -(-self.size // mmap.PAGESIZE) * mmap.PAGESIZE
         self.size += 8 * length
         with _having_room(8 * length):
@@ -72,7 +72,7 @@ class _Child:
 
 @contextlib.contextmanager
 def _having_room(size: int) -> Iterator[None]:
-    """The memory that two processes share is a file to the system, with the limits of one."""
+    """Say that the place is too small: for the system, shared memory is a file, and has the limits of a file."""
     try:
         yield
     except OSError as error:
@@ -86,19 +86,19 @@ _here: _Child | None = None  # set in a child
 
 
 def isolate(function: Callable[[], Returned], most: int) -> Returned:
-    """What the function returns or raises in a child that may use so many bytes; its death names the file it read."""
+    """Return or raise what the function does in a child with so many bytes; if it dies, name the file it read."""
     with isolated(function, most) as answer:
         return answer()
 
 
 @contextlib.contextmanager
 def isolated(function: Callable[[], Returned], most: int) -> Iterator[Callable[[], Returned]]:
-    """The same while this process does something else, until it asks for the answer; no child outlives the context."""
+    """Run the function in a child while this process goes on until it asks; no child outlives the context."""
     if _here is not None or not hasattr(os, "memfd_create"):
         yield function
         return
     memory, copies = os.memfd_create("gate"), f"gate-{secrets.token_hex(8)}-"
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # none may run our handlers in the child
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the child must run no handler of ours
     try:
         pid, pipe = _start(lambda: _settle(mask, most), function, memory, copies)
     except BaseException:
@@ -144,14 +144,14 @@ def _collect(pipe: IO[bytes], end: Callable[[], int], memory: int, copies: str) 
 
 
 def tell(name: str) -> None:
-    """Say, in a child, which file is read from here on."""
+    """In a child, tell the parent which file is read from now on."""
     if _here is not None:
         pickle.dump(name, _here.pipe)
         _here.pipe.flush()
 
 
 class _Done(NamedTuple):
-    """What a child says of its work: rows read, and what share of all that is."""
+    """The progress that a child reports: the rows read, and their share of all rows."""
 
     rows: int
     share: float
@@ -188,7 +188,7 @@ def _start(
     settle: Callable[[], None], function: Callable[[], object], memory: int, copies: str
 ) -> tuple[int, IO[bytes]]:
     with _STARTING, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: Arrow's own make up for a fork
+        warnings.simplefilter("ignore", DeprecationWarning)  # it warns of threads; Arrow restarts its own after a fork
         reading, writing = os.pipe()
         try:
             pid = os.fork()
@@ -224,7 +224,7 @@ def _work(settle: Callable[[], None], function: Callable[[], object], child: _Ch
 
 
 def _settle(mask: set[Any], most: int) -> None:
-    """A child dies at once, in silence and with its parent, of whatever kills it, and before it fills the memory."""
+    """Let a child die at once and in silence: with its parent, by whatever kills it, before it fills the memory."""
     faulthandler.disable()
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -249,7 +249,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def _end(pid: int) -> int:
-    """Whatever the parent is at, no child stays behind; one that has answered or died is not changed by the signal."""
+    """Kill the child, so that none stays behind; a child that has answered or died does not notice the signal."""
     try:
         os.kill(pid, signal.SIGKILL)
         return os.waitpid(pid, 0)[1]
@@ -273,7 +273,7 @@ def _explain(name: str, status: int) -> str:
 
 
 def _receive(result: bytes, places: list[tuple[int, int]], memory: int) -> Any:
-    """The child's answer over the memory that it left; read-only, and freed with the last array in it."""
+    """Build the child's answer on the memory that it left; read-only, and freed with the last array in it."""
     size = os.fstat(memory).st_size
     try:
         view = memoryview(mmap.mmap(memory, size, prot=mmap.PROT_READ)) if size else memoryview(b"")

@@ -20,18 +20,18 @@ from gate.sketch import hash_each
 from gate.stored import MOST_ROWS
 from gate.words import plural
 
-DIGESTED = 1 << 16  # ids; part of what the digest is
+DIGESTED = 1 << 16  # ids in one piece of the digest; another number would change every digest
 
 
 def decode(column: Any) -> Any:
-    """A column as Arrow holds it plainly: no dictionary, every kind of text as one."""
+    """Return a column in Arrow's plain form: without a dictionary, and with one type for every kind of text."""
     if isinstance(column, np.ndarray):
         try:
             native = column.dtype.newbyteorder("=")
-            if native == np.float16:  # which older Arrow keeps but cannot cast
+            if native == np.float16:  # older Arrow can hold this type but not cast it
                 native = np.dtype(np.float32)
             column = pa.chunked_array([pa.array(column.astype(native))])
-        except (TypeError, ValueError) as error:  # a kind that Arrow has no word for, or text that is no Unicode
+        except (TypeError, ValueError) as error:  # a type that Arrow does not know, or text that is not Unicode
             raise pa.ArrowInvalid(str(error)) from None
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -42,18 +42,18 @@ def decode(column: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    """By name: the oldest Arrow supported has no view types to ask for."""
+    """Compare the type by its name: the oldest supported Arrow has no view types to compare with."""
     text = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
     return str(kind) in text or pa.types.is_fixed_size_binary(kind)
 
 
 def read_names(column: Any, name: str, file: File, taken: Mask | None) -> Any:
-    """Ids as text, one for every row that is taken."""
+    """Read ids as text, one for every row that is taken."""
     return _of_taken(_as_text(column, name, file), name, file, taken)
 
 
 def read_codes(column: Any, name: str, file: File, taken: Mask | None) -> Any:
-    """Groups or segments of every row that is taken, as numbers beside the names that they stand for."""
+    """Read the group or segment of every row that is taken: numbers, and the names that they stand for."""
     is_coded = isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type)
     chunks = column.chunks if is_coded else []
     kinds = [_as_text(pa.chunked_array([chunk.dictionary]), name, file).combine_chunks() for chunk in chunks]
@@ -70,12 +70,12 @@ def read_codes(column: Any, name: str, file: File, taken: Mask | None) -> Any:
 def _as_text(column: Any, name: str, file: File) -> Any:
     try:
         plain = decode(column)
-        if pa.types.is_floating(plain.type):  # which often write that there is none as NaN
+        if pa.types.is_floating(plain.type):  # float columns often hold NaN for a missing value
             plain = pc.if_else(pc.is_nan(plain), None, plain)
         text = plain.cast(pa.string())
     except pa.ArrowException:
         raise GateError(f"{file}: column {name!r} must hold words or numbers, got {type_of(column)}") from None
-    empty = pc.equal(text, "") if file.is_text else None  # which is how text writes that there is none
+    empty = pc.equal(text, "") if file.is_text else None  # text writes a missing value as an empty one
     return text if empty is None or not pc.any(empty).as_py() else pc.if_else(empty, None, text)
 
 
@@ -112,21 +112,21 @@ def number_names(
         return None, None
     together = pa.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type)
     encoded = together.unify_dictionaries().combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):  # as older Arrow gives it
+    if isinstance(encoded, pa.ChunkedArray):  # older Arrow returns chunks
         encoded = pa.concat_arrays(encoded.chunks)
     used = np.bincount(encoded.indices.to_numpy(), minlength=len(encoded.dictionary)) > 0
-    names = encoded.dictionary.filter(pa.array(used))  # a dictionary may name what no row has
+    names = encoded.dictionary.filter(pa.array(used))  # a dictionary may hold names that no row has
     order = in_order(names)
     rank = np.empty(len(used), dtype=np.int64)
     rank[np.flatnonzero(used)[order]] = np.arange(len(order))
     return rank[encoded.indices.to_numpy()], names.take(pa.array(order)).cast(pa.large_string())
 
 
-_UNITS = (("s", 1e11), ("ms", 1e14), ("us", 1e17), ("ns", 1e20))  # of numbers: by size, unambiguous from 1973 to 5138
+_UNITS = (("s", 1e11), ("ms", 1e14), ("us", 1e17), ("ns", 1e20))  # a number's size tells its unit, from 1973 to 5138
 
 
 def read_times(column: Any, name: str, file: File, taken: Mask | None) -> NDArray[np.int64]:
-    """When each row that is taken was seen, in microseconds since 1970; a time without a zone is UTC."""
+    """Read when each taken row was seen, in microseconds since 1970; a time without a zone is UTC."""
     must = f"{file}: column {name!r} must hold times such as 2026-11-01T12:00:00Z or seconds since 1970"
     try:
         times = decode(column)
@@ -154,18 +154,18 @@ def _microseconds(times: Any) -> Any:
 
 
 def join_names(columns: list[Any]) -> Any:
-    """The columns of all files as one array of text."""
+    """Join the columns of all files into one array of text."""
     together = pa.chunked_array([chunk for part in columns for chunk in part.chunks], type=pa.string())
     return together.cast(pa.large_string()).combine_chunks()
 
 
 def shared_names(some: Any, others: Any) -> NDArray[np.bool_]:
-    """Which of some names (ids or groups) are among the others."""
+    """Mark the names (ids or groups) that are also among the others."""
     return np.asarray(pc.is_in(some, value_set=others.cast(some.type)), dtype=bool)
 
 
 def number_alike(names: list[Any]) -> list[NDArray[np.int64]]:
-    """For each list of names their numbers, the same for the same name in every list."""
+    """Number the names of each list; the same name has the same number in every list."""
     texts = [pa.array(part, pa.large_string()) if isinstance(part, tuple) else part for part in names]
     codes = pa.chunked_array(texts).combine_chunks().dictionary_encode().indices.to_numpy()
     return np.split(np.asarray(codes, dtype=np.int64), np.cumsum([len(text) for text in texts])[:-1])
@@ -203,7 +203,7 @@ def text_buffer(names: Any) -> tuple[NDArray[np.int64], memoryview]:
 
 
 def read_counts(column: Any, name: str, file: File) -> NDArray[np.int64]:
-    """How many rows each row stands for."""
+    """Read how many rows each row stands for."""
     must = f"{file}: column {name!r} must hold whole numbers of rows"
     try:
         counts = decode(column)
@@ -223,7 +223,7 @@ def read_counts(column: Any, name: str, file: File) -> NDArray[np.int64]:
 
 
 def to_float64(column: Any, name: str, file: File, taken: Mask | None) -> list[Floats]:
-    """The scores in the pieces that they lie in, which need no copy where they are float64 already."""
+    """Read the scores in the pieces in which they lie; pieces that are float64 already are not copied."""
     if len(column) == 0:
         return []
     wrong = f"{file}: column {name!r} must hold numbers, got {type_of(column)} in {plural(len(column), 'row')}"
@@ -255,7 +255,7 @@ def to_float64(column: Any, name: str, file: File, taken: Mask | None) -> list[F
 def read_served(column: Any, name: str, file: File, taken: Mask | None) -> list[Floats]:
     """The calibrated scores that were served, whatever they are; one that was not, or is no number, reaches nothing."""
     if isinstance(column, pa.ChunkedArray) and column.null_count:
-        with contextlib.suppress(pa.ArrowException):  # which the next line says better
+        with contextlib.suppress(pa.ArrowException):  # the next line gives a better message
             column = decode(column).cast(pa.float64()).fill_null(np.nan)
     return [np.where(np.isnan(chunk), -np.inf, chunk) for chunk in to_float64(column, name, file, taken)]
 
@@ -266,7 +266,7 @@ def round_decimals(column: Any) -> Any:
 
 
 def _refuse_text(column: Any, name: str, file: File) -> None:
-    column = column.cast(pa.binary())  # which need not be UTF-8
+    column = column.cast(pa.binary())  # the bytes need not be UTF-8
     bad = ~pc.match_substring_regex(column, NUMBER).fill_null(False).to_numpy()
     bad = bad if bad.any() else ~bad  # numbers written as text are wrong in every row
     example = show(column[int(np.flatnonzero(bad)[0])].as_py())
@@ -289,7 +289,7 @@ def refuse_outside(
     hint: str = OWN_DOMAIN,
 ) -> None:
     low, high = domain
-    step = 1 << 16  # stays in the processor's cache, so that the scores pass through it once
+    step = 1 << 16  # this many stay in the processor's cache, so that each score is loaded once
     parts = (piece[start : start + step] for piece in pieces for start in range(0, len(piece), step))
     if all(low <= part.min() and part.max() <= high for part in parts):  # NaN makes both comparisons false
         return

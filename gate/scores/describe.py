@@ -1,4 +1,4 @@
-"""A sample in the words of a record: its facts, without its rows."""
+"""Describes a sample for the record: its facts, without its rows. It judges nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DAY = 86_400_000_000  # in microseconds
 
 
 def describe(scores: Scores) -> SampleFacts:
-    """What the record says of any sample."""
+    """The facts that the record keeps of any sample."""
     files = tuple(FileRows(path=piece.file.name, rows=piece.rows) for piece in scores.pieces)
     oldest, newest = (day.isoformat() for day in days) if (days := days_of(scores)) else (None, None)
     return SampleFacts(

@@ -29,13 +29,13 @@ def check(engine: str) -> str:
 
 
 def run(engine: str, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """What a function makes of every item, in their order, on the workers of an engine."""
+    """Apply a function to every item on the workers of an engine; the results keep the order of the items."""
     kind, _, address = engine.partition(":")
     try:
         import joblib
 
         _connect(kind, address)
-        form = "generator" if kind == "dask" else "list"  # as far as the backends go
+        form = "generator" if kind == "dask" else "list"  # what each backend supports
         with joblib.parallel_config(backend=kind, n_jobs=-1):
             yield from joblib.Parallel(return_as=form)(joblib.delayed(function)(item) for item in items)
     except GateError:
@@ -44,7 +44,7 @@ def run(engine: str, function: Callable[[Item], Result], items: Sequence[Item]) 
         raise GateError(
             f"--engine: must be installed here and on the workers, got: {reason_of(error)}; install fpr-gate[{kind}]"
         ) from None
-    except Exception as error:  # whatever an engine raises when its workers are gone
+    except Exception as error:  # an engine may raise anything when its workers are gone
         cause = next((each for each in _causes(error) if isinstance(each, GateError)), None)
         if cause is not None:
             raise cause from None
@@ -62,11 +62,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @lru_cache
 def _connect(kind: str, address: str) -> object:
-    """Once for a command; what engines say of themselves on stderr is not for its log."""
+    """Connect once for a command; what engines print on stderr about themselves does not belong in its log."""
     if address:
         _require_answer(address)
     if kind == "dask":
-        from dask.distributed import Client  # which sets the levels of its loggers, so that silence comes after it
+        from dask.distributed import Client  # the import sets the levels of its loggers, so they are silenced after it
 
         for name in ("asyncio", *filter(re.compile(r"(distributed|tornado)\b").match, logging.root.manager.loggerDict)):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -85,7 +85,7 @@ def _connect(kind: str, address: str) -> object:
 
 
 def _require_answer(address: str) -> None:
-    """Both engines wait for minutes where nobody listens, or listens and is silent; their servers speak first."""
+    """Refuse an address where no server answers: both engines would wait for minutes; their servers speak first."""
     scheme, _, place = address.rpartition("://")
     host, _, port = place.rpartition(":")
     if scheme in ("", "tcp", "ray") and port.isdigit():

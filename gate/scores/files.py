@@ -1,4 +1,4 @@
-"""The files: where the rows are that one argument names. Whatever may hold rows is read or refused, the rest named."""
+"""The files that one argument names: it reads or refuses each file that may hold rows, and names all others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ END = 1 << 16  # bytes
 
 @dataclass(frozen=True)
 class Found:
-    """The files that one argument names, and what lies among them and was left out: each name with why."""
+    """The files that one argument names, and the names of those among them that were left out, each with why."""
 
     files: tuple[File, ...]
     skipped: tuple[tuple[str, str], ...] = ()
@@ -58,7 +58,7 @@ def _find_named(name: str) -> Found:
 
 
 def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Every folder from this one down, through links too, with its files; a hidden folder is named like a file."""
+    """Yield this folder and all below it, through links too, with their files; hidden folders are listed like files."""
     seen: dict[str, str] = {}
     folders = [top]
     while folders:
@@ -74,7 +74,7 @@ def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _list_folder(folder: str) -> dict[str, bool]:
-    """The names in a folder, and which are folders."""
+    """List the names in a folder, and say which are folders."""
     try:
         with os.scandir(folder or ".") as entries:
             return {entry.name: entry.is_dir() for entry in sorted(entries, key=lambda entry: entry.name)}
@@ -86,7 +86,7 @@ def _list_folder(folder: str) -> dict[str, bool]:
 
 
 def _find_matching(pattern: str) -> Found:
-    """The files that a pattern matches, and folders whole; a file of the pattern's own name takes its place alone."""
+    """Find the files that a pattern matches, and whole folders; a file whose name is the pattern is taken alone."""
     matched, passed = _expand(pattern)
     if os.path.lexists(pattern):
         others = [name for name in matched if name != pattern]
@@ -116,7 +116,7 @@ def _find_matching(pattern: str) -> Found:
 
 
 def _expand(pattern: str) -> tuple[list[str], list[str]]:
-    """What a pattern matches, and what may hold rows and is passed over in the folders that it looks into.
+    """List what a pattern matches, and what may hold rows but is passed over in the folders that it looks into.
 
     `glob` would say nothing of a folder that it cannot list.
     """
@@ -167,7 +167,7 @@ def _find_remote(uri: str) -> Found:
 
 
 def _refuse_table(argument: str, folder: str) -> None:
-    """Neither the folder nor one above it may be of a format that keeps the rows it has deleted in its files."""
+    """Refuse a folder that is, or lies in, a table of a format whose files still hold deleted rows."""
     for place in (folder, *map(str, PurePath(folder).parents)):
         for mark, kind in TABLES.items():
             if os.path.isdir(os.path.join(place, mark)):
@@ -177,7 +177,7 @@ def _refuse_table(argument: str, folder: str) -> None:
 
 
 def _refuse_remote_table(uri: str, filesystem: Any, path: str) -> None:
-    """The same of a store, as far as this user may look above what was named."""
+    """Refuse such a table in a store, as far up as this user may look."""
     places = [str(place) for place in PurePath(path).parents if place.name]
     with contextlib.suppress(pa.ArrowException, OSError):
         for mark, kind in TABLES.items():
@@ -198,7 +198,7 @@ def _table_error(argument: str, kind: str) -> GateError:
 
 
 def _sort_out(name: str, files: list[File]) -> Found:
-    """The score files of a directory, with the keys that their paths carry (`label=0`), and what is no data."""
+    """Divide a directory into score files, with the keys in their paths (`label=0`), and files that are no data."""
     found, skipped = [], {}
     for file in files:
         below = _below(name, file)
@@ -234,7 +234,7 @@ def _sort_out(name: str, files: list[File]) -> Found:
 
 
 def _refuse_pipe(file: File) -> None:
-    """Its bytes can be read once at most, and reading them may wait for ever."""
+    """Refuse a pipe: its bytes can be read only once, and reading them may wait for ever."""
     if os.path.exists(file.path) and not os.path.isfile(file.path):
         raise GateError(
             f"{file}: must be a file, got a pipe or a device; write its rows to a file, or give numbers on stdin as `-`"
@@ -269,7 +269,7 @@ def _keys(folder: str, file: File) -> dict[str, str]:
 
 
 def find_each(paths: Iterable[str]) -> list[tuple[str, Found]]:
-    """The files of every argument, each of them once."""
+    """Find the files of every argument, each of them once."""
     named = [(path, find(path)) for path in paths]
     seen: dict[Hashable, str] = {}
     for _, found in named:
@@ -285,21 +285,21 @@ def refuse_copies(files: Iterable[File]) -> None:
 
 
 def _refuse_repeated(file: File, seen: dict[Hashable, str]) -> None:
-    """Rows read twice would count twice, and make every interval too narrow."""
+    """Refuse a file that is named twice: its rows would count twice, and every interval would be too narrow."""
     place: Hashable = file.path
     if file.remote is None and file.path != "-":
         try:
             status = os.stat(file.path)
         except OSError:
-            return  # which reading says better
-        place = (status.st_dev, status.st_ino)  # hard and symbolic links have those of their file
+            return  # reading the file gives a better message
+        place = (status.st_dev, status.st_ino)  # the same for a file and for every hard or symbolic link to it
     if place in seen:
         raise GateError(f"{file}: must be read once, got the same file again as {seen[place]}; name it once")
     seen[place] = str(file)
 
 
 def find_copy(files: Iterable[File]) -> tuple[File, File] | None:
-    """The first two files that hold the same bytes; only those alike in size and at their ends are read whole."""
+    """Find the first two files with the same bytes; only files with the same size and ends are read whole."""
     groups = [[file for file in files if file.path not in ("", "-")]]  # neither an object in memory nor stdin
     for feature in (_size, _ends, _digest):
         groups = [alike for group in groups for alike in _alike(group, feature)]
@@ -307,7 +307,7 @@ def find_copy(files: Iterable[File]) -> tuple[File, File] | None:
 
 
 def digest_contents(files: Iterable[File]) -> tuple[str, ...]:
-    """The SHA-256 of each file's bytes, sorted; none where one cannot be read again: stdin, an object in memory."""
+    """Return the SHA-256 of each file, sorted; none if one cannot be read again: stdin or an object in memory."""
     listed = list(files)
     if any(file.path in ("", "-") for file in listed):
         return ()

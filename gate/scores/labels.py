@@ -25,7 +25,7 @@ from gate.words import plural
 Kind = Literal["benign", "malicious"]
 
 PIECE = 1 << 16
-EXACT = 2.0**53  # from here on a float is no exact whole number
+EXACT = 2.0**53  # from here on, floats skip whole numbers
 MISSING = {
     "",
     "na",
@@ -56,23 +56,23 @@ TRUE_OR_FALSE = {"0": False, "false": False, "1": True, "true": True}
 
 
 def describe_labels(labels: Labels) -> str:
-    """Every label that is kept, with its rows and what they were taken for."""
+    """Describe every label that is kept: its rows, and what they were taken for."""
     shown = ", ".join(f"{show(each.label)} {each.rows:,} {each.taken_for}" for each in labels.first)
     more = labels.distinct - len(labels.first)
     return f"{plural(labels.distinct, 'label')} ({shown}{f' and {more:,} more' if more else ''})"
 
 
 def find_labels(names: Iterable[str]) -> frozenset[str]:
-    """The columns that are named like labels."""
+    """Find the columns that are named like labels."""
     return frozenset(name for name in names if re.sub(r"[\W_]+", "_", name.strip()).casefold() in LABELS)
 
 
 def take_rows(
     kind: Kind, labels: Any, columns: Columns, file: File, alone: bool, weights: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.bool_], pa.Table]:
-    """Which rows are benign, or not, and all distinct labels: the policy's text compared in the column's own type.
+    """Find which rows are benign, or not, and all distinct labels; the policy's text is compared in the column's type.
 
-    A file that stands `alone` must have some of the kind; among several, one may hold the other rows only. `weights`
+    A file that stands `alone` must have rows of the kind; one of several may hold only other rows. `weights`
     are the rows that each row stands for, one where there are none.
     """
     if len(labels) == 0:
@@ -101,7 +101,7 @@ def take_rows(
 
 
 def count_labels(tables: Iterable[pa.Table]) -> Labels:
-    """The labels of all files together."""
+    """Add up the labels of all files."""
     together = pa.concat_tables(tables).group_by(["label", "benign"]).aggregate([("rows", "sum")])
     order = [("benign", "descending"), ("rows_sum", "descending"), ("label", "ascending")]
     first = together.sort_by(order).slice(0, MAX_LABELS).to_pylist()
@@ -119,7 +119,7 @@ def count_labels(tables: Iterable[pa.Table]) -> Labels:
 
 
 def _plain(labels: Any, columns: Columns, file: File) -> Any:
-    """The labels as words, numbers or truths, one in every row."""
+    """Return the labels as words, numbers or booleans, one for every row."""
     wrong = f"{file}: column {columns.label!r} must hold words, numbers or booleans, got {type_of(labels)}"
     try:
         labels = decode(labels)
@@ -144,7 +144,7 @@ def _plain(labels: Any, columns: Columns, file: File) -> Any:
 
 
 def _judge(labels: Any, values: Any, columns: Columns, file: File) -> list[bool]:
-    """Which of the distinct labels are benign; one that cannot be told for sure is refused."""
+    """Decide which of the distinct labels are benign; a label that leaves doubt is refused."""
     wanted = [_WantedLabel.of(text) for text in columns.benign]
     meaning = _find_meaning(values) if _is_untyped(file, columns) else lambda value: value
     benign = []
@@ -164,12 +164,12 @@ _LONG_EXPONENT = re.compile(r"(?<=[eE])([-+]?)0*[1-9][0-9]{17,}\s*$")
 
 
 def _exactly(text: str) -> Decimal:
-    """A number to its last digit; an exponent of more digits than Decimal takes is as good as the largest of 17."""
+    """Read a number to its last digit; an exponent too long for Decimal counts as the largest one of 17 digits."""
     return Decimal(_LONG_EXPONENT.sub(rf"\g<1>{'9' * 17}", text).strip())
 
 
 def _find_meaning(texts: Any) -> Callable[[str], object]:
-    """A text file has no types: where all labels are numbers, or all true or false, each stands for its value."""
+    """Find the type of labels, which a text file does not have: all numbers, or all true or false, stand for values."""
     if pc.all(pc.match_substring_regex(texts, NUMBER)).as_py():
         return _exactly
     if pc.all(pc.is_in(pc.utf8_lower(texts), value_set=pa.array(["true", "false"]))).as_py():
@@ -178,7 +178,7 @@ def _find_meaning(texts: Any) -> Callable[[str], object]:
 
 
 def _refuse_two_ways(labels: Any, benign: Any, columns: Columns, file: File) -> None:
-    """One benign label written as `0` and as `0.0`: somebody meant two things by it, or wrote it by two programs."""
+    """Refuse a benign label written both as `0` and as `0.0`: people meant two things, or two programs wrote it."""
     seen: dict[Hashable, str] = {}
     for text in benign.to_pylist():
         other = seen.setdefault(_sense(text), text)
@@ -206,12 +206,12 @@ class _WantedLabel:
             return value == self.text
         if isinstance(value, bool) or self.number is None:
             return value is self.truth
-        # A fraction is written with fewer digits than its float has; whole numbers are compared exactly.
+        # People write a fraction with fewer digits than its float has; whole numbers are compared exactly.
         return value == self.number or (isinstance(value, float) and value == float(self.number) and value % 1 != 0)
 
 
 def _sense(text: str) -> Hashable:
-    """What a label means whatever its case, blanks and number format: `0`, `0.0`, `+0`, ` 0` and `false` are one."""
+    """Find what a label means, whatever its case, blanks and format: `0`, `0.0`, `+0`, ` 0` and `false` are one."""
     visible = (char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char) not in HIDDEN)
     plain = "".join("".join(visible).split()).casefold()
     try:
@@ -222,7 +222,7 @@ def _sense(text: str) -> Hashable:
 
 
 def _refuse_doubtful(value: object, wanted: list[_WantedLabel], labels: Any, columns: Columns, file: File) -> None:
-    """Taken for malicious, such a label would hide a benign row."""
+    """Refuse a label that may mean benign: if it were taken for malicious, it would hide a benign row."""
     text = str(value)
     sense = Decimal(value) if isinstance(value, int | float) else _sense(text)
     alike = next((each.text for each in wanted if each.sense == sense), None)

@@ -1,4 +1,4 @@
-"""The layout of Arrow files: how many rows each part of the metadata claims, held against the bytes there are.
+"""The layout of Arrow files: compares how many rows each part of the metadata claims with the bytes there are.
 
 Arrow's readers believe a footer that lists a batch twice, an offset that points into another column and a count of
 nulls that its bitmap denies. Only the fields that say what lies where are read here (Message.fbs, Schema.fbs and
@@ -26,11 +26,11 @@ from gate.words import plural
 
 _MAGIC = 8  # bytes of `ARROW1` and padding
 _MARK = b"\xff\xff\xff\xff"  # before the length of a message
-_PADDING = 64  # what buffers are aligned to at most
+_PADDING = 64  # the largest alignment of buffers, in bytes
 _SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
 _VERSION_5 = 4
 _CODECS = ("lz4", "zstd")
-_FRAMES = (b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd")  # how bytes begin that these have packed
+_FRAMES = (b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd")  # the first bytes of packed buffers, one for each codec
 _DEPTH = 64  # of fields in fields, as Arrow itself allows
 _OUTSIDE = "metadata that points outside itself"
 
@@ -109,7 +109,7 @@ class _Metadata:
         return int(number)
 
     def field(self, table: int, index: int) -> int | None:
-        """Where a field of a table lies; None where it is left out."""
+        """Return the place of a field of a table; None where the field is left out."""
         fields = table - self.number("i", table)
         length, size = self.number("H", fields), self.number("H", fields + 2)
         if length < 4 or length % 2 or fields + length > len(self.data):
@@ -126,25 +126,25 @@ class _Metadata:
         return default if place is None else self.number(kind, place)
 
     def follow(self, table: int, index: int) -> int:
-        """The table that a field refers to."""
+        """Return the table that a field refers to."""
         place = self.field(table, index)
         if place is None:
             raise struct.error
         return place + self.number("I", place)
 
     def items(self, table: int, index: int, size: int) -> Iterator[int]:
-        """Where each item of so many bytes of a vector lies."""
+        """Return the place of each item of a vector; every item has so many bytes."""
         if self.field(table, index) is not None:
             vector = self.follow(table, index)
             yield from (vector + 4 + size * i for i in range(self.number("I", vector)))
 
     def tables(self, table: int, index: int) -> Iterator[int]:
-        """The tables that a vector refers to."""
+        """Return the tables that a vector refers to."""
         yield from (place + self.number("I", place) for place in self.items(table, index, 4))
 
 
 def _blocks(footer: _Metadata) -> Iterator[tuple[int, int, int]]:
-    """Where the footer says that dictionaries and batches begin, with the lengths of metadata and body."""
+    """Read where dictionaries and batches begin by the footer, and the lengths of their metadata and body."""
     for index in (2, 3):
         for place in footer.items(footer.root, index, 24):
             yield footer.number("q", place), footer.number("i", place + 8), footer.number("q", place + 16)
@@ -165,7 +165,7 @@ class _Message:
 def _read_message(source: Any, end: int) -> _Message | None:
     """Step over one message; None for the mark at the end of a stream."""
     (length,) = struct.unpack("<i", source.read(4))
-    if length == -1:  # the mark, which files older than version 0.15 do without
+    if length == -1:  # the mark; files older than version 0.15 have none
         (length,) = struct.unpack("<i", source.read(4))
     if length == 0:
         return None
@@ -181,7 +181,7 @@ def _read_message(source: Any, end: int) -> _Message | None:
 
 
 def _check_message(message: _Message, schema: _Schema) -> None:
-    """A batch holds what the columns need for its rows, and nothing else."""
+    """Check that a batch holds what the columns need for its rows, and nothing else."""
     metadata, header = message.metadata, message.header
     if message.kind == _RECORD_BATCH:
         batch = _Batch(message, schema.order, header)
@@ -207,7 +207,7 @@ class _Field:
     form: Form
     number: int
     below: tuple[_Field, ...]
-    index_bits: int | None  # where the rows are indices into a dictionary
+    index_bits: int | None  # set where the rows are indices into a dictionary
 
 
 class _Schema:
@@ -250,7 +250,7 @@ def _one_of(bits: tuple[int, ...], default: int = 0) -> Any:
     return lambda metadata, table: dict(enumerate(bits)).get(metadata.value(table, 0, "h", default), 0)
 
 
-_FORMS: tuple[tuple[Form, Any], ...] = (  # by the number of a type in Schema.fbs
+_FORMS: tuple[tuple[Form, Any], ...] = (  # in the order of the types' numbers in Schema.fbs
     ("none", 0),
     ("null", 0),
     ("fixed", _number(0, "i")),  # integers
@@ -299,7 +299,7 @@ class _Batch:
         self.reached = 0
 
     def check(self, field: _Field, rows: int | None) -> int:
-        """A field has so many rows, where that is known, in its node, its buffers and all that is below it."""
+        """Check that a field has so many rows, if that is known, in its node, its buffers and all fields below it."""
         if field.index_bits is None:
             return self.check_values(field, rows)
         length, nulls = self.take_node(rows)
@@ -308,12 +308,12 @@ class _Batch:
         return length
 
     def check_values(self, field: _Field, rows: int | None) -> int:
-        """The same of the values themselves, where they have a dictionary."""
+        """Check the values in the same way; if the field has a dictionary, these are the dictionary's values."""
         length, nulls = self.take_node(rows)
         is_old = self.message.metadata.value(self.message.metadata.root, 0, "h") < _VERSION_5
         if field.form not in ("null", "runs", "union") or (field.form == "union" and is_old):
             self.check_nulls(length, nulls)
-        within: int | None = None  # the rows of what is below, where they follow from these
+        within: int | None = None  # the rows of the fields below, if they follow from these rows
         match field.form:
             case "fixed":
                 self.take(length * field.number)
@@ -342,18 +342,18 @@ class _Batch:
                 pass  # no buffers of their own
         for below in field.below:
             found = self.check(below, within)
-            within = found if field.form == "runs" else within  # as many values as runs
+            within = found if field.form == "runs" else within  # there are as many values as runs
         return length
 
     def end(self) -> None:
-        """Nothing is left that no field needs."""
+        """Check that nothing is left that no field needs."""
         if next(self.nodes, None) is not None or next(self.buffers, None) is not None:
             raise ValueError("more buffers than the columns need")
         if self.message.body - self.reached >= _PADDING:
             raise ValueError(f"{self.message.body - self.reached:,} bytes behind the last buffer of a message")
 
     def take_node(self, rows: int | None) -> tuple[int, int]:
-        """How many values and how many nulls the next node claims."""
+        """Take the next node: how many values and how many nulls it claims."""
         place = _next(self.nodes)
         length, nulls = (self.message.metadata.number("q", place + i) for i in (0, 8))
         if length < 0 or rows not in (None, length):
@@ -361,7 +361,7 @@ class _Batch:
         return length, nulls
 
     def check_nulls(self, rows: int, nulls: int) -> None:
-        """As many as the bitmap marks: with fewer claimed, Arrow would take what stands in their place for values."""
+        """Check that the bitmap marks as many nulls: Arrow would read a null that is not claimed as a value."""
         marked, bitmap = 0, self.take(rows, optional=True)
         if bitmap is not None:
             bits = np.frombuffer(bitmap.read(0, -(-rows // 8)), np.uint8)
@@ -370,10 +370,10 @@ class _Batch:
             raise ValueError(f"{plural(nulls, 'null')} claimed where {marked:,} are marked")
 
     def take_offsets(self, rows: int, bits: int) -> int:
-        """The last of the offsets, of which there is one more than rows; the first must be 0."""
+        """Take the offsets, one more than there are rows, and return the last; the first must be 0."""
         offsets = self.take(
             (rows + 1) * bits if rows else None, optional=rows == 0
-        )  # of no rows, Arrow leaves them all
+        )  # Arrow may leave out all offsets where there are no rows
         if offsets is None:
             return 0
         width = bits // 8
@@ -384,9 +384,9 @@ class _Batch:
         return last
 
     def take(self, bits: int | None, optional: bool = False) -> _Buffer | None:
-        """The next buffer, of so many bits, where that is known, and at most padded to whole 64 bytes.
+        """Take the next buffer: it has so many bits, if that is known, and at most padding to whole 64 bytes.
 
-        Each lies behind the one before, as every writer puts them: none overlaps another or leaves bytes between them.
+        Each lies after the one before, as every writer puts them: they do not overlap and leave no bytes between them.
         """
         metadata, body = self.message.metadata, self.message.body
         place = _next(self.buffers)
@@ -413,7 +413,7 @@ def _next(places: Iterator[int]) -> int:
 
 
 class _Buffer:
-    """The bytes of one buffer, unpacked where they are packed."""
+    """The bytes of one buffer, unpacked if they are packed."""
 
     def __init__(self, source: Any, start: int, length: int, codec: Any) -> None:
         self.source, self.start, self.length, self.size = source, start, length, length

@@ -1,4 +1,4 @@
-"""Where samples live: how much memory they may take, where their sorted runs lie, and who works on them.
+"""The place of samples: how much memory they may take, where their sorted runs lie, and who works on them.
 
 Runs lie in a directory of their own below `--scratch`, which is gone at the end; the next run removes what a killed one
 has left.
@@ -68,13 +68,13 @@ _place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
 def here() -> Place:
-    """Where the samples that are read now live."""
+    """Return the place of the samples that are read now."""
     return _place.get() or Place()
 
 
 @contextlib.contextmanager
 def read_into(place: Place) -> Iterator[None]:
-    """Let the samples that are read meanwhile live there, and no longer."""
+    """Put the samples that are read meanwhile into this place; it is closed at the end."""
     token = _place.set(place)
     try:
         yield
@@ -84,7 +84,7 @@ def read_into(place: Place) -> Iterator[None]:
 
 
 def locate(place: str) -> tuple[Any, str]:
-    """The file system of a path or a URI, and the path in it."""
+    """Find the file system of a path or a URI, and the path in it."""
     if "://" in place:
         filesystem, path = pyarrow.fs.FileSystem.from_uri(place)
         return filesystem, path.rstrip("/")
@@ -92,7 +92,7 @@ def locate(place: str) -> tuple[Any, str]:
 
 
 def _make_local(parent: str, name: str) -> int:
-    """A directory that is locked as long as this process lives; those that nobody holds are of killed runs."""
+    """Make a directory and lock it until this process ends; remove those that nobody locks: killed runs left them."""
     above = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def _make_local(parent: str, name: str) -> int:
 
 
 def _make_remote(filesystem: Any, parent: str, name: str) -> None:
-    """In a store nothing can be locked: what processes of this machine have left is told by their numbers."""
+    """Make a directory in a store, where nothing can be locked; process numbers show what dead ones here have left."""
     prefix = f"{PREFIX}{socket.gethostname()}-"
     for info in filesystem.get_file_info(pyarrow.fs.FileSelector(parent)):
         number = info.base_name.removeprefix(prefix).partition("-")[0]

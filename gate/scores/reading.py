@@ -45,19 +45,19 @@ def reading(
     kind: Kind = "benign",
     keep_order: bool = True,
 ) -> Iterator[Callable[[], Scores]]:
-    """The same in a child, which sorts and counts too, while this process does something else.
+    """Read in a child, which sorts and counts too, while this process does something else.
 
-    The order of rows is that of the files where it is to be kept, or where rows have more than a score.
+    Rows keep the order of the files if `keep_order` says so, or if they have more than a score.
     """
     named, budget = tuple(paths), ByteBudget()
 
     def work() -> Scores:
         scores = read_whole(named, columns, domain, kind, budget)
         if not keep_order and {*list_wanted(columns)} <= {columns.score, columns.label}:  # and no counts
-            with contextlib.suppress(ValueError):  # where they lie in a library's memory
+            with contextlib.suppress(ValueError):  # raised if they lie in a library's memory
                 scores.values.setflags(write=True)  # nobody else has seen them
             scores.__dict__["ordered"] = Ordered(sort(scores.values, in_place=scores.values.flags.writeable))
-        scores.ordered.survey  # noqa: B018, which is kept, and goes with the sample
+        scores.ordered.survey  # noqa: B018, the answer is kept and sent with the sample
         return scores
 
     if must_be_stored(named, columns, place := here()):
@@ -73,20 +73,20 @@ def reading(
 def reading_sample(
     name: str, paths: tuple[str, ...], policy: Policy, calibrated: bool = False
 ) -> contextlib.AbstractContextManager[Callable[[], Scores]]:
-    """One sample of a release, read as what its name says; the calibrated scores of it where these are judged."""
+    """Read one sample of a release as its name says; if calibrated scores are judged, read those."""
     keep_order = name == "benign"
     return reading(paths, columns_for(name, policy, calibrated), policy.calibration.domain, kind_of(name), keep_order)
 
 
 def kind_of(name: str) -> Kind:
-    """Which rows a sample of this name holds."""
+    """Say which rows a sample of this name holds."""
     return "malicious" if name.endswith("malicious") else "benign"
 
 
 def columns_for(name: str, policy: Policy, calibrated: bool = False) -> Columns:
-    """The columns of a sample: segments and times are asked of the benign rows to fit and to judge on, of no others.
+    """Choose the columns of a sample: only benign rows to fit or to judge on have segments and times read.
 
-    Where calibrated scores are judged, they are in the column named so, else in that of the scores.
+    If calibrated scores are judged, they are read from the column of that name, or else from that of the scores.
     """
     data = policy.data
     data = data.model_copy(update={"calibrated": (data.calibrated or data.score) if calibrated else None})
@@ -96,15 +96,15 @@ def columns_for(name: str, policy: Policy, calibrated: bool = False) -> Columns:
 
 
 def _is_small_and_plain(path: str) -> bool:
-    """Of a kind that NumPy reads and checks in Python, so that nothing in it can crash, and read in no time."""
+    """Whether the file is small and of a kind that NumPy reads and checks in Python, where no bytes can crash it."""
     try:
         return path.lower().endswith((".npy", ".npz")) and os.stat(path).st_size < SMALL and not os.path.isdir(path)
     except OSError:
-        return True  # which reading says better
+        return True  # reading the file gives a better message
 
 
 def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, float], kind: Kind = "benign") -> Scores:
-    """The benign (or malicious) scores in a NumPy or Arrow array, a table, a data frame, or the files that are named.
+    """Read the benign (or malicious) scores from a NumPy or Arrow array, a table, a data frame, or named files.
 
     A data frame is anything that speaks the Arrow PyCapsule or the DataFrame interchange protocol. `name` stands for
     the data in messages and in the record.
@@ -123,7 +123,7 @@ def from_object(data: Any, name: str, columns: Columns, domain: tuple[float, flo
 
 
 def columns_of_object(data: Any, names: list[str], place: File) -> Table:
-    """The named columns of an object in memory; an array alone is the scores."""
+    """Return the named columns of an object in memory; a single array is the scores."""
     try:
         if hasattr(data, "__arrow_c_stream__"):
             array = pa.chunked_array(data)
@@ -132,10 +132,10 @@ def columns_of_object(data: Any, names: list[str], place: File) -> Table:
         elif hasattr(data, "__dataframe__"):
             array = pa.chunked_array(pyarrow.interchange.from_dataframe(data))
         else:
-            array = np.array(data)  # a copy, which nobody changes afterwards
+            array = np.array(data)  # nobody else can change this copy
         if not isinstance(array, np.ndarray):
-            array.validate(full=not pa.types.is_struct(array.type))  # of a table, the wanted columns in full below
-    except Exception as error:  # whatever another library raises in its half of a protocol
+            array.validate(full=not pa.types.is_struct(array.type))  # a table's wanted columns are checked below
+    except Exception as error:  # another library may raise anything in its half of a protocol
         raise GateError(
             f"{place}: must be an array, an Arrow table or a data frame, got {type(data).__name__}: {reason_of(error)}"
         ) from None

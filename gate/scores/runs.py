@@ -1,4 +1,4 @@
-"""Sorted runs: numbers in files, in rising order, asked as an array in memory is; small parts are read at a time."""
+"""Sorted runs: numbers in files, in rising order, that answer like an array in memory; small parts are read at once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LARGE_TIE = 1000  # rows of one score that are written as one entry
 
 @dataclass(frozen=True)
 class Slice:
-    """Some entries of a file of numbers, and of the file of their rows where an entry may stand for several."""
+    """Some entries of a file of numbers; where an entry may stand for several rows, a second file has their number."""
 
     path: str
-    form: str  # as NumPy writes it: <f8, <i8 or <u8
+    form: str  # NumPy's name of the type: <f8, <i8 or <u8
     counted: bool
     start: int
     stop: int
@@ -52,7 +52,7 @@ class Run:
         return Slice(self.path, self.index.dtype.str, self.before is not None, start, stop)
 
     def find(self, scores: Any) -> Ints:
-        """How many entries lie below each score."""
+        """Count the entries below each score."""
         blocks = np.searchsorted(self.index, scores, side="left") - 1
         found = np.zeros(len(scores), dtype=np.int64)
         for block in np.unique(blocks[blocks >= 0]):
@@ -62,7 +62,7 @@ class Run:
         return found
 
     def rows_before(self, places: Ints) -> Ints:
-        """How many rows so many entries stand for."""
+        """Count the rows that so many entries stand for."""
         if self.before is None:
             return places
         found = np.full(len(places), self.rows, dtype=np.int64)
@@ -75,7 +75,7 @@ class Run:
         return found
 
     def at(self, rows: Ints) -> Any:
-        """The scores of some rows, counted from 0 for the lowest."""
+        """Return the scores of some rows; row 0 has the lowest."""
         blocks = rows // STEP if self.before is None else np.searchsorted(self.before, rows, side="right") - 1
         found = np.empty(len(rows), dtype=self.index.dtype)
         for block in np.unique(blocks):
@@ -94,7 +94,7 @@ class Run:
 def write_run(directory: str, values: Any, counts: Ints | None = None) -> Run:
     """Write rows in rising order as a new file; many rows of one score are one entry."""
     tied = np.count_nonzero(values[1:] == values[:-1]) if counts is None else 0
-    if tied and tied >= min(LARGE_TIE - 1, len(values) / 2):  # else no score is an entry for many, and all is as it is
+    if tied and tied >= min(LARGE_TIE - 1, len(values) / 2):  # else no entry stands for many rows
         distinct, sizes = collapse(values, None)
         if sizes.max() >= LARGE_TIE or 2 * len(distinct) <= len(values):
             values, counts = distinct, sizes
@@ -110,13 +110,13 @@ def write_run(directory: str, values: Any, counts: Ints | None = None) -> Run:
 
 
 def new_path(directory: str) -> str:
-    """Of a file that nobody else writes: a task that is done twice leaves two."""
+    """Return a path that nobody else writes to: a task that is done twice leaves two files."""
     return f"{directory}/{secrets.token_hex(12)}"
 
 
 @contextlib.contextmanager
 def having_room(directory: str) -> Iterator[None]:
-    """Say of what goes wrong in writing that the place is too small."""
+    """Report an error in writing as a place that is too small."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -173,7 +173,7 @@ class RunParts(Ordered):
 
 
 def plan_ranges(runs: Sequence[Run], rows: int) -> Iterable[list[Slice]]:
-    """What to merge together: of every run the entries of one range of scores, about so many in all."""
+    """Plan what to merge: from every run the entries of one range of scores, about so many together."""
     values = np.concatenate([run.index for run in runs])
     weights = np.concatenate([np.diff([*range(0, run.entries, STEP), run.entries]) for run in runs])
     order = np.argsort(values, kind="stable")
@@ -189,13 +189,13 @@ def plan_ranges(runs: Sequence[Run], rows: int) -> Iterable[list[Slice]]:
 
 
 def merge(parts: list[Slice], directory: str) -> Run:
-    """The rows of one range as one run."""
+    """Merge the rows of one range into one run."""
     values, counts = join_entries([part.read() for part in parts])
     return write_run(directory, *((values, None) if counts is None else collapse(values, counts)))
 
 
 def remove(runs: Iterable[Run]) -> None:
-    """Runs that were merged are needed no longer."""
+    """Remove runs that were merged."""
     for run in runs:
         filesystem, path = locate(run.path)
         filesystem.delete_file(path)

@@ -54,23 +54,23 @@ class Scores:
 
     values: Floats
     sources: tuple[Source, ...] = ()
-    groups: NDArray[np.int64] | None = None  # the number of each row's group, where the policy names a column
-    ids: Any = None  # what names each row across releases, as Arrow text, where it names a column
+    groups: NDArray[np.int64] | None = None  # the number of each row's group, if the policy names a column
+    ids: Any = None  # the name of each row across releases, as Arrow text, if the policy names a column
     group_names: Any = None  # the name of each numbered group, as Arrow text in the order of their hashes
-    segments: NDArray[np.int32] | None = None  # likewise for segments
+    segments: NDArray[np.int32] | None = None  # the number of each row's segment
     segment_names: tuple[str, ...] = ()
     timestamps: NDArray[np.int64] | None = None  # microseconds since 1970, in UTC
     kind: Kind = "benign"
-    labels: Labels | None = None  # where the policy names a column of them
-    unread: tuple[str, ...] = ()  # columns named like labels, where it names none
+    labels: Labels | None = None  # set if the policy names a column of labels
+    unread: tuple[str, ...] = ()  # columns named like labels, if the policy names none
     pieces: tuple[Piece, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # what lay among the files and was not read, each name with why
     repeats: NDArray[np.int64] | None = None  # for each row left out because its id came before: where that one stands
-    stored: Ordered | None = None  # the scores in files, where they are too many for the memory
-    counts: NDArray[np.int64] | None = None  # the rows that each value stands for, where the policy names a column
-    raw: Floats | None = None  # the raw score of each row, where `values` are the calibrated ones served beside them
-    units: NDArray[np.int64] | None = None  # the number of each row among those that several detectors have scored
-    unscored: int = 0  # rows of this kind without a score, where several detectors score them
+    stored: Ordered | None = None  # the scores in files, if they are too many for the memory
+    counts: NDArray[np.int64] | None = None  # the rows that each value stands for, if the policy names a column
+    raw: Floats | None = None  # the raw score of each row, if `values` are the calibrated scores served beside them
+    units: NDArray[np.int64] | None = None  # the number of each row among the rows of several detectors
+    unscored: int = 0  # rows of this kind without a score; only several detectors may have such
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -78,21 +78,21 @@ class Scores:
     # --- what is asked of a sample, in memory or in files -----------------------------------------------------
 
     def each(self, function: Callable[[Scores], OfPart]) -> list[OfPart]:
-        """What a function makes of every part that is looked at by itself; a group is whole in its part."""
+        """Apply a function to every part of the sample; no group is spread over two parts."""
         return [function(self)]
 
     def in_order(self, function: Callable[[Scores], Any]) -> Ordered:
-        """The numbers that a function makes of each part, all together in rising order."""
+        """Apply a function to each part and return all its numbers in rising order."""
         return Ordered(in_rising_order(function(self)))
 
     def divide(self, fitted: Callable[[Scores], Mask]) -> tuple[Scores, Scores]:
-        """The sample of the rows that a function marks, and that of the others."""
+        """Divide into the sample of the rows that a function marks, and the sample of the others."""
         rows = fitted(self)
         return self.part(rows), self.part(~rows)
 
     @property
     def is_stored(self) -> bool:
-        """Whether it lies in files."""
+        """Whether the sample lies in files."""
         return self.stored is not None
 
     @property
@@ -113,7 +113,7 @@ class Scores:
 
     @property
     def first_group(self) -> int:
-        """How many groups stand before those of this part of a sample."""
+        """The number of groups that come before those of this part of a sample."""
         return 0
 
     @property
@@ -125,9 +125,10 @@ class Scores:
         return np.bincount(self.groups if self.groups is not None else []).astype(np.float64)
 
     def by_group(self, scores: Floats, units: NDArray[np.int64] | None = None) -> Reached:
-        """How many rows of each group reach each of some scores; -inf is reached by all, +inf by none.
+        """Count the rows of each group that reach each of some scores; all rows reach -inf, none reaches +inf.
 
-        With `units`, the unit that each group belongs to, of each unit: where groups are too many for a table.
+        With `units`, which says for each group the unit that it belongs to, the rows of each unit are counted instead:
+        groups may be too many for a table.
         """
         if units is not None:
             return _add_up(self.each(partial(_count_groups, scores=scores, units=units)))
@@ -135,11 +136,11 @@ class Scores:
         return Reached(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def by_segment(self, scores: Floats) -> Reached:
-        """The same of each segment."""
+        """Count the rows of each segment that reach each of some scores."""
         return _add_up(self.each(partial(_count_segments, scores=scores)))
 
     def by_group_in_segment(self, scores: Floats) -> Reached:
-        """The same of each group within each segment."""
+        """Count the rows of each group within each segment that reach each of some scores."""
         return _add_up(self.each(partial(_count_both, scores=scores, groups=self.group_count)))
 
     def highest_of_groups(self) -> Ordered:
@@ -158,15 +159,15 @@ class Scores:
         return None if self.repeats is None else len(self.repeats)
 
     def shared_ids(self, other: Scores) -> int:
-        """How many rows have the id of a row of another sample; ids of one sample differ."""
+        """Count the rows whose id is also that of a row of another sample; ids within one sample differ."""
         return _shared(self.named_parts("ids"), other.named_parts("ids"))[0]
 
     def shared_groups(self, other: Scores) -> tuple[int, int]:
-        """How many groups have rows of another sample too, and how many rows of this one are theirs."""
+        """Count the groups that also have rows of another sample, and the rows that they have in this one."""
         return _shared(self.named_parts("groups"), other.named_parts("groups"))
 
     def named_parts(self, what: str) -> list[Callable[[], Named]]:
-        """All ids, or all groups with their sizes, in 1, 2, 4... parts of rising hashes, each read when called."""
+        """Give all ids, or all groups with sizes, in 1, 2, 4... parts of rising hashes; a part is read when called."""
         if what == "ids":
             return [lambda: (self.ids, None)]
         return [lambda: (self.group_names, self.group_sizes)]
@@ -176,14 +177,14 @@ class Scores:
         return self.in_order(hash_ids)
 
     def score_hashes(self) -> Ordered:
-        """The hashes of all rows by their scores: the i-th row with a score has one of its own."""
+        """The hashes of all rows by their scores: each of the rows with one score has its own hash."""
         if self.counts is not None:
-            ByteBudget().refuse(16 * len(self), self.files)  # of a sample that may be much smaller itself
+            ByteBudget().refuse(16 * len(self), self.files)  # the sample itself may be much smaller
         return Ordered(np.sort(np.concatenate([*hash_pieces(self.ordered)])))
 
     @cached_property
     def rows_sha256(self) -> str | None:
-        """The digest of the rows by their ids, where there are any: scores change with every release, ids do not."""
+        """The digest of the rows by their ids, if they have ids: scores change with every release, ids do not."""
         return None if self.ids is None else digest_names([self.ids.take(pa.array(order_names(self.ids)))], len(self))
 
     def __len__(self) -> int:
@@ -193,7 +194,7 @@ class Scores:
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """The number of each row among all, the files in the order of their names."""
+        """The number of each row among all rows, with the files in the order of their names."""
         sizes = np.array([piece.taken for piece in self.pieces], dtype=np.int64)
         if sizes.sum() != len(self.values):
             return np.arange(len(self.values))
@@ -203,7 +204,7 @@ class Scores:
         return np.asarray(np.arange(len(self.values)) + np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes))
 
     def part(self, rows: NDArray[np.bool_]) -> Scores:
-        """The sample of these rows alone."""
+        """Return the sample of only these rows."""
         groups, group_names = self.groups, self.group_names
         if groups is not None:
             chosen, groups = np.unique(groups[rows], return_inverse=True)
@@ -242,12 +243,12 @@ class Scores:
 
     @cached_property
     def ordered(self) -> Ordered:
-        """The same scores in rising order."""
+        """The scores in rising order."""
         return sort_counted(self.values, self.counts) if self.stored is None else self.stored
 
     @property
     def sha256(self) -> str:
-        """The digest of the sample as a multiset: neither the order of rows nor files or formats change it."""
+        """The digest of the sample as a multiset: the order of rows, files and formats do not change it."""
         return self.ordered.survey.sha256
 
 
@@ -255,7 +256,7 @@ Named = tuple[Any, Floats | None]
 
 
 def _shared(ours: list[Callable[[], Named]], theirs: list[Callable[[], Named]]) -> tuple[int, int]:
-    """How many of our names are among theirs, and the rows of these; no name is in two parts of one sample."""
+    """Count the names in both samples, and our rows of these; no name is in two parts of one sample."""
     names = rows = 0
     fewer, more = sorted((ours, theirs), key=len)
     step = len(more) // len(fewer)
@@ -270,14 +271,14 @@ def _shared(ours: list[Callable[[], Named]], theirs: list[Callable[[], Named]]) 
 
 
 def in_rising_order(numbers: Any) -> Any:
-    """Scores or other numbers sorted; -0.0 and 0.0 are one score."""
+    """Sort scores or other numbers; -0.0 and 0.0 are one score."""
     if numbers.dtype == np.float64:
         return sort(numbers)
     return np.sort(numbers)
 
 
 def _pieces(ordered: Ordered, most: int = 1 << 20) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
-    """All rows in rising order, so many at a time: their scores, and how many of the same score came before each."""
+    """Yield all rows in rising order, so many at a time: the scores, and how many rows before have the same score."""
     for values, counts in ordered.ranges():
         distinct, rows = collapse(values, counts)
         ends = np.cumsum(rows)
@@ -325,7 +326,7 @@ def _count_both(part: Scores, scores: Floats, groups: int) -> Reached:
 
 
 def _add_up(found: list[Reached]) -> Reached:
-    """The same part may stand in several."""
+    """Add up the counts of several tables; one part may be in more than one of them."""
     if len(found) == 1:
         return found[0]
     parts, places = np.unique(np.concatenate([each.parts for each in found]), return_inverse=True)
@@ -336,7 +337,7 @@ def _add_up(found: list[Reached]) -> Reached:
 
 
 def count_by_part(values: Floats, parts: NDArray[np.int64], scores: Floats) -> Reached:
-    """How many values of each part reach each of some scores, in one pass; `parts` has a number for each value."""
+    """Count the values of each part that reach each of some scores, in one pass; `parts` numbers each value."""
     order = np.argsort(scores, kind="stable")
     known, places = np.unique(parts, return_inverse=True)
     columns = len(scores) + 1
@@ -349,7 +350,7 @@ def count_by_part(values: Floats, parts: NDArray[np.int64], scores: Floats) -> R
 
 
 def _list_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
-    """How many, and of each reason the first few names."""
+    """Say how many files were skipped, and name the first few for each reason."""
     reasons = dict.fromkeys(why for _, why in skipped)
     names = {why: [show(name) for name, of in skipped if of == why] for why in reasons}
     more = {why: f" and {len(some) - 5:,} more" if len(some) > 5 else "" for why, some in names.items()}

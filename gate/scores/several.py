@@ -55,7 +55,7 @@ class Panel:
     samples   each detector's rows, with their numbers in `units`
     n         how many numbers there are: of rows, or of ids where rows have them
     ids       the id of each number, where rows have them
-    others    of each detector, the numbers of rows that are of the other kind for it
+    others    for each detector, the numbers of the rows that it takes for the other kind
     key       what the rows were read from: panels of one key have the same numbers
     """
 
@@ -66,7 +66,7 @@ class Panel:
     key: Hashable = None
 
     def divided(self, sides: Mapping[str, tuple[Scores, Scores]]) -> tuple[Panel, Panel]:
-        """The parts to fit on and to hold out; a row that one detector is fitted on is held out for none."""
+        """Divide into parts to fit on and to hold out; a row that one detector is fitted on is held out for none."""
         parts = []
         for side in (0, 1):
             samples = {name: parts_of[side] for name, parts_of in sides.items()}
@@ -81,11 +81,11 @@ class Panel:
 class Joined:
     """How the rows of all detectors go together, whatever files they came from.
 
-    counted    the rows of which the system is asked: benign for every detector, or malicious for any
+    counted    the rows that the system is judged on: benign for every detector, or malicious for any
     apart      rows that are benign for some detectors and not for all
-    unscored   of each detector, the rows that it has not scored
-    places     of each detector, the row that each of its own numbers is
-    groups     of each row, where rows come in groups
+    unscored   for each detector, the rows that it has not scored
+    places     for each detector, the row that each of its own numbers stands for
+    groups     the group of each row, where rows come in groups
     """
 
     counted: NDArray[np.bool_]
@@ -96,7 +96,7 @@ class Joined:
     group_count: int = 0
 
     def rows(self, name: str, units: Ints) -> Ints:
-        """The rows that a detector's own numbers are."""
+        """Return the rows that a detector's own numbers stand for."""
         place = self.places[name]
         return units if place is None else place[units]
 
@@ -116,7 +116,7 @@ def reading_panel(paths: Sequence[str], views: Mapping[str, View], kind: Kind) -
 def reading_panels(
     sample: str, paths: Mapping[str, tuple[str, ...]], policies: Mapping[str, Policy]
 ) -> Iterator[Callable[[], list[Panel]]]:
-    """One sample of every detector that has files of it; the files that several share are read once."""
+    """Read one sample for every detector that has files of it; files that several detectors share are read once."""
     shared: dict[tuple[str, ...], list[str]] = {}
     for name, files in paths.items():
         if files:
@@ -130,12 +130,12 @@ def reading_panels(
 
 
 def views_of(sample: str, names: Iterable[str], policies: Mapping[str, Policy]) -> dict[str, View]:
-    """How each of some detectors reads a sample."""
+    """Say how each of some detectors reads a sample."""
     return {name: View(columns_for(sample, policies[name]), policies[name].calibration.domain) for name in names}
 
 
 def panel_of(data: Any, name: str, views: Mapping[str, View], kind: Kind) -> Panel:
-    """The same of a table or data frame in memory; `name` stands for it in messages and in the record."""
+    """Make the panel of a table or data frame in memory; `name` stands for it in messages and in the record."""
     file, wide = File(name, ""), widened(views)
     table = columns_of_object(data, list_wanted(wide), file)
     taking = _Taking(views, kind)
@@ -144,7 +144,7 @@ def panel_of(data: Any, name: str, views: Mapping[str, View], kind: Kind) -> Pan
 
 
 def widened(views: Mapping[str, View]) -> Wide:
-    """The columns of all: those of the first detector, and whatever the others name besides."""
+    """Join the columns of all detectors: those of the first one, and all others that the rest name."""
     columns = [view.columns for view in views.values()]
     also = dict.fromkeys(name for each in columns for name in list_wanted(each))
     return Wide(**columns[0].model_dump(), also=tuple(also))
@@ -161,7 +161,7 @@ def _read(paths: tuple[str, ...], views: Mapping[str, View], kind: Kind, budget:
 
 
 class _Taking:
-    """What the files gave, one after another.
+    """Takes the rows of the files, one file after another.
 
     Detectors that take the same rows of every file share what these rows are: labels, groups, ids, times.
     """
@@ -177,7 +177,7 @@ class _Taking:
         self.ids: list[Any] = []
 
     def add(self, path: str, files: Sequence[File], tables: Any) -> None:
-        """The files of one argument."""
+        """Take the files of one argument."""
         now: dict[str, list[Taken]] = {name: [] for name in self.views}
         for file, table in zip(files, tables, strict=True):
             for name, part in self._take(file, table, alone=len(files) == 1).items():
@@ -210,7 +210,7 @@ class _Taking:
         return found
 
     def panel(self, skipped: tuple[tuple[str, str], ...]) -> Panel:
-        """Each detector's sample, with the numbers of its rows."""
+        """Return each detector's sample, with the numbers of its rows."""
         numbers, ids, n = self._numbers()
         whole: dict[Hashable, tuple[Scores, Ints]] = {}
         samples, others = {}, {}
@@ -219,7 +219,7 @@ class _Taking:
             self._require(name, parts)
             again = whole[key][0].repeats if key in whole else None
             if again is not None and again.size:
-                del whole[key]  # rows with one id are one: which, is for each detector to tell
+                del whole[key]  # rows with one id count once; each detector decides which row stands for them
             if key not in whole:
                 rows, of_other = self._rows(parts)
                 units = numbers if rows is None else numbers[rows]
@@ -235,7 +235,7 @@ class _Taking:
         return Panel(samples, n, ids, others)
 
     def _numbers(self) -> tuple[Ints, Any, int]:
-        """The number of every row of all files, whatever its kind; rows with one id have one."""
+        """Number the rows of all files, whatever their kind; rows with one id have one number."""
         rows = sum(self.sizes)
         if not self.ids:
             return np.arange(rows), None, rows
@@ -245,7 +245,7 @@ class _Taking:
         return codes, encoded.dictionary, len(encoded.dictionary)
 
     def _rows(self, parts: list[Taken]) -> tuple[Ints | None, Ints]:
-        """Which rows of all files are taken, None for every one, and which are of the other kind."""
+        """Find which rows of all files are taken, None for all of them, and which are of the other kind."""
         if all(part.mask is None for part in parts):
             return None, NONE
         masks, kinds = [], []
@@ -269,7 +269,7 @@ class _Taking:
 
 
 def _all_names(column: Any, name: str, file: File) -> Any:
-    """The ids of all rows of a file, none where a row has none: that is refused where the row is taken."""
+    """Read the ids of all rows of a file; a missing id stays missing here, and is refused if the row is taken."""
     whole = np.ones(len(column), dtype=bool)
     if not isinstance(column, np.ndarray) and column.null_count:
         present = np.asarray(column.is_valid().to_numpy(), dtype=bool)
@@ -280,7 +280,7 @@ def _all_names(column: Any, name: str, file: File) -> Any:
 
 
 def gather_panels(known: Sequence[Panel], more: Sequence[Panel]) -> list[Panel]:
-    """The panels of both, those of the same files as one, without scores: their rows have the same numbers."""
+    """Join the panels of both batches without scores; panels of the same files become one: row numbers agree."""
     gathered = {panel.key: panel for panel in known}
     for panel in more:
         bare = {name: _without_scores(scores) for name, scores in panel.samples.items()}
@@ -298,7 +298,7 @@ def _without_scores(scores: Scores) -> Scores:
 def batches_of(
     paths: Mapping[str, Mapping[str, tuple[str, ...]]], names: Sequence[str], place: Place
 ) -> list[list[str]]:
-    """The detectors in groups whose rows fit into the memory together, as far as files tell how many they have."""
+    """Group the detectors so that the rows of a group fit into memory, as far as files tell how many they have."""
     known: dict[tuple[str, ...], int] = {}
     rows = 1
     for name in names:
@@ -315,7 +315,7 @@ def batches_of(
 
 
 def join_panels(panels: Sequence[Panel], kind: Kind) -> Joined | None:
-    """The rows of all detectors together; None where files of their own have no ids to join them by."""
+    """Join the rows of all detectors; None if detectors have files of their own without ids to join them by."""
     if len(panels) > 1 and any(panel.ids is None for panel in panels):
         return None
     ids, places = _places(panels)
@@ -349,7 +349,7 @@ def join_panels(panels: Sequence[Panel], kind: Kind) -> Joined | None:
 
 
 def _places(panels: Sequence[Panel]) -> tuple[Any, list[Ints | None]]:
-    """The ids of all rows, and of each panel which of them its numbers are."""
+    """Find the ids of all rows, and for each panel the rows that its numbers stand for."""
     ids, places = panels[0].ids, list[Ints | None]([None])
     for panel in panels[1:]:
         found = pc.index_in(panel.ids, value_set=ids)
@@ -368,7 +368,7 @@ def _places(panels: Sequence[Panel]) -> tuple[Any, list[Ints | None]]:
 
 
 def _groups(panels: Sequence[Panel], places: Sequence[Ints | None], n: int) -> tuple[Ints | None, int]:
-    """The group of each row, by name: the first detector that has the row tells."""
+    """Find the group of each row by name: the first detector that has the row says which."""
     placed = zip(panels, places, strict=True)
     samples = [(scores, place) for panel, place in placed for scores in panel.samples.values()]
     if any(scores.groups is None for scores, _ in samples):
@@ -383,7 +383,7 @@ def _groups(panels: Sequence[Panel], places: Sequence[Ints | None], n: int) -> t
             groups[rows] = number[scores.groups]
             left = int((groups < 0).sum())
     most = int(groups.max()) + 1
-    lost = np.flatnonzero(groups < 0)  # rows that nobody has scored: each by itself
+    lost = np.flatnonzero(groups < 0)  # a row that nobody has scored is a group of its own
     groups[lost] = most + np.arange(len(lost))
     return groups, most + len(lost)
 

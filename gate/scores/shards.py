@@ -32,7 +32,7 @@ from gate.scores.wording import explain
 
 @dataclass(frozen=True)
 class Shard:
-    """Some row groups of a Parquet file, some rows of an array, or a whole file.
+    """A part of a file: some row groups of a Parquet file, some rows of an array, or the whole file.
 
     `first` rows of the file stand before it, and it holds so many `rows`, where that can be told without reading it.
     """
@@ -45,7 +45,7 @@ class Shard:
 
 
 def divide(file: File, rows: int) -> Iterator[Shard]:
-    """The shards of one file, each of about so many rows where the format lets one find them."""
+    """Divide one file into shards of about so many rows, if the format lets one find them."""
     with explain(file, "write it again"):
         if file.suffix in (".parquet", ".pq") and not file.is_gzip:
             with open_file(file, None, [], memory_map=False) as opened:
@@ -68,7 +68,7 @@ def divide(file: File, rows: int) -> Iterator[Shard]:
 
 
 def stream(shard: Shard, columns: Columns, rows: int) -> Iterator[Table]:
-    """The rows of a shard, so many at a time where its format allows that; each table is checked in full."""
+    """Yield the rows of a shard, so many at a time if its format allows that; each table is checked in full."""
     file = shard.file
     keys, names = _keys(file, columns)
     if shard.stop is None:
@@ -117,7 +117,7 @@ def _keys(file: File, columns: Columns) -> tuple[dict[str, str], list[str]]:
 def each(
     function: Callable[[Item], Result], items: Sequence[Item], place: Place, stage: str = "counting"
 ) -> Iterator[Result]:
-    """What a function makes of every item, in their order; on this machine each in a child that may crash alone."""
+    """Apply a function to every item, in order; on this machine each runs in a child, which may crash alone."""
     enter(stage)
     for result in _each(function, items, place):
         yield result

@@ -25,7 +25,7 @@ def split(scores: Scores, fraction: float, seed: int) -> tuple[Scores, Scores, S
     group, else its id, else its number among all rows, the files in the order of their names. So neither engine, nor
     memory, nor the order of named rows matters.
 
-    Exact are, within each segment: without groups, the number of rows, to the nearest whole one; with groups, the
+    Within each segment these are exact: without groups, the number of rows, to the nearest whole one; with groups, the
     number of groups, to the whole one below or above. Which of these two is drawn, so that each group has the same
     chance to be fitted on, whatever its size: the share of rows is as asked for on average. A group in several
     segments is drawn in the first of them. Hashes are cut to the bits that segments leave, 42 with a million: two that
@@ -58,7 +58,7 @@ def _moment(microseconds: int) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which rows are fitted on: those of groups that are over by `cut`, or whose key is at most that of its segment."""
+    """Tells which rows are fitted on: their group was last seen before `cut`, or their key is within the segment's."""
 
     seed: int = 0
     bits: int = 0
@@ -66,7 +66,7 @@ class Rule:
     cut: int | None = None
 
     def fitted(self, rows: Scores) -> NDArray[np.bool_]:
-        """Of all rows, or of some that hold every group of theirs as a whole."""
+        """Mark the rows to fit on among all rows, or among some that contain every group of theirs as a whole."""
         if self.cut is not None:
             return np.asarray(_last_seen(rows) < self.cut)
         keys = _keys(rows, self.seed, self.bits)
@@ -75,13 +75,13 @@ class Rule:
 
 
 def _by_time(scores: Scores, fraction: float) -> Rule:
-    """Of the rows before a moment that leaves at most the fraction before it."""
+    """Choose the rows before a moment so that at most the fraction lies before it."""
     times = scores.in_order(_last_seen)
     return Rule(cut=int(times.at_rank(times.n - int(fraction * times.n))))
 
 
 def _last_seen(rows: Scores) -> NDArray[np.int64]:
-    """When each row was seen, or the newest of its group."""
+    """Return when each row was seen, or the newest row of its group."""
     times = rows.timestamps
     assert times is not None
     if rows.groups is None:
@@ -92,7 +92,7 @@ def _last_seen(rows: Scores) -> NDArray[np.int64]:
 
 
 def _by_hash(scores: Scores, fraction: float, seed: int) -> Rule:
-    """In each segment so many rows or groups, those with the lowest keys."""
+    """Choose so many rows or groups in each segment: those with the lowest keys."""
     strata = max(len(scores.segment_names), 1)
     bits = 62 - (strata - 1).bit_length()
     keys = scores.in_order(partial(_keys, seed=seed, bits=bits))
@@ -109,7 +109,7 @@ def _by_hash(scores: Scores, fraction: float, seed: int) -> Rule:
 
 
 def _keys(rows: Scores, seed: int, bits: int) -> NDArray[np.int64]:
-    """A number for every row or group: that of its segment, followed by so many bits of a hash."""
+    """Return the key of every row or group: the number of its segment, followed by so many bits of a hash."""
     texts, numbers = rows.ids, rows.numbers
     if rows.groups is not None:
         texts, numbers = rows.group_names, np.arange(len(rows.group_sizes))
@@ -128,18 +128,18 @@ def _keys(rows: Scores, seed: int, bits: int) -> NDArray[np.int64]:
 
 
 def _mixed(hashes: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """Another hash for every seed."""
+    """Mix the seed into hashes: every seed gives other hashes."""
     for word in (seed & _WORD, seed >> 64):
         hashes = mix(hashes ^ mix(np.array([word & _WORD], dtype=np.uint64)))
     return hashes
 
 
 _WORD = (1 << 64) - 1
-_NUMBERED = 0xA0761D6478BD642F  # so that numbers hash otherwise than names
+_NUMBERED = 0xA0761D6478BD642F  # with this, numbers get other hashes than names
 
 
 def match(old: Scores, new: Scores) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """The scores that two releases gave the same rows, by id, and where in `new` these rows stand.
+    """Match rows by id: return the scores that two releases gave the same rows, and their places in `new`.
 
     Rows that only one of the two has scored are left out.
     """

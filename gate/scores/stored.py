@@ -45,18 +45,18 @@ from gate.scores.wording import count_rows_from
 from gate.sources import Source
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 24  # of a run
-ROW = 48  # bytes that a row takes while it is read and sorted: as decoded, as taken, and as sorted, twice each
+ROW = 48  # bytes that a row takes while it is read and sorted: decoded, taken and sorted, twice each
 MORE = {"id": 160, "group": 96, "segment": 48, "timestamp": 32, "count": 16}  # of other columns, names of some length
 
 
 def width(columns: Columns) -> int:
-    """Bytes that a row takes in memory, about."""
+    """Estimate the bytes that a row takes in memory."""
     return ROW + sum(size for key, size in MORE.items() if getattr(columns, key) is not None)
 
 
 @dataclass(frozen=True)
 class Spilled:
-    """What one shard gave: its rows counted, and where those taken lie: in runs, in blocks, or spread by name."""
+    """What one shard gave: the count of its rows, and where those taken lie: in runs, in blocks, or spread by name."""
 
     rows: int
     taken: int
@@ -69,7 +69,7 @@ class Spilled:
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What to read of every shard, and how to keep it; without `keep`, scores alone."""
+    """What to read from every shard, and how to keep it; without `keep`, only scores."""
 
     columns: Columns
     domain: tuple[float, float]
@@ -79,7 +79,7 @@ class ShardJob:
     keep: Keep | None
 
     def spill(self, shard: Shard) -> Spilled:
-        """Read a shard and write what is taken of it."""
+        """Read a shard and write the rows that are taken."""
         tell(str(shard.file))
         rows, taken, labels = 0, 0, []
         runs, blocks, spread_ = [], [], []
@@ -121,12 +121,12 @@ def must_be_stored(paths: tuple[str, ...], columns: Columns, place: Place) -> bo
 
 
 def estimate_rows(paths: Sequence[str], place: Place) -> int:
-    """The rows of a sample, as far as its files tell; few where they come through a pipe."""
+    """Estimate the rows of a sample, as far as its files tell; rows from a pipe count as few."""
     return 1 if "-" in paths else _count([file for path in paths for file in find(path).files], place)
 
 
 def _count(files: Sequence[File], place: Place) -> int:
-    """The rows of files, as far as they can be told without reading these."""
+    """Count the rows of files, as far as that is possible without reading them."""
     shards = isolate(lambda: [shard for file in files for shard in divide(file, 1 << 20)], place.memory + (1 << 30))
     return sum(shard.rows if shard.rows is not None else shard.file.bytes // 8 for shard in shards)
 
@@ -139,13 +139,13 @@ def read_stored(
     place: Place,
     keep_rows: bool = False,
 ) -> Scores:
-    """A sample below `--scratch`; one to be divided keeps its rows, and is not sorted before."""
+    """Read a sample into `--scratch`; a sample to be divided keeps its rows, and is not sorted before."""
     rows = min(max(place.memory // (cores() * width(columns)), LEAST_ROWS), MOST_ROWS)
     named, skipped = _find_all(paths, place.engine != "local")
     files = [file for _, some in named for file in some]
     shards = isolate(lambda: [shard for file in files for shard in divide(file, rows)], place.memory + (1 << 30))
     keep, alone = None, {*list_wanted(columns)} <= {columns.score, columns.label, columns.count}
-    if not alone or (keep_rows and columns.count is None):  # rows that stand for many are never divided
+    if not alone or (keep_rows and columns.count is None):  # a row that stands for many is never divided
         parts = 1 << max(0, -(-_count(files, place) // rows) - 1).bit_length()
         sources = tuple(Source(path=path, rows=0, benign=0) for path in paths)
         by_id, by_group = columns.id is not None, columns.group is not None
@@ -176,7 +176,7 @@ def read_stored(
 def _find_all(
     paths: tuple[str, ...], elsewhere: bool
 ) -> tuple[list[tuple[str, tuple[File, ...]]], list[tuple[str, str]]]:
-    """The files of every argument, each once, and what is skipped; workers elsewhere have another working directory."""
+    """Find the files of every argument, each once, with absolute paths for workers elsewhere, and what is skipped."""
     named: list[tuple[str, tuple[File, ...]]] = []
     skipped: list[tuple[str, str]] = []
     for path, found in find_each(paths):
@@ -189,7 +189,7 @@ def _find_all(
 
 
 def _add_up(files: Sequence[File], shards: Sequence[Shard], spilled: Sequence[Spilled]) -> list[Piece]:
-    """What each file held."""
+    """Add up what each file held."""
     rows, taken = dict.fromkeys((file.path for file in files), 0), dict.fromkeys((file.path for file in files), 0)
     for shard, part in zip(shards, spilled, strict=True):
         rows[shard.file.path] += part.rows
@@ -200,7 +200,7 @@ def _add_up(files: Sequence[File], shards: Sequence[Shard], spilled: Sequence[Sp
 
 
 def _order(runs: list[Run], rows: int, place: Place) -> Ordered:
-    """All runs as one sample: those of one range of scores after those of another."""
+    """Make one sample of all runs, so that one range of scores follows another."""
     if len(runs) < 2:
         return RunParts(runs, place)
     merged = list(each(partial(merge, directory=place.directory), list(plan_ranges(runs, rows)), place, "sorting"))
@@ -221,7 +221,7 @@ class _Storage:
     known: dict[str, Any]
 
     def gather(self, blocks: list[BlockFacts], paths: list[str]) -> Stored:
-        """The sample of what the shards have given, its rows brought together by id and by group."""
+        """Make the sample of what the shards gave; rows with one id, or of one group, are brought together."""
         ids: list[str] = []
         parts = range(self.keep.parts)
         if self.keep.by_id:
@@ -238,7 +238,7 @@ class _Storage:
 
 
 class Stored(Scores):
-    """A sample in blocks. It answers as one in memory does; columns that are touched as arrays are read as a whole."""
+    """A sample in blocks. It answers as one in memory does; a column that is used as an array is read as a whole."""
 
     def __init__(self, storage: _Storage, blocks: list[BlockFacts], id_files: list[str]) -> None:
         segments = tuple(sorted({name for block in blocks for name in block.segments}))
@@ -332,7 +332,7 @@ class Stored(Scores):
     def group_sizes(self) -> Any:
         return self.by_group(np.empty(0)).sizes if self.has_groups else np.empty(0)
 
-    # --- columns as arrays, for whoever asks for one ------------------------------------------------------------
+    # --- columns as arrays, for callers that need one ------------------------------------------------------------
 
     def _whole(self, name: str, present: bool) -> Any:
         columns = [getattr(block, name) for block in self.__dict__["blocks"] if len(block)] if present else []
@@ -370,7 +370,7 @@ class Stored(Scores):
 
     @cached_property
     def repeats(self) -> Any:
-        """As many as there are; which row stands for each is known in its block."""
+        """Zeros, as many as there are repeated rows; only the block knows which row stands for each."""
         return None if self.repeated is None else np.broadcast_to(np.int64(0), self.repeated)
 
 
@@ -383,7 +383,7 @@ def _write_numbers(part: Scores, function: Callable[[Scores], Any], directory: s
 
 
 def _divide(part: Scores, fitted: Callable[[Scores], Mask], keep: Keep) -> list[tuple[BlockFacts, str]]:
-    """Both sides as blocks, and their ids spread by their hashes."""
+    """Write both sides as blocks, and spread their ids by hash."""
     rows, sides = fitted(part), []
     for taken in (rows, ~rows):
         side = part.part(taken)

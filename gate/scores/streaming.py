@@ -1,6 +1,6 @@
 """Streaming: files that cannot be divided, read some rows at a time, with what their readers check of the whole file.
 
-Text with a column of times is read as a whole: how they are written is told by all of its rows.
+Text with a column of times is read as a whole: it takes all rows to tell how times are written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gate.scores.formats import File, Table, fetched, pick, read_file
 
 
 def stream_file(file: File, names: list[str], columns: Columns, rows: int) -> Iterator[Table]:
-    """The named columns of a file, so many rows at a time; as a whole where its format does not allow that."""
+    """Yield the named columns of a file, so many rows at a time; all at once if its format does not allow that."""
     input_ = by_ending(file.suffix)
     reader = None if input_ is None else input_.stream
     if reader is None:
@@ -44,6 +44,8 @@ def stream_file(file: File, names: list[str], columns: Columns, rows: int) -> It
                 yield Table(pick(table, names), present)
     except GateError:
         raise
-    except Exception:  # zlib, zipfile and Arrow raise a dozen types on a broken file; the whole reader says it better
+    except (
+        Exception
+    ):  # zlib, zipfile and Arrow raise a dozen types on a broken file; the whole reader has better messages
         whole = read_file(file, columns, ByteBudget())
         yield Table({name: column[done:] for name, column in whole.columns.items() if name in names}, whole.names)

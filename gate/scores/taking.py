@@ -1,4 +1,4 @@
-"""Taking: from the columns of files to a sample in memory, every value checked."""
+"""Taking: turns the columns of files into a sample in memory, and checks every value. It judges nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read_whole(
 
 @dataclass(frozen=True)
 class Taken:
-    """What one file or object gave: its rows counted, the columns of the benign, or malicious, ones."""
+    """What one file or object gave: the count of its rows, and the columns of the benign (or malicious) ones."""
 
     rows: int
     chunks: list[Floats]  # the scores
@@ -74,9 +74,9 @@ class Taken:
     labels: pa.Table | None
     unread: frozenset[str]
     counts: NDArray[np.int64] | None = None  # the rows that each score stands for
-    raw: list[Floats] | None = None  # the raw scores, where `chunks` are the calibrated ones served beside them
-    mask: NDArray[np.bool_] | None = None  # which rows, where not all
-    unscored: Any = ()  # the rows of the kind that have no score, where such are let through
+    raw: list[Floats] | None = None  # the raw scores, if `chunks` are the calibrated scores served beside them
+    mask: NDArray[np.bool_] | None = None  # the rows that are taken; None for all
+    unscored: Any = ()  # the rows of the kind without a score, if such rows may be left out
 
     @property
     def taken(self) -> int:
@@ -92,7 +92,7 @@ def take(
     alone: bool,
     gaps: bool = False,
 ) -> Taken:
-    """The rows of one kind; with `gaps`, rows without a score are left out and counted instead of refused."""
+    """Take the rows of one kind; with `gaps`, rows without a score are left out and counted instead of refused."""
     table = whole.columns
     taken = labels = counts = None
     rows = len(table[columns.score])
@@ -120,7 +120,7 @@ def take(
 def take_scores(
     file: File, whole: Table, columns: Columns, domain: tuple[float, float], taken: NDArray[np.bool_] | None
 ) -> list[Floats]:
-    """The scores of the rows that are taken, each a number of the domain."""
+    """Take the scores of the chosen rows; each must be a number in the domain."""
     chunks = to_float64(whole.columns[columns.score], columns.score, file, taken)
     if columns.calibrated == columns.score:
         refuse_outside(chunks, columns.score, (0.0, 1.0), file, taken, CALIBRATED)
@@ -130,7 +130,7 @@ def take_scores(
 
 
 def leave_out_gaps(column: Any, taken: NDArray[np.bool_] | None) -> tuple[NDArray[np.bool_] | None, Any]:
-    """The rows that have a score, and those that have none."""
+    """Divide the rows into those that have a score and those that have none."""
     if isinstance(column, np.ndarray) or not column.null_count:
         return taken, ()
     missing = np.asarray(column.is_null().to_numpy(), dtype=bool)
@@ -139,7 +139,7 @@ def leave_out_gaps(column: Any, taken: NDArray[np.bool_] | None) -> tuple[NDArra
 
 
 def _counted(part: Taken, counts: NDArray[np.int64], file: File) -> Taken:
-    """Rows that stand for many: with nothing but a score they stay as they are, else they are written out."""
+    """Keep rows that stand for many as they are if they have only a score; otherwise write them out."""
     values = np.concatenate([np.empty(0), *part.chunks])
     if part.segments is None and part.timestamps is None:
         return replace(part, chunks=[values[counts > 0]], counts=counts[counts > 0])
@@ -165,7 +165,7 @@ def source_of(path: str, parts: Sequence[Taken | Piece], kind: Kind) -> Source:
 
 
 def refuse_too_many(names: str, rows: int) -> None:
-    """Rows that are given as counts are any number of them."""
+    """Refuse more rows than gate takes: rows given as counts may be any number."""
     if rows > MOST_ROWS:
         raise GateError(
             f"{names}: must hold at most {MOST_ROWS:,} rows, got {rows:,}; look whether data.count holds counts"
@@ -207,14 +207,14 @@ def join_parts(parts: list[Taken], sources: tuple[Source, ...], kind: Kind, unit
 
 
 def count_once(scores: Scores) -> Scores:
-    """Rows with one id are one observation: the oldest of them stands for all."""
+    """Keep one row for each id, the oldest: rows with one id are one observation."""
     if int(pc.count_distinct(scores.ids).as_py()) == len(scores):
         return replace(scores, repeats=np.empty(0, dtype=np.int64))
     codes = scores.ids.dictionary_encode().indices.to_numpy()
     times = np.zeros(len(codes), dtype=np.int64) if scores.timestamps is None else scores.timestamps
     order = np.lexsort((times, codes))
-    oldest = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # of each id
-    first = oldest[codes]  # of each row
+    oldest = order[np.searchsorted(codes[order], np.arange(codes.max() + 1))]  # the row of each id
+    first = oldest[codes]  # the row that stands for each row
     columns = (
         ("score", scores.values),
         ("raw score", scores.raw),

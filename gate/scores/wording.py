@@ -22,7 +22,7 @@ def is_number(text: str) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """What a library said of a file, in one short printable line."""
+    """Shorten what a library said about a file to one printable line."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return one_line((text.strip().splitlines() or [type(error).__name__])[0].rstrip("."), 160)
 
@@ -33,7 +33,7 @@ def one_line(text: str, length: int) -> str:
 
 
 def show(value: object) -> str:
-    """A value from a file; text in quotes, so that spaces show."""
+    """Write a value from a file; text is quoted, so that spaces show."""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     return one_line(repr(value) if isinstance(value, str) else str(value), 40)
@@ -44,7 +44,7 @@ def type_of(column: Any) -> str:
 
 
 def shorten(value: float) -> str:
-    """`0.5` for 0.5, and every digit where fewer would name another number."""
+    """Write 0.5 as `0.5`, but all digits of a number if fewer would name another number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(float(value))
 
@@ -54,7 +54,7 @@ _before: ContextVar[int] = ContextVar("rows before", default=0)
 
 @contextlib.contextmanager
 def count_rows_from(before: int) -> Iterator[None]:
-    """Name rows as they are counted in a file of which so many stand before."""
+    """Name rows by their place in the file when so many rows come before."""
     token = _before.set(before)
     try:
         yield
@@ -63,7 +63,7 @@ def count_rows_from(before: int) -> Iterator[None]:
 
 
 def name_rows(bad: NDArray[np.bool_], taken: NDArray[np.bool_] | None) -> str:
-    """`row 17`, or `row 17 and 2 more`, counted from 1 in the file even when only the rows taken were looked at."""
+    """Name rows as `row 17` or `row 17 and 2 more`: counted from 1 in the file, even if only some rows were taken."""
     places = np.flatnonzero(bad)
     if taken is not None:
         places = np.flatnonzero(taken)[places]
@@ -78,7 +78,7 @@ def _too_large(file: Any, error: Exception) -> GateError:
 
 @contextlib.contextmanager
 def explain(file: Any, remedy: str) -> Iterator[None]:
-    """Say of whatever a library raises which file it is about, and what to do."""
+    """Turn whatever a library raises into a message that names the file and what to do."""
     try:
         yield
     except GateError:
@@ -90,13 +90,13 @@ def explain(file: Any, remedy: str) -> Iterator[None]:
     except MemoryError as error:
         raise _too_large(file, error) from None
     except OSError as error:
-        if error.errno == errno.ENOMEM:  # a file that is mapped takes addresses
+        if error.errno == errno.ENOMEM:  # a mapped file takes addresses
             raise _too_large(file, error) from None
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # what is packed or piped is copied first
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # packed and piped files are copied first
             what = f"must fit into the temporary directory, got: {reason_of(error)}"
             raise GateError(f"{file}: {what}; set TMPDIR to a place with more room") from None
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None
     except Exception as error:  # NumPy, zipfile and Arrow raise a dozen types on a broken file; all say the same
-        if "worker thread" in str(error):  # Arrow had no room for one: nothing is wrong with the file
+        if "worker thread" in str(error):  # Arrow had no memory for a thread: nothing is wrong with the file
             raise _too_large(file, error) from None
         raise GateError(f"{file}: must be a readable {file.suffix} file, got: {reason_of(error)}; {remedy}") from None

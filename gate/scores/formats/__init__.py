@@ -40,7 +40,7 @@ __all__ = [
 
 
 def read_file(file: File, columns: Columns, budget: ByteBudget) -> Table:
-    """The columns that the policy names, every length and number of a name in them checked."""
+    """Read the columns that the policy names, and check every length and every index into names in them."""
     input_ = _input_of(file)
     tell(str(file))
     keys = {key: value for key, value in file.keys.items() if key in list_wanted(columns)}
@@ -72,7 +72,7 @@ def _input_of(file: File) -> Input:
 
 
 def list_columns(file: File, budget: ByteBudget) -> tuple[str, ...]:
-    """The names of all columns of a file, in its own order; none where its format has no names."""
+    """List the names of all columns in the order of the file; the list is empty where its format has no names."""
     input_ = _input_of(file)
     with explain(file, input_.remedy), fetched(file, Columns(), budget) as local:
         found: Table = input_.read(local, [], budget)
@@ -80,7 +80,7 @@ def list_columns(file: File, budget: ByteBudget) -> tuple[str, ...]:
 
 
 def finish(file: File, table: Table, columns: Columns, keys: Mapping[str, str], budget: ByteBudget) -> Table:
-    """The columns of a file and those that its path carries."""
+    """Add to the columns of a file those that its path carries."""
     for name in table.columns.keys() - {columns.group, columns.segment}:  # these stay as they are
         budget.refuse(_written_out(table.columns[name]), file)
     both = next((key for key in keys if key in table.names), None)
@@ -94,7 +94,7 @@ def finish(file: File, table: Table, columns: Columns, keys: Mapping[str, str], 
 
 
 def _written_out(column: Any) -> int:
-    """How many bytes the values of a dictionary are when each stands in every row that has it."""
+    """Count the bytes that a column takes when the values of its dictionary are written out in every row."""
     if isinstance(column, np.ndarray) or not pa.types.is_dictionary(column.type):
         return 0
     if pa.types.is_primitive(column.type.value_type):
@@ -106,13 +106,13 @@ def _written_out(column: Any) -> int:
 
 
 def _key_value(text: str) -> Any:
-    """What a key says of each row; Hive's word for none is none."""
+    """Return the value that a key gives to each row; Hive's word for a missing value becomes None."""
     return pa.scalar(None if text == "__HIVE_DEFAULT_PARTITION__" else text, pa.string())
 
 
 @contextlib.contextmanager
 def fetched(file: File, columns: Columns, budget: ByteBudget) -> Iterator[File]:
-    """The file on this machine and not packed: itself, or a temporary copy of it."""
+    """Give the file on this machine, not packed: the file itself, or a temporary copy of it."""
     if file.path != "-" and not file.is_gzip and (file.remote is None or _input_of(file).remote):
         yield file
         return
@@ -126,7 +126,7 @@ def fetched(file: File, columns: Columns, budget: ByteBudget) -> Iterator[File]:
 
 
 def _copy(source: Any, copy: Any, file: File, budget: ByteBudget) -> None:
-    """All bytes, or, of what is packed or piped, so many as may be decoded: few bytes can unpack to very many."""
+    """Copy all bytes; from a packed file or a pipe at most what may be decoded: few bytes can unpack to very many."""
     most = budget.limit if file.is_gzip or file.path == "-" else None
     while piece := source.read(1 << 20):
         copy.write(piece)
@@ -144,4 +144,4 @@ def _opened(file: File) -> Any:
 
 
 for known in INPUTS:
-    known.read  # noqa: B018, which imports it: a child that reads shares what is imported before it is made
+    known.read  # noqa: B018, it imports the format: a child shares what is imported before it is made

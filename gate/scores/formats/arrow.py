@@ -32,7 +32,7 @@ def stream(file: File, names: list[str], columns: Columns) -> Batches:
 
 @contextlib.contextmanager
 def _opened(file: File, names: list[str]) -> Iterator[tuple[tuple[str, ...], Any, Iterator[Any]]]:
-    """The names of all columns, the schema of the wanted ones, and their batches, each validated."""
+    """Read the names of all columns, the schema of the wanted ones, and their batches, each validated."""
     with pa.OSFile(os.fspath(file)) as source:  # not mapped: the scores must not change with the file
         is_file = source.read(6) == b"ARROW1"
         check_layout, open_ = (check_file, pa.ipc.open_file) if is_file else (check_stream, pa.ipc.open_stream)
@@ -48,6 +48,6 @@ def _opened(file: File, names: list[str]) -> Iterator[tuple[tuple[str, ...], Any
 
 
 def _validated(batch: Any) -> Any:
-    """A batch of which no length was used before."""
+    """Validate a batch before any of its lengths is used."""
     batch.validate(full=True)
     return batch

@@ -17,7 +17,7 @@ from gate.scores.budget import ByteBudget
 from gate.scores.formats.table import BLOCK, LONGEST, Batches, File, Table, pick, refuse_longer, require
 from gate.words import plural
 
-MOST_CHARACTERS = 1 << 30  # of one field, where the row that is amiss is looked for
+MOST_CHARACTERS = 1 << 30  # in one field, when the faulty row is looked for
 
 
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
@@ -46,7 +46,7 @@ def stream(file: File, names: list[str], columns: Columns) -> Batches:
 
 
 def _layout(file: File, names: list[str]) -> tuple[list[str], Any]:
-    """The names of all columns, the wanted ones among them, and how Arrow divides the text."""
+    """Read the names of all columns and of the wanted ones, and decide how Arrow divides the text."""
     separator = "\t" if file.suffix == ".tsv" else ","
     with open(file, encoding="utf-8-sig", errors="replace", newline="") as opened:
         header = next(csv.reader(opened, delimiter=separator), [])
@@ -58,13 +58,13 @@ def _layout(file: File, names: list[str]) -> tuple[list[str], Any]:
 
 
 def _as_written(names: list[str], columns: Columns) -> dict[str, Any]:
-    """The columns that are kept as they are written: `01` is no other name for `1`, nor `true` for it."""
+    """List the columns that are kept as they are written: neither `01` nor `true` is another name for `1`."""
     texts = (columns.label, columns.id, columns.group, columns.segment)
     return {name: pa.string() for name in texts if name in names and name != columns.score}
 
 
 def _parsing(header: list[str], separator: str, quoted: bool) -> Any:
-    """How Arrow divides the text.
+    """Decide how Arrow divides the text.
 
     Without `newlines_in_values` it reads in parallel, but may cut a quoted line break in two and invent a row. A blank
     line is no row, except where there is only one column: there it is a missing score.
@@ -84,7 +84,7 @@ _QUOTED = re.compile(rb'"(?:[^"]++|"")*+"')
 
 
 def has_quotes(file: File, width: int, separator: str) -> bool:
-    """Whether a row has quotes. One never closed hides the rows behind it and is refused: Arrow would say nothing."""
+    """Whether a row has quotes. An unclosed quote hides the rows after it and is refused: Arrow would say nothing."""
     with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
         header = max(text.find(b"\n"), 0)
         if text.find(b'"', header) < 0 and text[:header].count(b'"') % 2 == 0:  # writers often quote the header alone

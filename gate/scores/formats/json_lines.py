@@ -18,7 +18,7 @@ from gate.scores.formats.table import BLOCK, LONGEST, Batches, File, Table, pick
 
 
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
-    """The named columns alone, if they stay as the first lines have them; else all that the file holds."""
+    """Read only the named columns if their kinds stay those of the first lines, else all that the file holds."""
     refuse_null_lines(file)
     table, present = None, []
     with contextlib.suppress(pa.ArrowException):
@@ -50,7 +50,7 @@ def stream(file: File, names: list[str], columns: Columns) -> Batches:
     alone = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     with pyarrow.json.open_json(os.fspath(file), pyarrow.json.ReadOptions(block_size=BLOCK), alone) as reader:
         for batch in reader:
-            if any(column.null_count for column in batch.columns):  # perhaps no such column at all
+            if any(column.null_count for column in batch.columns):  # perhaps the column is missing altogether
                 raise pa.ArrowInvalid("rows without a value")
             yield batch, present
 
@@ -59,7 +59,7 @@ _NULL_LINE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|\n)[ \t\r\n]*null")
 
 
 def refuse_null_lines(file: File) -> None:
-    """Arrow crashes on a block of lines that begins with `null` (apache/arrow#47409), and no such line has a score."""
+    """Refuse lines of `null`: Arrow crashes on a block that begins with one (apache/arrow#47409); none has a score."""
     with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
         found = _NULL_LINE.search(text) if text.find(b"null") >= 0 else None
         if found:
@@ -78,7 +78,7 @@ def _refuse_long_lines(file: File) -> None:
 
 
 def first_kinds(file: File, score: str) -> dict[str, Any]:
-    """The kind of each column in the first lines; whole scores may turn out to be floats further down."""
+    """Find the kind of each column in the first lines; whole scores may turn out to be floats further down."""
     with open(file, "rb") as opened:
         lines = opened.read(1 << 20).rpartition(b"\n")[0]
     schema = pyarrow.json.read_json(pa.BufferReader(lines)).schema if lines else pa.schema([])

@@ -26,7 +26,7 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
 
 
 def read_array(opened: Any, size: int, file: File, budget: ByteBudget) -> NDArray[Any]:
-    """The array in so many bytes of the .npy format, which must be as many as its header says; never a pickle."""
+    """Read the array from bytes of the .npy format; there must be as many as its header says; never a pickle."""
     shape, kind = read_header(opened)
     claimed, held = math.prod(shape) * kind.itemsize, size - opened.tell()
     if claimed != held and not kind.hasobject:
@@ -37,7 +37,7 @@ def read_array(opened: Any, size: int, file: File, budget: ByteBudget) -> NDArra
 
 
 def read_header(opened: Any) -> tuple[tuple[int, ...], Any]:
-    """The shape and the kind that the header of an array claims."""
+    """Read the shape and the kind that the header of an array claims."""
     version = np.lib.format.read_magic(opened)
     read_ = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, kind = read_(opened)

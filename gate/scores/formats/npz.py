@@ -58,7 +58,7 @@ def stream(file: File, names: list[str], columns: Columns) -> Batches:
 
 
 def _head(opened: Any, size: int) -> tuple[int, Any]:
-    """The length and the kind of an array of plain numbers."""
+    """Read the length and the kind of an array of plain numbers."""
     shape, kind = read_header(opened)
     if len(shape) != 1 or kind.kind not in "fiu" or kind.byteorder == ">" or kind.itemsize not in (1, 2, 4, 8):
         raise ValueError("an array that must be read as a whole")

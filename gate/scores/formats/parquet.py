@@ -15,7 +15,7 @@ from gate.policy import Columns
 from gate.scores.budget import ByteBudget
 from gate.scores.formats.table import File, Table, decoded_bytes, pick, require
 
-_ROWS = 1 << 20  # of a batch
+_ROWS = 1 << 20  # in a batch
 
 
 def read(file: File, names: list[str], budget: ByteBudget) -> Table:
@@ -23,7 +23,7 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
         require(names, opened.schema_arrow.names, file)
         kinds = [opened.schema_arrow.field(name).type for name in names]
         rows = opened.metadata.num_rows
-        budget.refuse(rows * sum(map(width, kinds)), file)  # at least so many; text is counted as it comes
+        budget.refuse(rows * sum(map(width, kinds)), file)  # this is the least; text is counted when it is read
         batches = []
         for batch in opened.iter_batches(_ROWS, columns=names):
             batches.append(batch)
@@ -36,9 +36,9 @@ def read(file: File, names: list[str], budget: ByteBudget) -> Table:
 
 
 def open_file(file: File, segment: str | None, names: list[str], *, memory_map: bool) -> Any:
-    """The file, with segments kept as Parquet has them, each name once; where it lacks the column, `require` says so.
+    """Open the file; segments stay as Parquet has them, each name once; `require` refuses a missing column.
 
-    Pages that a writer gave a checksum are held against it: a changed bit would be another score.
+    Pages with a checksum are compared with it: a changed bit would be another score.
     """
     source = os.fspath(file) if file.remote is None else file.remote.open_input_file(file.path)
     few = [segment] if segment in names else None
@@ -50,7 +50,7 @@ def open_file(file: File, segment: str | None, names: list[str], *, memory_map: 
 
 
 def width(kind: Any) -> int:
-    """The bytes of one decoded value, where all have the same; at least one otherwise."""
+    """The bytes of one decoded value, where all values have the same number; otherwise at least one."""
     return kind.bit_width // 8 or 1 if pa.types.is_primitive(kind) else 1
 
 

@@ -28,9 +28,9 @@ class File:
     name: str
     path: str
     keys: Mapping[str, str] = field(default_factory=dict)
-    remote: Any = None  # the filesystem of `path`, where that is not this machine's
-    columns: Columns = field(default_factory=Columns)  # what is read of it
-    size: int | None = None  # in bytes, where a listing gave it
+    remote: Any = None  # the filesystem of `path`, if it is not that of this machine
+    columns: Columns = field(default_factory=Columns)  # the columns to read
+    size: int | None = None  # in bytes, if a listing gave it
 
     def __str__(self) -> str:
         return self.name
@@ -44,12 +44,12 @@ class File:
 
     @property
     def is_text(self) -> bool:
-        """Whether what a column holds is known only by how it is written."""
+        """Whether only the way in which values are written tells what a column holds."""
         return self.suffix in (".csv", ".tsv")
 
     @property
     def bytes(self) -> int:
-        """How long it is; of what cannot be told, nothing."""
+        """The length of the file; 0 where it cannot be told."""
         try:
             return self.size or 0 if self.remote is not None else os.stat(self.path).st_size
         except OSError:
@@ -68,33 +68,33 @@ class Table:
     names: tuple[str, ...] = ()
 
 
-Batches = Iterator[tuple[Any, tuple[str, ...]]]  # some rows at a time, with the names of all columns
+Batches = Iterator[tuple[Any, tuple[str, ...]]]  # each with some of the rows and the names of all columns
 BLOCK = 1 << 22  # bytes of text read at a time
-LONGEST = 1 << 20  # bytes of a line that Arrow's parsers take for certain: one block
+LONGEST = 1 << 20  # bytes of a line that Arrow's parsers always accept: one block
 
 
 ROLES = ("score", "calibrated", "label", "segment", "group", "id", "timestamp", "count")
 
 
 def list_wanted(columns: Columns) -> list[str]:
-    """The columns that the policy names, the scores first."""
+    """List the columns that the policy names, the scores first."""
     named = [columns.score, columns.calibrated, columns.label, columns.group, columns.id, columns.segment]
     named += [columns.timestamp, columns.count]
-    named += getattr(columns, "also", ())  # those of other detectors
+    named += getattr(columns, "also", ())  # the columns of other detectors
     return list(dict.fromkeys(name for name in named if name is not None))
 
 
 def pick(table: pa.Table, names: list[str]) -> Mapping[str, Any]:
-    """The named columns, with every offset, index and text in them checked before it is used."""
+    """Select the named columns; every offset, index and text in them is checked before it is used."""
     table.select(names).validate(full=True)
     for kind in (getattr(table.schema.field(name).type, "value_type", table.schema.field(name).type) for name in names):
         if pa.types.is_decimal(kind) and abs(kind.scale) > (38 if kind.bit_width <= 128 else 76):
-            raise pa.ArrowInvalid(f"decimals with {kind.scale} digits behind the point")  # which Arrow cannot print
+            raise pa.ArrowInvalid(f"decimals with {kind.scale} digits behind the point")  # Arrow cannot print these
     return {name: table.column(name) for name in names}
 
 
 def refuse_longer(file: File, unit: str, number: int, first: str = "") -> NoReturn:
-    """Of a line that no parser takes: which one, and what to do."""
+    """Refuse a line that is too long for every parser: say which line, and what to do."""
     raise GateError(
         f"{file}: must have {unit}s of at most {LONGEST:,} bytes, got a longer one in {unit} {number:,}; {first}leave "
         "long texts out, or give the scores as .parquet"
@@ -131,7 +131,7 @@ def one_dimensional(array: NDArray[Any], file: File) -> NDArray[Any]:
 
 
 def decoded_bytes(batch: Any) -> int:
-    """What its columns hold; of text that is kept as views pyarrow before 24 knows only what the buffers take."""
+    """The bytes that its columns hold; for text kept as views, pyarrow before 24 knows only the size of buffers."""
     try:
         return int(batch.nbytes)
     except pa.ArrowTypeError:
