@@ -1,4 +1,4 @@
-"""The strings of what is detected and of what changed since another release, for every report."""
+"""Turns what is detected, and what changed since another release, into strings for every report; it judges nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Changes:
 
 
 def detection_rows(record: Record) -> list[DetectionRow]:
-    """Every anchor that malicious rows were counted at, those that block the release first."""
+    """List every anchor at which malicious rows were counted; those that block the release come first."""
     found: Detection | None = record.of(Detection)
     if found is None:
         return []
@@ -112,7 +112,7 @@ def _judgement(finding: Finding | None, minimum: Decimal | None) -> dict[str, st
 
 
 def changes(record: Record) -> Changes | None:
-    """What a record says has changed since another release, as strings."""
+    """Write as strings what a record says has changed since another release."""
     found = record.of(Comparison)
     return found and describe_changes(found, record.of(Drops), record.alphas, record.kind, record.calibrated)
 
@@ -120,7 +120,7 @@ def changes(record: Record) -> Changes | None:
 def describe_changes(
     found: Comparison, drops: Drops | None, alphas: Alphas, kind: str = "run", calibrated: bool = False
 ) -> Changes | None:
-    """A comparison as strings; `calibrated` where the newer rows are not counted at a raw threshold."""
+    """Write a comparison as strings; `calibrated` says that the newer rows are not counted at a raw threshold."""
     old = found.reference
     if old is None:
         return None
@@ -152,7 +152,7 @@ def _row(change: Change, alpha: float, calibrated: bool) -> ChangeRow:
 
 
 def _change_row(change: Change, alpha: float, digits: int | None = None) -> ChangeRow:
-    """`digits` behind the point of a difference, where findings name it with as many."""
+    """Make one row; `digits` is how many digits a difference has after the point, if findings name it with as many."""
     return ChangeRow(
         target=percent(change.fpr),
         thresholds=("", ""),
@@ -173,7 +173,7 @@ def _counted(found: Tally) -> str:
 
 
 def _thresholds(old: float | None, new: float | None) -> tuple[str, str]:
-    """Six digits, or as many as it takes to tell two thresholds apart."""
+    """Write two thresholds with six digits, or with as many as it takes to tell them apart."""
     for digits in range(6, 18):
         shown = tuple("none" if value is None else f"{value:.{digits}g}" for value in (old, new))
         if (shown[0] == shown[1]) == (old == new):
@@ -187,7 +187,7 @@ def _difference(difference: float, interval: tuple[float, float], digits: int | 
 
 
 def _points(share: float, rounding: str, digits: int | None) -> str:
-    """A difference of rates in percentage points, signed: with two digits, or so many behind the point."""
+    """Write a difference of rates in percentage points with its sign: two digits, or so many after the point."""
     points = exact(share) * 100
     if digits is None:
         points = Context(prec=2, rounding=rounding).create_decimal(points)
@@ -197,7 +197,7 @@ def _points(share: float, rounding: str, digits: int | None) -> str:
 
 
 def _times(found: Tally, fpr: Decimal) -> str:
-    """How many times the promised rate this is."""
+    """Say how many times the promised rate this is."""
     ratio = Context(prec=2).create_decimal(Decimal(found.flagged) / Decimal(found.rows) / fpr)
     return f"{in_digits(ratio)} × the target"
 

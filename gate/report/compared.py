@@ -1,4 +1,4 @@
-"""Two releases side by side, of one detector or of several, for people and scripts."""
+"""Shows two releases side by side, of one detector or of several, for people and scripts; it judges nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _changes(found: ComparedReleases) -> Changes:
 
 
 def _sections(found: Compared, heading: str, render_one: Callable[[ComparedReleases], str]) -> str:
-    """Of several, detector by detector, and which came or went."""
+    """Show several detectors one by one, and name those that came or went."""
     if isinstance(found, ComparedReleases):
         return render_one(found)
     sections = [f"{heading.format(name)}{render_one(one)}" for name, one in found.both.items()]

@@ -25,12 +25,12 @@ from gate.words import percent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_DRAWN = 3  # ranges
-MOST_POINTS = 160  # of a curve
+MOST_DRAWN = 3  # ranges in one report
+MOST_POINTS = 160  # points of a curve
 
 
 def range_findings(record: Record) -> list[Finding]:
-    """The ranges to draw: those that were measured, in the policy's order."""
+    """List the ranges to draw: those that were measured, in the policy's order."""
     found = [f for f in record.findings if f.range is not None and f.check.segment is None]
     return [finding for finding in found if _numbers(record, finding) is not None][:MOST_DRAWN]
 
@@ -47,7 +47,7 @@ class _AtPoints:
 
 
 def _numbers(record: Record, finding: Finding) -> _AtPoints | None:
-    """From the counts of the record; None where they are not those of the range's grid."""
+    """Compute the numbers from the record's counts; None if these are not counts at the points of the range."""
     judged, measured = finding.range, record.of(Ranges)
     ends = None if judged is None else (judged.start, judged.stop)
     found: InRange | None = next((r for r in measured.ranges if (r.start, r.stop) == ends), None) if measured else None
@@ -80,7 +80,7 @@ def _numbers(record: Record, finding: Finding) -> _AtPoints | None:
 
 
 def _is_possible(record: Record, judged: JudgedRange, found: InRange) -> bool:
-    """Whether a record that nobody has verified has a range that can be drawn."""
+    """Whether the range of a record, which nobody may have verified, can be drawn."""
     worth, last, n = found.worth or (), len(found.flagged) - 1, record.holdout.n
     places = [at.point for at in worth]
     known = not worth or (places[0] == 0 and places[-1] == last and places == sorted({*places}))
@@ -146,7 +146,7 @@ class CorridorDisplay(Display):
         )
 
     def _drawn(self, values: Sequence[float]) -> list[float]:
-        """What is drawn of rates: the rates themselves."""
+        """The values to draw for some rates: the rates themselves."""
         return list(values)
 
     def _draw(self, ax: Axes) -> None:
@@ -163,10 +163,10 @@ class CorridorDisplay(Display):
         ax.set_yticks(ticks, [percent(tick, 1) for tick in ticks])
         ax.minorticks_off()
         ax.set_ylabel("false-positive rate")
-        ax.legend(loc="lower left")  # what the rates leave free: they fall from left to right
+        ax.legend(loc="lower left")  # this corner is free: rates fall from left to right
 
     def _draw_parts(self, ax: Axes, least: float) -> None:
-        """The corridor, the band by what is known of it, the measured curve, and what refutes."""
+        """Draw the corridor, the band in the style of what is known of it, the measured curve, and what refutes."""
         margin = 0.02 * (self.score[-1] - self.score[0])
         ax.set_xlim(self.score[0] - margin, self.score[-1] + margin)
         edges, band = (
@@ -206,7 +206,7 @@ class CorridorDisplay(Display):
         ax.grid(color=COLORS["line"], lw=0.5)
 
     def _stretches(self) -> list[tuple[int, int, bool]]:
-        """Runs of steps that are proven or open, by the places of their first and last point."""
+        """Find the runs of steps that are proven or open: the places of their first and last points."""
         steps = [
             any(low <= one and other <= high for low, high in self.proven)
             for one, other in zip(self.score[:-1], self.score[1:], strict=True)
@@ -216,7 +216,7 @@ class CorridorDisplay(Display):
 
 
 class CorridorErrorDisplay(CorridorDisplay):
-    """The same as errors: measured over promised FPR, less one."""
+    """The contract along a range as errors: measured over promised FPR, less one."""
 
     height = 3.1
 
@@ -238,7 +238,7 @@ class CorridorErrorDisplay(CorridorDisplay):
 
 
 def title_of(finding: Finding) -> str:
-    """What the figure shows, in a few words."""
+    """Say in a few words what the figure shows."""
     assert finding.range is not None
     return describe_in_brief(finding.range, finding.grade)
 

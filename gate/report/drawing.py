@@ -1,4 +1,4 @@
-"""matplotlib, loaded so that no file of the working directory, of the user or of the environment has a say in it."""
+"""Loads matplotlib so that no file of the working directory, the user or the environment changes what it draws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLORS = {
 }
 STYLE: Any = {
     "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",  # matplotlib's own, for the same layout everywhere; the page shows its own font
+    "font.family": "DejaVu Sans",  # matplotlib brings it: layouts are the same everywhere; the page shows its own
     "font.size": 10,
     "text.color": COLORS["ink"],
     "axes.labelcolor": COLORS["soft"],
@@ -51,7 +51,7 @@ STYLE: Any = {
 
 
 def matplotlib() -> Any:
-    """The library with what the figures need of it; the only place that imports it."""
+    """Return the library with the parts that figures need; no other place imports it."""
     if "matplotlib" not in sys.modules:
         _load()
     import matplotlib as loaded
@@ -62,9 +62,9 @@ def matplotlib() -> Any:
 
 
 def _load() -> None:
-    """Import it while it finds no `matplotlibrc` but its own: it would take one from the working directory first.
+    """Import it so that it finds only its own `matplotlibrc`: it would prefer one in the working directory.
 
-    A backend that the environment names is for others: no window is opened here, and an unknown one is an error.
+    A backend in the environment is ignored: no window is opened here, and an unknown backend would be an error.
     """
     spec = importlib.util.find_spec("matplotlib")
     assert spec is not None
@@ -83,6 +83,6 @@ def _load() -> None:
 
 
 def defaults() -> Any:
-    """The library's own settings, whatever the process that draws has set."""
+    """Draw with the library's own settings, whatever this process has set."""
     found = matplotlib().rcParamsDefault.items()
     return {key: value for key, value in found if not key.startswith(("backend", "interactive"))}

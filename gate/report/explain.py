@@ -1,4 +1,4 @@
-"""What a check asks, how it decides, and what to do when it is red; of a release, with its own numbers."""
+"""Explains what a check asks, how it decides, and what to do when it is red; it may show a release's own numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gate.words import shown
 
 
 def find(name: str) -> tuple[CheckOf[Any, Any], CheckName | None]:
-    """The check that a name or a key means, and the name where it is that of one finding."""
+    """Find the check that a name or a key means, and the name if it is that of one finding."""
     for check in EVERY:
         if name in (check.key, *check.names):
             return check, None
@@ -33,7 +33,7 @@ def find(name: str) -> tuple[CheckOf[Any, Any], CheckName | None]:
 
 
 def render(name: str, record: Record | SystemRecord | None = None, width: int = 80) -> str:
-    """The explanation; with a record, what that release shows."""
+    """Write the explanation; with a record, also what that release shows."""
     check, wanted = find(name)
     lines = _wrapped(f"{name}: {check.asks}", width, indent="")
     lines += ["", "How it decides", *_wrapped(check.decides, width)]
@@ -66,7 +66,7 @@ def _of_release(
 
 
 def _is_wanted(finding: Finding, check: CheckOf[Any, Any], wanted: CheckName | None) -> bool:
-    """Of several detectors, a name without one is that of each."""
+    """Whether the finding is asked for; with several detectors, a name without a detector means every one."""
     if wanted is None:
         return finding.check.family in check.names
     return finding.check == (wanted if wanted.detector else replace(wanted, detector=finding.check.detector))

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D"}
-WIDTH = 4.9  # inches of 72 units: on a phone the text keeps about its nominal size
+WIDTH = 4.9  # inches of 72 units: on a phone the text has about its nominal size
 AXES_BOTTOM, AXES_TOP = 0.55, 0.1  # inches below and above the axes of a figure
 MAX_ROWS = 12
-LARGEST = 1e100  # a raw score; matplotlib's axes end before floats do
+LARGEST = 1e100  # the largest raw score drawn; matplotlib's axes end before floats do
 MISSING = "the record has no curve; `gate run` writes one"
 
 Numbers = Sequence[float]
@@ -60,14 +60,14 @@ class Display:
         return self
 
     def _size(self) -> tuple[float, float]:
-        """The figure's height and the room for what stands left of its axes, in inches."""
+        """Return the figure's height and the room left of its axes, in inches."""
         return self.height, 1.0
 
     def _draw(self, ax: Axes) -> None:
         raise NotImplementedError
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows."""
+        """Return what a notebook shows."""
         return to_svg(self, "figure", standalone=True)
 
 
@@ -98,7 +98,7 @@ class ForestDisplay(Display):
 
     @classmethod
     def of(cls, found: Sequence[RatedFinding], labels: list[str]) -> Self:
-        """A row for each finding."""
+        """Make the display with a row for each finding."""
         return cls(
             [f.target_fpr for f in found],
             [f.rate.tally.rate for f in found],
@@ -185,7 +185,7 @@ class _CurveDisplay(Display):
         )
 
     def _mark_floor(self, ax: Axes) -> None:
-        """Everything right of the floor is extrapolated."""
+        """Mark the floor: everything to its right is extrapolated."""
         right = ax.get_xlim()[1]
         if self.floor_score < right:
             hatched: Any = {"facecolor": "none", "edgecolor": COLORS["line"], "hatch": "////", "lw": 0, "zorder": 0}
@@ -233,7 +233,7 @@ class ContractDisplay(_CurveDisplay):
 class RelativeErrorDisplay(_CurveDisplay):
     """Measured over promised FPR, less one, across the curve, with the tolerance at each target.
 
-    The line stops where the interval first is wider than twice the promised rate: from there on it is noise.
+    The line stops where the interval is first wider than twice the promised rate: what follows is noise.
     """
 
     height = 3.1
@@ -268,7 +268,7 @@ class RelativeErrorDisplay(_CurveDisplay):
         self._mark_floor(ax)
 
 
-_LEFT: Any = {"xytext": (-7, 3), "ha": "right", "va": "bottom"}  # of a point, and above the curve
+_LEFT: Any = {"xytext": (-7, 3), "ha": "right", "va": "bottom"}  # the label lies left of a point and above the curve
 _RIGHT: Any = {"xytext": (7, -3), "va": "top"}
 
 
@@ -395,7 +395,7 @@ def _curve(record: Record) -> Curve:
 
 
 def _new_axes(height: float, left: float) -> Axes:
-    """Axes with room in inches for the labels: no layout engine, so that the same numbers give the same bytes."""
+    """Make axes with room in inches for the labels, without a layout engine: the same numbers give the same bytes."""
     figure: Figure = matplotlib().figure.Figure(figsize=(WIDTH, height))
     right, bottom, top = 0.2, AXES_BOTTOM, AXES_TOP
     box = (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - bottom - top) / height)
@@ -407,14 +407,14 @@ def grid(ax: Axes) -> None:
 
 
 def to_svg(display: Display, name: str, title: str = "", description: str = "", standalone: bool = False) -> str:
-    """The display as inline SVG: real text, presentation attributes, colours as classes, ids of its own."""
+    """Draw the display as inline SVG: real text, presentation attributes, colours as classes, ids of its own."""
     buffer = io.StringIO()
     with matplotlib().rc_context({**defaults(), **STYLE, "svg.hashsalt": name}):
         display.plot()
         display.figure_.savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
     simplify(root, name, COLORS)
-    root.attrib.pop("height", None)  # follows from the width, which a style sheet may change
+    root.attrib.pop("height", None)  # a style sheet may change the width, and the height follows
     root.attrib |= {"role": "img", "width": "560", "font-family": "system-ui, sans-serif", "stroke-linejoin": "round"}
     if standalone:
         root.set("xmlns", "http://www.w3.org/2000/svg")
@@ -430,14 +430,14 @@ def to_svg(display: Display, name: str, title: str = "", description: str = "", 
 
 
 def to_standalone_svg(display: Display, name: str, title: str, description: str) -> str:
-    """A file of its own, on a white ground: it is shown on pages whose colours it cannot know."""
+    """Draw the display as an SVG file on a white ground: pages that show it may have any colours."""
     svg = to_svg(display, name, title, description, standalone=True)
     opening, rest = svg.split(">", 1)
     return f'{opening}>\n<rect width="100%" height="100%" fill="#ffffff" />{rest}\n'
 
 
 def to_image(display: Display, kind: str) -> bytes:
-    """The display as a PNG or PDF on a white ground, the same bytes for the same numbers."""
+    """Draw the display as a PNG or PDF on a white ground; the same numbers give the same bytes."""
     buffer = io.BytesIO()
     nobody: Any = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}}
     with matplotlib().rc_context({**defaults(), **STYLE}):

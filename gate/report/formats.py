@@ -1,4 +1,4 @@
-"""One table of output formats: what each is called, its file in a release directory, and what renders it."""
+"""The one table of output formats: the name of each, its file in a release directory, and what renders it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Shown = Literal["record", "system", "comparison", "history"]
 
 @dataclass(frozen=True)
 class Format:
-    """One way to show what was found; its renderers are modules with a function: `gate.report.html:render`.
+    """One way to show what was found; a renderer is a module with a function, such as `gate.report.html:render`.
 
-    record         what renders the record of one detector
-    system         of several
-    comparison     two releases side by side; None where it shows none
-    history        many releases over time; None where it shows none
-    file           its name in a release directory, of one detector and of several; None where it has none there
-    endings        of files that `gate report -o` writes so
+    record         the renderer of the record of one detector
+    system         the renderer of the record of several detectors
+    comparison     the renderer of two releases side by side; None if the format has none
+    history        the renderer of many releases over time; None if the format has none
+    file           its file in a release directory, for one detector and for several; None if it has no file there
+    endings        the endings of files that `gate report -o` writes in this format
     offered        whether a command names it
     fits_screen    whether its renderers take the width and the colours of a terminal
     """
@@ -41,7 +41,7 @@ class Format:
     fits_screen: bool = False
 
     def renderer(self, shown: Shown) -> Callable[..., str]:
-        """What renders it, imported when it is needed: a dry run need not wait for matplotlib."""
+        """Import the renderer when it is needed: a dry run need not wait for matplotlib."""
         module, _, function = getattr(self, shown).partition(":")
         found: Callable[..., str] = getattr(import_module(module), function)
         return found
@@ -102,21 +102,21 @@ FORMATS: tuple[Format, ...] = (
 
 
 def render(record: Record | SystemRecord, name: str) -> str:
-    """A record in one format."""
+    """Render a record in one format."""
     return named(name).renderer(shown_of(record))(record)
 
 
 def shown_of(record: Record | SystemRecord) -> Shown:
-    """Whether a record is of one detector or of several."""
+    """Say whether a record is of one detector or of several."""
     from gate.record import Record
 
     return "record" if isinstance(record, Record) else "system"
 
 
 def rendered(record: Record | SystemRecord, page: Callable[[], str] | None = None) -> dict[str, bytes]:
-    """The files of a release that follow from its record alone; `page` gives the HTML report where it is drawn already.
+    """Render the files of a release that follow from its record alone; `page` gives an HTML report drawn before.
 
-    It is asked for last, so that it is drawn while the others are rendered.
+    `page` is called last, so that the report is drawn while the others are rendered.
     """
     files = written_files()
     drawn = {files.pop("html"): page} if page else {}
@@ -125,12 +125,12 @@ def rendered(record: Record | SystemRecord, page: Callable[[], str] | None = Non
 
 
 def written_files() -> dict[str, str]:
-    """The formats that a release directory has, and the file of each."""
+    """List the formats that a release directory has, and the file of each."""
     return {each.name: each.file for each in FORMATS if each.file}
 
 
 def warm_up() -> None:
-    """Import and prepare all that a release directory takes, once for several that are drawn side by side."""
+    """Import and prepare all that a release directory takes, once for several releases that are drawn side by side."""
     from gate.report.numbers import clean
     from gate.report.templates import template
 
@@ -138,7 +138,7 @@ def warm_up() -> None:
         if format_.file is not None:
             format_.renderer("record")
     markdown, page = import_module("gate.report.markdown"), import_module("gate.report.page")
-    most = page.LIMITS[0].characters  # of the page that nearly every record fits
+    most = page.LIMITS[0].characters  # nearly every record fits into this page
     template("report.html", clean, clean, most)
     template("report.md", markdown.escape, markdown.verbatim, most)
     figures = import_module("gate.report.figures")
@@ -154,10 +154,10 @@ def named(name: str) -> Format:
 
 
 def offered(shown: Shown) -> list[str]:
-    """What a command that shows it can be asked for."""
+    """List the formats that a command can be asked for."""
     return [format_.name for format_ in FORMATS if format_.offered and getattr(format_, shown)]
 
 
 def by_ending() -> dict[str, str]:
-    """The format that each ending of a file asks for."""
+    """Map each ending of a file to its format."""
     return {ending: format_.name for format_ in FORMATS for ending in format_.endings}

@@ -1,4 +1,4 @@
-"""What GitHub Actions is told of a verdict: step summary, annotations and step outputs, as text.
+"""Writes what GitHub Actions reads about a verdict: step summary, annotations and step outputs, as text.
 
 The limits are the runner's: a summary above 1 MiB is dropped whole, and of the annotations of one kind in a step ten
 are kept. A line that starts with `::` is a command, so every text from outside is escaped into one line of it.
@@ -26,19 +26,19 @@ from gate.words import plural
 MAX_SUMMARY_BYTES = 900 * 1024
 MAX_OUTPUT_BYTES = 1_000_000
 MAX_ANNOTATIONS = 10
-MAX_CHARACTERS = 2000  # of a message; the runner cuts it at 4096
+MAX_CHARACTERS = 2000  # characters of a message; the runner cuts it at 4096
 
 
 # --- the step summary ---------------------------------------------------------------------------------------
 
 
 def summary(record: Record | SystemRecord) -> str:
-    """The Markdown report, which is far smaller than a summary may be."""
+    """Return the Markdown report, which is far smaller than a summary may be."""
     return render(record, "md")
 
 
 def refusal(error: str) -> str:
-    """The summary of a run that could not judge."""
+    """Write the summary of a run that could not judge."""
     lines = error.splitlines()
     shown = [f"- {markdown.escape(shortened(line, MAX_CHARACTERS))}" for line in lines[:MAX_ANNOTATIONS]]
     more = f"\nAnd {plural(len(lines) - len(shown), 'more line')} in the log.\n" if len(lines) > len(shown) else ""
@@ -49,7 +49,7 @@ def refusal(error: str) -> str:
 
 
 def errors(record: Record, policy_file: str | None) -> list[str]:
-    """One error for every finding that blocks, at its line of the policy where that is a file of the repository."""
+    """Write one error for every finding that blocks, at its line of the policy if the repository has that file."""
     blocking = [finding for finding in in_order(record.findings) if finding.blocks]
     document = _document(record) if policy_file is not None else None
     shown = blocking if len(blocking) <= MAX_ANNOTATIONS else blocking[: MAX_ANNOTATIONS - 1]
@@ -69,7 +69,7 @@ def errors(record: Record, policy_file: str | None) -> list[str]:
 
 
 def error(title: str, message: str, file: str | None = None, line: int | None = None) -> str:
-    """The workflow command that marks an error, on one line whatever the texts hold."""
+    """Write the workflow command that marks an error, on one line whatever the texts hold."""
     properties = {"title": shortened(clean(title), 200)}
     if file is not None:
         properties |= {"file": file, "line": str(line or 1)}
@@ -79,7 +79,7 @@ def error(title: str, message: str, file: str | None = None, line: int | None = 
 
 
 def _document(record: Record) -> Document | None:
-    """The policy, read from the text that the record carries; elsewhere a record may hold any text."""
+    """Read the policy from the text that the record carries; None if that is no policy: a record may hold any text."""
     try:
         return parse_policy(record.policy.content, record.policy.path)
     except GateError:
@@ -87,12 +87,12 @@ def _document(record: Record) -> Document | None:
 
 
 def _line(name: CheckName, record: Record, document: Document) -> int | None:
-    """The line of the policy that asks for a check, or of what is nearest to it."""
+    """Find the line of the policy that asks for a check, or the line of the nearest setting."""
     return next((document.lines[place] for place in _places(name, record, document) if place in document.lines), None)
 
 
 def _places(name: CheckName, record: Record, document: Document) -> Iterator[Location]:
-    """Where a policy asks for a check, the best place first: what it asks by name, then the check's own settings."""
+    """List where a policy asks for a check: first where it asks by name, then the check's own settings."""
     policy, check = document.policy, owner(name)
     if check is not None:
         yield from (one.place for one in check.asked(policy, record.evidence) if one.name == name)
@@ -113,7 +113,7 @@ def _escape_property(text: str) -> str:
 
 
 def outputs(record: Record, exit_code: int, directory: PurePath | None, manifest: bytes = b"") -> dict[str, str]:
-    """What later steps read; paths and digests only where files were written."""
+    """Return the outputs that later steps read; paths and digests only if files were written."""
     found = {"outcome": record.outcome, "exit-code": str(exit_code)}
     if directory is None:
         return found
@@ -123,12 +123,12 @@ def outputs(record: Record, exit_code: int, directory: PurePath | None, manifest
 
 
 def paths_below(directory: PurePath) -> dict[str, str]:
-    """A release directory and what anyone may want to show of it, by the names of the outputs."""
+    """Return the paths of a release directory and of its reports, by the names of the outputs."""
     named = {"report-html": "html", "report-md": "md", "verdict-json": "json", "predicate": "predicate"}
     files = written_files()
     return {"directory": str(directory)} | {name: str(directory / files[key]) for name, key in named.items()}
 
 
 def output_lines(values: Mapping[str, str], delimiter: str) -> str:
-    """Each value between two lines of a delimiter that the caller draws at random, so that no value can end it."""
+    """Write each value between two lines of a delimiter; the caller draws it at random, so that no value can end it."""
     return "".join(f"{name}<<{delimiter}\n{value}\n{delimiter}\n" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""The history for people and scripts: a table per terminal, one page with figures, Markdown, and JSON."""
+"""Shows the history to people and scripts: as terminal tables, a page with figures, Markdown, and JSON."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from gate.report.timeline import figure as draw
 from gate.words import between, percent, plural
 
 MAX_BYTES = {"html": 1_000_000, "md": 60_000}
-MOST = {"html": 50, "md": 30, "text": 20}  # records in the table: the latest, releases and checks by halves
+MOST = {"html": 50, "md": 30, "text": 20}  # most records in a table: the latest, half of them checks
 MOST_ANCHORS = 12
 WIDEST = 10_000  # a table wider than the terminal wraps there: better than numbers cut short
-NAMED = 3  # checks in a note
-WORDS = ("release", "created", "outcome")  # columns
-BRIEF = 3  # targets in the first table of the Markdown, the rarest of those that block before those that advise
+NAMED = 3  # checks named in a note
+WORDS = ("release", "created", "outcome")  # the columns of words
+BRIEF = 3  # targets in Markdown's first table: the rarest, and those that block before those that advise
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ReleaseLine:
 
     @property
     def shown_name(self) -> str:
-        """A name may be cut, a number never."""
+        """The name, cut if it is long; a number is never cut."""
         return shortened(inert(self.name), NAME)
 
 
@@ -84,7 +84,7 @@ class ReleaseLine:
 
 
 def columns(history: History) -> list[Column]:
-    """The anchors as the releases' reports write them."""
+    """List the anchors as the releases' reports write them."""
     found = []
     for check in history.checks[:MOST_ANCHORS]:
         readings = [(r.name, r.readings[check]) for r in history.releases if check in r.readings]
@@ -101,7 +101,7 @@ def _row(finding: Finding) -> Row:
 
 
 def lines(history: History, shown: list[Column], most: int) -> list[ReleaseLine]:
-    """The latest releases and checks, in the order in which they were made."""
+    """Make the lines of the latest releases and checks, in the order in which they were made."""
     numbers = {id(release): number for number, release in enumerate(history.releases, start=1)}
     return [
         ReleaseLine(
@@ -121,7 +121,7 @@ def lines(history: History, shown: list[Column], most: int) -> list[ReleaseLine]
 
 
 def _notes(release: PastRelease) -> list[str]:
-    """What the cells do not say: other checks that block, waivers, and held-out rows that have judged before."""
+    """Note what the cells do not say: other checks that block, waivers, and held-out rows that have judged before."""
     notes = []
     if release.blocking:
         more = len(release.blocking) - NAMED
@@ -162,7 +162,7 @@ def _cell(reading: Reading | None, column: Column) -> TargetCell | None:
 
 
 def _detected(found: Detected | None) -> tuple[str, str, str]:
-    """The detection rate, its counts and its interval."""
+    """Write the detection rate, its counts and its interval."""
     if found is None:
         return "", "", ""
     edges, tally = None if found.minimum is None else (found.minimum, Decimal(1)), found.tally
@@ -171,7 +171,7 @@ def _detected(found: Detected | None) -> tuple[str, str, str]:
 
 
 def _flagged(flagged: Flagged) -> str:
-    """The share of held-out rows, rounded outward where only its two ends are known."""
+    """Write the share of held-out rows, rounded outward if only its two ends are known."""
     low, high = (
         Context(prec=3, rounding=rounding).divide(Decimal(count), Decimal(max(flagged.benign, 1)))
         for count, rounding in ((flagged.least, ROUND_FLOOR), (flagged.most, ROUND_CEILING))
@@ -182,7 +182,7 @@ def _flagged(flagged: Flagged) -> str:
 
 
 def summary(history: History) -> str:
-    """How many records there are, from when to when, and how they came out."""
+    """Say how many records there are, from when to when, and how they came out."""
     days = [clean(release.created)[:10] for release in (history.releases[0], history.releases[-1])]
     when = f"of {days[0]}" if days[0] == days[1] else f"from {days[0]} to {days[1]}"
     outcomes = Counter(release.outcome for release in history.releases)
@@ -191,7 +191,7 @@ def summary(history: History) -> str:
 
 
 def reason(history: History) -> str:
-    """Why the latest came out as it did, in one sentence with numbers."""
+    """Say in one sentence with numbers why the latest release or check came out as it did."""
     if isinstance(history.record, SystemRecord):
         return sentence(history.record)
     said = history.releases[-1].reason
@@ -234,7 +234,7 @@ def render_markdown(history: History) -> str:
 
 
 def _parts(history: History, shown: list[Column], limit: Limit, format_: str) -> dict[str, Any]:
-    """What the templates fill in. Names ending in `_more` say how many entries were left out."""
+    """Make what the templates fill in. Names ending in `_more` say how many entries were left out."""
     made = lines(history, shown, min(limit.entries, MOST[format_]))
     cells = [cell for line in made for cell in line.cells if cell]
     return {
@@ -270,12 +270,12 @@ def left_out(history: History, made: list[ReleaseLine]) -> str:
 
 
 def figure(history: History) -> str:
-    """The figure by itself."""
+    """Draw the figure by itself."""
     return draw(history, columns(history))
 
 
 def to_json(history: History) -> str:
-    """Every release in order of time, with the numbers of its record at each anchor."""
+    """Write every release in order of time, with the numbers of its record at each anchor."""
     document = {
         "schema_version": 1,
         "releases": [_as_json(release, history.released(release)) for release in history.releases],
@@ -378,7 +378,7 @@ def _overview(made: list[ReleaseLine]) -> Table:
 
 
 def _anchor_tables(made: list[ReleaseLine], i: int, width: int) -> list[Table]:
-    """One anchor over the releases, in several tables where one is too wide and they are not."""
+    """Make the table of one anchor over the releases, or several tables if one is too wide and they are not."""
     measured = [(line, cell) for line in made if (cell := line.cells[i])]
     counts = {
         "FP / benign": [cell.counted for _, cell in measured],
@@ -401,7 +401,7 @@ def _anchor_tables(made: list[ReleaseLine], i: int, width: int) -> list[Table]:
 
 
 def _wide(table: Table) -> int:
-    """The cells that a line of a table takes."""
+    """Count the characters that a line of a table takes."""
     texts = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
     return sum(max(map(cell_len, column)) for column in texts) + 2 * (len(texts) - 1)
 
@@ -409,7 +409,7 @@ def _wide(table: Table) -> int:
 def _anchor_table(
     measured: list[tuple[ReleaseLine, TargetCell]], found: dict[str, list[str]], judged: bool = True
 ) -> Table:
-    """What has no entry in any release is left out."""
+    """Make a table; columns without an entry in any release are left out."""
     present = {name: cells for name, cells in found.items() if any(cells)}
     table = plain_table("release", *present, *(["outcome"] if judged else []), left=WORDS)
     for j, (line, cell) in enumerate(measured):

@@ -1,4 +1,4 @@
-"""The HTML report: one file, no scripts, no network, readable without its style sheet."""
+"""The HTML report: it is one file without scripts, takes nothing from the network, and needs no style sheet."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _render(record: Record, figures: list[FigurePart], limit: Limit) -> str:
 
 
 def draw(record: Record) -> list[FigurePart]:
-    """The figures that the record has numbers for, the one that shows the verdict first."""
+    """Draw the figures for which the record has numbers; the one that shows the verdict comes first."""
     first = _telling(record)
     return sorted([*_draw_contract(record), *_draw_segments(record)], key=lambda part: part.name != first)
 
@@ -64,7 +64,7 @@ def _draw_segments(record: Record) -> Iterator[FigurePart]:
 
 
 def _draw_contract(record: Record) -> list[FigurePart]:
-    """Ranges, targets, the whole curve and what is detected."""
+    """Draw ranges, targets, the whole curve and what is detected."""
     from gate.report import figures
 
     targets, ranges = target_rows(record), list(_draw_ranges(record))
@@ -95,7 +95,7 @@ def _draw(
 
 
 def _draw_ranges(record: Record) -> Iterator[FigurePart]:
-    """Each range as rates, and as errors."""
+    """Draw each range as rates, and as errors."""
     from gate.report import corridor, figures
 
     held = corridor.CAPTION.format(confidence=percent(exact(record.confidence)))
@@ -109,7 +109,7 @@ def _draw_ranges(record: Record) -> Iterator[FigurePart]:
 
 
 def _draw_curve(record: Record, points: int, targets: list[Row], with_errors: bool) -> Iterator[FigurePart]:
-    """What is drawn along the whole curve."""
+    """Draw the figures along the whole curve."""
     from gate.report import figures
 
     lowest = percent(record.calibrator.lowest_label, 3)
@@ -154,7 +154,7 @@ def _draw_curve(record: Record, points: int, targets: list[Row], with_errors: bo
 
 
 def _telling(record: Record) -> str:
-    """The figure that shows why: of detection, of a segment, of a range that counts; else of the targets.
+    """Choose the figure that shows why: detection, a segment, or a range that counts; otherwise the targets.
 
     The tolerance of a range may be wider than that of a target in it, so that its figure would not show a target's.
     """
@@ -186,7 +186,7 @@ def _forest_title(targets: list[Row]) -> str:
 
 
 def _detection_title(record: Record) -> str:
-    """What is detected, and what the release before detected, where the policy asks first."""
+    """Say what is detected, and what the release before detected; anchors that the policy asks for come first."""
     found, drops = record.of(Detection), record.of(Drops)
     before = {change.fpr: change.old for change in (drops.anchors if drops else ())}
     asked = {finding.check.rate for finding in record.findings if finding.check.kind in ("tpr", "tpr-drop")}

@@ -14,7 +14,7 @@ KINDS = {"fail": "failure", "inconclusive": "error"}  # a skipped test would sho
 
 
 def render(record: Record) -> str:
-    """Fail is a failure and inconclusive an error; the rest passes with a note."""
+    """Render a record: fail is a failure, inconclusive is an error, and the rest passes with a note."""
     suite = ElementTree.Element("testsuite", name=f"gate {clean(record.release)}", timestamp=clean(record.created))
     fill(suite, record.findings, "gate")
     ElementTree.SubElement(suite, "system-out").text = f"{headline(record)}. {clean(plain_reason(record))}."
@@ -22,7 +22,7 @@ def render(record: Record) -> str:
 
 
 def fill(suite: ElementTree.Element, findings: Sequence[Finding], classname: str) -> None:
-    """A case for each finding, and how many of them failed."""
+    """Add a case for each finding, and count those that failed."""
     totals = dict.fromkeys(KINDS.values(), 0)
     for finding in in_order(findings):
         case = ElementTree.SubElement(suite, "testcase", classname=clean(classname), name=clean(str(finding.check)))

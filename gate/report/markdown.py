@@ -19,18 +19,18 @@ _ZERO_WIDTH_SPACE = "&#8203;"
 
 
 def escape(text: str) -> str:
-    """Text that renders as itself: no table break, HTML, link, mention, emphasis or command comes of it.
+    """Escape text so that it shows as it is written: it makes no table break, HTML, link, mention, emphasis or command.
 
     Markdown has no escaping of its own for all of these, so the characters that start them become entities.
-    GitHub looks for `@name` and `#1` in the finished page, where an entity is the character itself: a space of no
-    width parts those.
+    GitHub looks for `@name` and `#1` in the finished page, where entities are characters again: a space of no
+    width divides those.
     """
     parted = _REFERENCE.sub(lambda match: f"{match[0]}\0", clean(text))
     return verbatim(parted).replace("\0", _ZERO_WIDTH_SPACE)
 
 
 def verbatim(text: str) -> str:
-    """Text inside `<pre>`, where GitHub looks for no references: what is copied from there must be the text itself."""
+    """Escape text inside `<pre>`, where GitHub looks for no references: what one copies from it must be the text."""
     return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", text)
 
 
@@ -39,7 +39,7 @@ def render(record: Record) -> str:
 
 
 def render_changes(changed: Changes, record: Record) -> str:
-    """Two releases side by side, without a verdict."""
+    """Show two releases side by side, without a verdict."""
 
     def page(limit: Limit) -> str:
         lists: dict[str, list[Any]] = {}

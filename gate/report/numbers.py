@@ -11,11 +11,11 @@ from gate.words import between, percent, signed, visible
 
 FLOAT_DIGITS = 17  # enough to tell any two float64 numbers apart
 WIDE = Context(prec=60)
-Edges = Sequence[Decimal]  # of what is accepted: a number beside one is printed on its side
+Edges = Sequence[Decimal]  # ends of what is accepted: a number near an edge is printed on its own side of it
 
 
 def clean(text: str) -> str:
-    """Text from outside as every report shows it."""
+    """Clean text from outside as every report shows it."""
     return visible(text)
 
 
@@ -28,7 +28,7 @@ def grouped(count: int) -> str:
 
 
 def bounds(interval: Interval | Edges, edges: Edges | None = None) -> str:
-    """An interval in percent, rounded outward, and still on its side of each edge."""
+    """Write an interval in percent, rounded outward, with each bound still on its side of each edge."""
     low, high = (end if isinstance(end, Decimal) else exact(end) for end in interval)
     return between(
         percent(beside(low, edges or (), 3, ROUND_FLOOR)), percent(beside(high, edges or (), 3, ROUND_CEILING))
@@ -36,12 +36,12 @@ def bounds(interval: Interval | Edges, edges: Edges | None = None) -> str:
 
 
 def share(k: int, n: int, edges: Edges | None = None, digits: int = 3) -> str:
-    """So many of n in percent, still on its side of each edge."""
+    """Write so many of n in percent, still on its side of each edge."""
     return percent(beside(WIDE.divide(Decimal(k), Decimal(max(n, 1))), edges or (), digits, ROUND_HALF_EVEN))
 
 
 def beside(value: Decimal, edges: Edges, digits: int, rounding: str) -> Decimal:
-    """Rounded to at least so many digits, and to as many as it takes to stay below, on or above every edge."""
+    """Round to at least so many digits, and to as many as it takes to stay below, on or above every edge."""
     sides = [value.compare(edge) for edge in edges]
     rounded = value
     for precision in range(digits, FLOAT_DIGITS + 1):
@@ -52,7 +52,7 @@ def beside(value: Decimal, edges: Edges, digits: int, rounding: str) -> Decimal:
 
 
 def one_in(rate: Decimal, edges: Edges, rounding: str = ROUND_HALF_EVEN) -> str:
-    """A rate as `1 in 513`, on its side of every edge; `about` where no short number is; empty for a rate of zero."""
+    """Write a rate as `1 in 513` on its side of every edge; `about` if no short number is; empty for a zero rate."""
     if rate <= 0:
         return ""
     sides = [rate.compare(edge) for edge in edges]

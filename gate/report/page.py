@@ -1,4 +1,4 @@
-"""What the two long reports share: every part of the page as strings, shortened where a host has a limit."""
+"""The parts that the two long reports share: strings, shortened where a host has a limit; it judges nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LIMITS = (Limit(100, 2000), Limit(50, 400), Limit(20, 200), Limit(6, 100), Limit
 
 
 def fitting(render: Callable[[Limit], str], size: int) -> str:
-    """The fullest page within so many bytes; the last limit always is."""
+    """Render the fullest page within so many bytes; the last limit always fits."""
     text = ""
     for limit in LIMITS:
         text = render(limit)
@@ -62,7 +62,7 @@ def fitting(render: Callable[[Limit], str], size: int) -> str:
 
 
 def parts(record: Record, limit: Limit) -> dict[str, Any]:
-    """What the templates fill in. Names ending in `_more` say how many entries were left out."""
+    """Make what the templates fill in. Names ending in `_more` say how many entries were left out."""
     targets, segments, others = target_rows(record), segment_rows(record), other_rows(record)
     detection, baseline = detection_findings(record), baseline_findings(record)
     judged = in_order(targets + detection + others + baseline + segments)
@@ -114,14 +114,14 @@ def parts(record: Record, limit: Limit) -> dict[str, Any]:
         content[f"{name}_more"] = max(0, len(entries) - shown)
     for name in ("blocking", "unsettled"):
         content[name] = _what_to_do(content[name])
-    if counted is not None:  # all of which it counts, where its findings name the worst
+    if counted is not None:  # it counts all, while its findings name the worst
         tests = len(counted.names) * len(counted.targets)
         content["segments_more"] = tests - len(content["segments"])
     return content
 
 
 def _what_to_do(findings: list[Row]) -> list[tuple[str, list[Row]]]:
-    """Each remedy once with what it is for; a proven violation is named before what is open, whatever helps both."""
+    """List each remedy once with its findings; a proven violation comes before what is open, whatever helps both."""
     listed: list[tuple[str, list[Row]]] = []
     known: set[str] = set()
     groups = [*each_remedy(findings), *(("", [row]) for row in findings if not row.remedy)]
@@ -136,7 +136,7 @@ def _what_to_do(findings: list[Row]) -> list[tuple[str, list[Row]]]:
 
 
 def next_step(record: Record) -> str:
-    """What to do where nothing blocks."""
+    """Say what to do if nothing blocks."""
     if record.outcome != "pass":
         return "Nothing was measured that could be judged; look at the warnings."
     if record.kind == "check":
@@ -148,7 +148,7 @@ def next_step(record: Record) -> str:
 
 
 def assurance(record: Record, targets: list[Row]) -> str:
-    """What every statement on the page assumes and how often it errs, said once."""
+    """Say once what every statement on the page assumes, and how often it errs."""
     confidence = exact(record.confidence)
     clustered = any(row.effective for row in targets)
     interval = "of Clopper and Pearson, exact for independent rows"
@@ -167,16 +167,16 @@ def assurance(record: Record, targets: list[Row]) -> str:
 
 @dataclass(frozen=True)
 class Shipped:
-    """The chances that a bad release ships at one target: each in percent, with how many times over it is."""
+    """The chances that a bad release ships at one target: each in percent, with the multiple of the target's rate."""
 
     target: str
     chances: tuple[tuple[str, str], ...]
 
 
 def shipped(record: Record) -> list[Shipped]:
-    """What a pass means at each target: how often a release that is so many times over would pass as well.
+    """Say what a pass means at each target: how often a release with so many times the rate would pass as well.
 
-    Tolerances differ, and so do the multiples asked of: every row has all columns, with a dash where it is not asked.
+    Tolerances differ, and so do the multiples: every row has all columns, with a dash for a multiple of other rows.
     """
     found = [(percent(one.target), dict(one.rate.ships)) for one in shown_targets(record) if one.rate.ships]
     columns = sorted({times for _, chances in found for times in chances})
@@ -188,7 +188,7 @@ def shipped(record: Record) -> list[Shipped]:
 
 
 def weakest_pass(record: Record) -> str:
-    """What a pass means where it is no proof: at the target where a bad release ships most often."""
+    """Say what a pass means that is no proof: at the target where a bad release ships most often."""
     found = [one for one in shown_targets(record) if one.rate.ships]
     if not found:
         return ""
@@ -199,7 +199,7 @@ def weakest_pass(record: Record) -> str:
 
 
 def command(record: Record, limit: Limit) -> list[str]:
-    """The command that gives the same verdict again, one option to a line, quoted for a POSIX shell."""
+    """Write the command that gives the same verdict again, one option to a line, quoted for a POSIX shell."""
     baseline, uses = record.reference, record.of(Uses)
     named = BUILT_IN if record.policy.path == BUILT_IN_PATH else record.policy.path
     samples = [("--fit", record.fit.sources), ("--holdout", record.holdout.sources)]
@@ -252,7 +252,7 @@ def _option(name: str, value: str) -> str:
 
 
 def _domain(record: Record) -> str | None:
-    """The domain of the policy's text, which `--domain` may have put there; a forged record may hold any text."""
+    """Read the domain from the policy's text, where `--domain` may have put it; a forged record may hold any text."""
     try:
         document = parse_policy(record.policy.content, record.policy.path)
     except GateError:
@@ -279,9 +279,9 @@ def _doublings(rate: float, fpr: float) -> float:
 
 
 def forest(record: Record, entries: int) -> list[str]:
-    """Each target's tolerance, interval and observed rate as multiples of the target, on a log scale.
+    """Draw each target's tolerance, interval and observed rate as multiples of the target, on a log scale.
 
-    A cell is drawn where the interval touches it, so that what lies inside the tolerance is drawn inside.
+    A cell is drawn if the interval touches it, so that what lies inside the tolerance is drawn inside.
     """
     found = shown_targets(record)[:entries]
     if not found:

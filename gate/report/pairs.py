@@ -1,4 +1,4 @@
-"""A picture of many pairs: how many rows each two detectors both flag, darker where they are more."""
+"""Draws many pairs: how many rows each two detectors both flag; more rows are darker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHARACTERS = 22
 
 
 def draw_pairs(names: Sequence[str], one: Together) -> str:
-    """The lower half of the matrix as SVG; each cell says what it counts when one points at it."""
+    """Draw the lower half of the matrix as SVG; a cell says what it counts when one points at it."""
     n = len(names)
     width, height = NAME + n * CELL + 10, n * CELL + 20
     counts = [member.flagged for member in one.detectors]

@@ -1,4 +1,4 @@
-"""The plan in words: a table for the terminal, JSON for scripts, and a chart of the chance to pass."""
+"""Shows a plan: a table for the terminal, JSON for scripts, and a chart of the chance to pass; it plans nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def render(plan: Plan, policy: Policy, width: int = 80, watch: Watch | None = No
 
 
 def _print_ranges(plan: Plan, console: Console, tables: Console) -> None:
-    """The ranges, and the looks where one may look again."""
+    """Print the ranges, and the looks if one may look again."""
     headings = range_plan.headings(plan)
     shown: list[tuple[str, Table]] = []
     if plan.ranges:
@@ -107,7 +107,7 @@ def _watched(watch: Watch) -> Table:
 
 
 def _watched_in_words(watch: Watch) -> list[str]:
-    """The required targets together, and each target at which no check can pass."""
+    """Describe the required targets together, and each target at which no check can pass."""
     lines = []
     if any(watched.target.required for watched in watch.targets):
         together = watch.together
@@ -119,7 +119,7 @@ def _watched_in_words(watch: Watch) -> list[str]:
 
 
 def _silent(watched: TargetWatch) -> str | None:
-    """Why no check passes at a target, where none does."""
+    """Say why no check passes at a target, if none does."""
     if watched.sound.not_passes < 1.0:
         return None
     least = watched.target.min_n
@@ -128,7 +128,7 @@ def _silent(watched: TargetWatch) -> str | None:
 
 
 def _times(share: float) -> str:
-    """How often in a year of daily checks; a chance is never printed as none."""
+    """Say how often in a year of daily checks; a chance is never printed as zero."""
     times = CHECKS_A_YEAR * share
     return "0" if times == 0 else "<0.001" if times < 0.001 else f"{times:.3g}"
 
@@ -171,7 +171,7 @@ def _rows(count: int | None, computed: bool) -> str:
 
 
 def _bracket(chances: list[float]) -> str:
-    """One chance, or the two that bracket it where the fit sample is shallow."""
+    """Write one chance, or the two that bracket it if the fit sample is shallow."""
     low, high = chance(min(chances)), chance(max(chances))
     return low if low == high else f"{low.removesuffix(' %')}–{high}"
 
@@ -244,9 +244,9 @@ def _alarm(alarm: Alarm) -> dict[str, float]:
 
 
 class OperatingCharacteristicDisplay(Display):
-    """The chance to pass against the true FPR: a panel for each target, with its tolerance and what a sound one meets.
+    """The chance to pass against the true FPR: a panel for each target, with its tolerance and a sound one's chance.
 
-    strength   `good`, `weak` or `dead` of each target, as the plan has it
+    strength   `good`, `weak` or `dead` for each target, as the plan has it
     sound      the chance that a sound release passes
     """
 
@@ -280,7 +280,7 @@ class OperatingCharacteristicDisplay(Display):
 
     @property
     def title(self) -> str:
-        """What the chart shows, in a sentence: what is in the way, else how often a sound release passes."""
+        """Say in a sentence what the chart shows: what is in the way, or else how often a sound release passes."""
         names = [percent(Decimal(curve.target)) for curve in self.curves]
         dead = [name for name, strength in zip(names, self.strength, strict=True) if strength == "dead"]
         weak = [i for i, strength in enumerate(self.strength) if strength == "weak"]
@@ -344,18 +344,18 @@ class OperatingCharacteristicDisplay(Display):
             ax.text(-0.02, 1.14, "chance to pass", transform=ax.transAxes, color=COLORS["soft"], fontsize=8.5)
 
     def to_svg(self) -> str:
-        """The chart as SVG with real text, the same bytes for the same curves."""
+        """Draw the chart as SVG with real text; the same curves give the same bytes."""
         return to_standalone_svg(self, "plan", self.title, _in_words(self))
 
     def to_bytes(self, kind: str = "svg") -> bytes:
-        """The chart as a file: `svg`, `png` or `pdf`."""
+        """Draw the chart as a file: `svg`, `png` or `pdf`."""
         if kind == "svg":
             return self.to_svg().encode()
         return to_image(self, kind)
 
 
 def _in_words(display: OperatingCharacteristicDisplay) -> str:
-    """What the chart shows, for those who do not see it."""
+    """Describe what the chart shows, for people who do not see it."""
     parts = zip(display.curves, display.strength, display.sound, strict=True)
     return " ".join(
         f"{percent(Decimal(curve.target))}: {strength}, a sound release passes {chance(sound)} of the time with "

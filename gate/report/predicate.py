@@ -22,7 +22,7 @@ def render(record: Record) -> str:
 
 
 def written(record: Record | SystemRecord, digests: Mapping[str, str], options: Sequence[Any] = ()) -> str:
-    """The result, and what it rests on: files by their digests, then options.
+    """Write the result, and what it rests on: files by their digests, then options.
 
     There is no value for inconclusive, which is FAILED; a pass with anything waived or advisory amiss is WARNED.
     """
@@ -43,7 +43,7 @@ def written(record: Record | SystemRecord, digests: Mapping[str, str], options: 
 
 
 def _digests(record: Record) -> dict[str, str]:
-    """What the verdict rests on, by the names of the record's sections."""
+    """List the digests of what the verdict rests on, by the names of the record's sections."""
     digests = {
         "policy": record.policy.sha256,
         "fit": record.fit.sha256,
@@ -60,9 +60,9 @@ def _digests(record: Record) -> dict[str, str]:
 
 
 def _options(record: Record) -> dict[str, Any]:
-    """What bears on the verdict and is in no file: a resource whose annotations are its content.
+    """List the options that the verdict depends on and that are in no file: a resource whose annotations hold them.
 
-    The digest is of the annotations as JSON with sorted keys and without spaces. Whole numbers may be larger than
+    The digest is that of the annotations as JSON with sorted keys and without spaces. Whole numbers may be larger than
     those that readers of JSON keep exactly, so a seed is text.
     """
     baseline, split, uses = record.reference, record.split, record.of(Uses)

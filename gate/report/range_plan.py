@@ -1,4 +1,4 @@
-"""The plan of ranges and of looks at a growing sample, as tables and as JSON."""
+"""Shows the plan of ranges and of looks at a growing sample, as tables and as JSON; it plans nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _span(planned: RangePlan) -> str:
 
 
 def needs(plan: Plan, table: Table) -> Table:
-    """The rows that every range needs."""
+    """Make the table of the rows that every range needs."""
     for planned in plan.ranges:
         cost = "" if planned.cost is None else f"{100 * planned.cost:+.0f} %"
         alone = "none do" if planned.anchor_needed is None else f"{planned.anchor_needed:,}"
@@ -53,7 +53,7 @@ def _rows(found: Estimate | None) -> str:
 
 
 def chances(plan: Plan, table: Table) -> Table:
-    """What the gate does with the rows on hand."""
+    """Make the table of what the gate does with the rows on hand."""
     for planned in plan.ranges:
         worst = planned.worst_bad
         table.add_row(
@@ -72,7 +72,7 @@ def _about(found: Estimate) -> str:
 
 
 def looks(plan: Plan, table: Table) -> Table:
-    """The rows that it takes where one may look as often as one likes."""
+    """Make the table of the rows that it takes if one may look as often as one likes."""
     for planned in plan.sequential:
         fixed = "none do" if planned.fixed is None else f"{planned.fixed:,}"
         for rows in planned.rows:
@@ -87,7 +87,7 @@ def _decided(rows: float) -> str:
 
 
 def weaknesses(plan: Plan) -> list[str]:
-    """A sentence for every range that is weak at the sizes on hand."""
+    """Write a sentence for every range that is weak at the sizes on hand."""
     found = []
     for planned in plan.ranges:
         weakness = describe_weakness(planned, plan.power)
@@ -97,7 +97,7 @@ def weaknesses(plan: Plan) -> list[str]:
 
 
 def headings(plan: Plan) -> dict[str, str]:
-    """What stands above each table."""
+    """Write what stands above each table."""
     return {
         "needs": RANGES.format(power=percent(plan.power, 4), draws=DRAWS),
         "chances": CHANCES,

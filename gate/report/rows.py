@@ -1,4 +1,4 @@
-"""The strings that every report shows of its findings, and which of them stand where."""
+"""The strings that every report shows of its findings, and their order; it compares and decides nothing."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ VERDICTS = {
 
 
 def headline(record: Record) -> str:
-    """The verdict in words, with the name of the release.
+    """Write the verdict in words, with the name of the release.
 
-    A pass on benign rows alone says so: scores that flag no attack at all keep every promise on false positives.
+    A pass on benign rows alone says so: scores that flag no attack also keep every promise on false positives.
     """
     served = " as served" if record.calibrated else ""
     return VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + served + unseen(record)
@@ -58,7 +58,7 @@ def unseen(record: Record) -> str:
 
 
 def unseen_by(record: SystemRecord) -> str:
-    """The same of several detectors: all of them, or those without malicious rows."""
+    """Say whose detection was not judged: that of all detectors, or of those without malicious rows."""
     unseen = [facts.name for facts in record.detectors if facts.malicious_n is None]
     by = "" if len(unseen) == len(record.detectors) else f" by {clean(listed(unseen))}"
     return f"; detection{by} was not judged" if record.outcome == "pass" and unseen else ""
@@ -68,9 +68,9 @@ def unseen_by(record: SystemRecord) -> str:
 
 
 def plain_reason(record: Record, brief: bool = False) -> str:
-    """Why, in one sentence with numbers: of what blocks, else of the target that comes nearest to its limit.
+    """Say why in one sentence with numbers: what blocks, or else the target that comes nearest to its limit.
 
-    A `brief` one leaves the numbers of a pass to the table beside it.
+    A `brief` sentence leaves the numbers of a pass to the table beside it.
     """
     blocking = describe_blocking(record.findings, record)
     if blocking:
@@ -90,7 +90,7 @@ def plain_reason(record: Record, brief: bool = False) -> str:
 
 
 def proven_ranges(record: Record) -> dict[str, str]:
-    """The ranges that are proven at every threshold, by the name of their check: `10 to 0.1 %`."""
+    """Name the ranges that are proven at every threshold, such as `10 to 0.1 %`."""
     return {
         clean(str(f.check)): between(percent(f.check.rate), percent(f.check.to))
         for f in record.findings
@@ -99,7 +99,7 @@ def proven_ranges(record: Record) -> dict[str, str]:
 
 
 def describe_blocking(findings: Iterable[Finding], record: Record | None = None) -> str:
-    """The first of what blocks, with its numbers, and how many more do; empty where nothing does."""
+    """Describe the first finding that blocks, with its numbers, and count the others; empty if nothing blocks."""
     blocking = [finding for finding in in_order(findings) if finding.blocks]
     if not blocking:
         return ""
@@ -117,7 +117,7 @@ def describe_blocking(findings: Iterable[Finding], record: Record | None = None)
 
 
 def _nearness(finding: Finding) -> float:
-    """How much of the way from the target to an edge of its tolerance the interval goes."""
+    """Measure how much of the way from the target to an edge of its tolerance the interval goes."""
     rate = finding.rate
     assert rate is not None
     assert rate.target is not None
@@ -128,7 +128,7 @@ def _nearness(finding: Finding) -> float:
 
 
 def _describe_rate(finding: Finding) -> str:
-    """`Flags 0.21 % of benign rows at the 0.1 % threshold; the policy allows 0.05 to 0.15 %`."""
+    """Write `Flags 0.21 % of benign rows at the 0.1 % threshold; the policy allows 0.05 to 0.15 %`."""
     rate = finding.rate
     assert rate is not None
     said = _flags(finding)
@@ -139,7 +139,7 @@ def _describe_rate(finding: Finding) -> str:
 
 
 def _describe_drop(record: Record, finding: Finding) -> str:
-    """`Detects 74.6 % of malicious rows at the 1 % threshold, where v1 detected 86.2 %; the policy allows ...`."""
+    """Write `Detects 74.6 % of malicious rows at the 1 % threshold, where v1 detected 86.2 %; the policy ...`."""
     drops, old = record.of(Drops), record.reference
     change = next((c for c in drops.anchors if c.fpr == finding.check.rate), None) if drops else None
     if change is None or old is None:
@@ -169,7 +169,7 @@ def _flags(finding: Finding) -> str:
 
 
 def not_asked(record: Record) -> str:
-    """What a check left out: `overlap, floor (for want of fit rows); tpr@1% (for want of malicious rows)`."""
+    """Name what a check left out: `overlap, floor (for want of fit rows); tpr@1% (for want of malicious rows)`."""
     needs: dict[str, list[str]] = {}
     for entry in record.not_asked[:MOST_NOT_ASKED]:
         needs.setdefault(clean(entry.needs), []).append(clean(str(entry.check)))
@@ -183,7 +183,7 @@ def not_asked(record: Record) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One finding, ready to print; the cells from `target` on are empty where it is not about a rate."""
+    """One finding, ready to print; the cells from `target` on are empty if it is not about a rate."""
 
     check: str
     kind: str
@@ -246,19 +246,19 @@ _FindingOrRow = TypeVar("_FindingOrRow", Finding, Row)
 
 
 def in_order(findings: Iterable[_FindingOrRow]) -> list[_FindingOrRow]:
-    """What blocks the release first, a proven violation before what is open; the rest as the record has it."""
+    """Sort findings: first what blocks, proven violations before open ones; the rest as the record has it."""
     return sorted(findings, key=lambda f: (not f.blocks, f.blocks and f.outcome != "fail"))
 
 
 def rated(findings: Iterable[Finding]) -> list[RatedFinding]:
-    """Those on a false-positive rate at one target that have numbers."""
+    """Select the findings with numbers on a false-positive rate at one target."""
     return [
         RatedFinding(f, f.rate) for f in findings if f.rate is not None and f.check.kind == "fpr" and f.check.to is None
     ]
 
 
 def shown_targets(record: Record) -> list[RatedFinding]:
-    """The targets, in the order of the record but for those that block."""
+    """List the targets in the order of the record, except that those that block come first."""
     return [found for found in rated(in_order(record.findings)) if found.finding.check.segment is None]
 
 
@@ -267,7 +267,7 @@ def target_rows(record: Record) -> list[Row]:
 
 
 def shown_segments(record: Record) -> list[RatedFinding]:
-    """The segments, in the order of the record, which is worst first, but for those that block."""
+    """List the segments in the order of the record, worst first, except that those that block come before all."""
     return [found for found in rated(in_order(record.findings)) if found.finding.check.segment is not None]
 
 
@@ -276,7 +276,7 @@ def segment_rows(record: Record) -> list[Row]:
 
 
 def segment_words(record: Record) -> tuple[str, str]:
-    """What one such row is called, and several: a segment has one for each of its targets."""
+    """Say what one such row is called, and several: a segment has one for each of its targets."""
     counted: Segments | None = record.of(Segments)
     single = counted is None or len(counted.targets) <= 1
     return ("segment", "segments") if single else ("test of a segment", "tests of segments")
@@ -288,24 +288,24 @@ def _about(finding: Finding) -> str:
 
 
 def other_rows(record: Record) -> list[Row]:
-    """Everything else that was checked: the data, mostly."""
+    """List everything else that was checked: mostly the data."""
     numbered = {id(found.finding) for found in rated(record.findings)}
     rest = [f for f in in_order(record.findings) if id(f) not in numbered and _about(f) == "benign"]
     return [word_row(finding) for finding in rest]
 
 
 def detection_findings(record: Record) -> list[Row]:
-    """What is said of malicious rows, which has a place of its own: a detector can calibrate and detect nothing."""
+    """List what is said of malicious rows, in a place of its own: a calibrated detector may detect nothing."""
     return [word_row(f) for f in in_order(record.findings) if _about(f) == "malicious"]
 
 
 def baseline_findings(record: Record) -> list[Row]:
-    """What is said of the release that this one is held against."""
+    """List what is said of the release that this one is compared with."""
     return [word_row(f) for f in record.findings if _about(f) == "baseline"]
 
 
 def weight(finding: Finding) -> str:
-    """Whether the finding counts: `required`, `waived` or `advisory`."""
+    """Say whether the finding counts: `required`, `waived` or `advisory`."""
     return "waived" if finding.waived else "required" if finding.required else "advisory"
 
 
@@ -356,7 +356,7 @@ def rate_row(found: RatedFinding) -> Row:
 
 
 def _interval_one_in(rate: JudgedRate) -> str:
-    """A smaller rate is one in more: the lower bound is rounded up and the upper one down."""
+    """Write an interval as `1 in N`; a smaller rate has a larger N, so the lower bound is rounded up, the upper down."""
     low = one_in(exact(rate.interval[0]), rate.tolerance, ROUND_CEILING)
     high = one_in(exact(rate.interval[1]), rate.tolerance, ROUND_FLOOR)
     return f"{low} to {high}" if low else f"at most {high}"
@@ -368,7 +368,7 @@ def _tolerance_one_in(edges: Edges) -> str:
 
 
 def _relative_error(found: RatedFinding) -> Decimal:
-    """From the counts: the float of the record may lie on the wrong side of an edge that the rate is on."""
+    """Compute the relative error from the counts: a float may lie on the wrong side of an edge that the rate is on."""
     rate = Fraction(found.rate.tally.flagged, found.rate.tally.rows)
     observed = WIDE.divide(Decimal(rate.numerator), Decimal(rate.denominator))
     ratios = [WIDE.divide(number, found.target) for number in (observed, *found.rate.tolerance)]
@@ -377,21 +377,21 @@ def _relative_error(found: RatedFinding) -> Decimal:
 
 
 def passed_checks(findings: list[Row]) -> list[str]:
-    """The names of the checks that pass, `granularity@10%` and its like as one where all of them do."""
+    """Name the checks that pass; `granularity@10%` and the others of its kind are one name if all of them pass."""
     other = {row.kind for row in findings if row.outcome != "pass"} | {"fpr"}  # of a range, its own name
     kinds = [(row.check, row.kind) for row in findings if row.outcome == "pass"]
     return list(dict.fromkeys(check if kind in other else kind for check, kind in kinds))
 
 
 def each_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
-    """What would help, each once and with what it is for: one that another ends with is not said by itself."""
+    """List each remedy once, with the findings that it would help; a remedy that ends another is not listed alone."""
     said = list(dict.fromkeys(row.remedy for row in findings if row.remedy))
     whole = [remedy for remedy in said if not any(other != remedy and other.endswith(remedy) for other in said)]
     return [(remedy, [row for row in findings if row.remedy and remedy.endswith(row.remedy)]) for remedy in whole]
 
 
 def by_remedy(findings: list[Row]) -> list[tuple[str, list[Row]]]:
-    """What would help, with all findings of one outcome that it would help."""
+    """Group findings: each remedy with all findings of one outcome that it would help."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in findings:
         groups.setdefault((row.remedy, row.outcome), []).append(row)

@@ -1,4 +1,4 @@
-"""The figure of segments: each one's rate and interval against its tolerance."""
+"""Draws the figure of segments: the rate and interval of each against its tolerance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gate.words import cut_within, listed, percent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = 20  # characters of a segment beside the axes
+NAME = 20  # characters of a segment's name beside the axes
 
 
 class SegmentsDisplay(ForestDisplay):
@@ -27,19 +27,19 @@ class SegmentsDisplay(ForestDisplay):
         return cls.of(found, [f"{name}, {percent(f.target)}" for f, name in zip(found, names, strict=True)])
 
     def _size(self) -> tuple[float, float]:
-        return 0.85 + 0.34 * len(self.labels), 2.4  # whatever the names, which come from outside
+        return 0.85 + 0.34 * len(self.labels), 2.4  # the size does not depend on the names, which come from outside
 
     def _draw(self, ax: Axes) -> None:
         super()._draw(ax)
         ax.set_yticklabels([""] * len(self.labels))
         place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "parse_math": False}
         aligned: Any = {"ha": "right", "va": "baseline", "color": COLORS["ink"], "fontsize": 9.5}
-        for i, label in enumerate(self.labels):  # by their baseline: no glyph of a name moves anything
+        for i, label in enumerate(self.labels):  # labels stand on their baseline, so no glyph of a name moves anything
             ax.annotate(label, (0, i), (-6, -3.3), annotation_clip=False, **place, **aligned)
 
 
 def title_of(segments: list[Row]) -> str:
-    """What the figure shows: the segments that do not pass, and why."""
+    """Say what the figure shows: the segments that do not pass, and why."""
     amiss = [row for row in segments if row.outcome != "pass"]
     if not amiss:
         return "The segment passes" if len(segments) == 1 else f"All {len(segments):,} pass"

@@ -1,4 +1,4 @@
-"""The verdict in at most 500 characters, for chats and titles."""
+"""Writes the verdict in at most 500 characters, for chats and titles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_CHARACTERS = 500
 
 
 def render(record: Record) -> str:
-    """The verdict, why, and what to do where something blocks."""
+    """Write the verdict, why, and what to do if something blocks."""
     blocking = [word_row(finding) for finding in in_order(record.findings) if finding.blocks]
     remedies = each_remedy(blocking)
     said = [headline(record), clean(plain_reason(record))]
@@ -23,5 +23,5 @@ def render(record: Record) -> str:
 
 
 def render_html(record: Record) -> str:
-    """The same for a notebook."""
+    """Write the same text as HTML for a notebook."""
     return f"<p><strong>{escape(headline(record))}</strong><br>{escape(clean(plain_reason(record)))}.</p>"

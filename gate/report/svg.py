@@ -1,4 +1,4 @@
-"""What matplotlib draws as SVG that a page can hold: real text, presentation attributes, colours as classes."""
+"""Turns what matplotlib draws into SVG for a page: real text, presentation attributes, colours as classes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-# What matplotlib before 3.10 writes as one declaration.
+# matplotlib before 3.10 writes these as one declaration.
 _FONT = re.compile(r"(?:(?P<style>[a-z]+) )?(?:(?P<weight>\d+) )?(?P<size>[\d.]+px) ")
 
 
@@ -58,7 +58,7 @@ def _declarations(element: ElementTree.Element) -> list[tuple[str, str]]:
 
 
 def _presentation(style: dict[str, str]) -> dict[str, str]:
-    """Style declarations as attributes, which hold where a page may have no inline style."""
+    """Turn style declarations into attributes, which also work in pages that allow no inline style."""
     if found := _FONT.match(style.pop("font", "")):
         style |= {f"font-{key}": value for key, value in found.groupdict().items() if value}
     style.pop("font-family", None)

@@ -1,4 +1,4 @@
-"""The reports on several detectors: first what blocks the release, then every detector at every target."""
+"""Reports on several detectors: first what blocks the release, then every detector at every target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gate.words import between, in_digits, listed, percent, plural
 
 MAX_HTML_BYTES, MAX_MARKDOWN_BYTES = 1_500_000, 60_000
 TABLED = ("fpr", "ranges", "tpr")  # families with a column of their own
-PAIRS = 10  # listed; more detectors than that are drawn instead of written out
+PAIRS = 10  # pairs that are listed; more are drawn instead
 MOST_BLOCKING = 12  # findings that are named
 
 
@@ -104,7 +104,7 @@ class Joint:
 
 
 def sentence(record: SystemRecord) -> str:
-    """Why, in one sentence: which detectors block the release, and what all flag together, with its numbers."""
+    """Say why in one sentence: which detectors block the release, and what all flag together, with its numbers."""
     if record.outcome == "pass":
         return _sentence_of_pass(record)
     names = [line.name for line in lines(record) if line.blocks and line.outcome == record.outcome]
@@ -128,13 +128,13 @@ def _sentence_of_pass(record: SystemRecord) -> str:
 
 
 def _flagged(one: Joint) -> str:
-    """`5 % of benign rows from a score of 0.3 on (2.9 % allowed)`; where it is open, with what is possible."""
+    """Write `5 % of benign rows from a score of 0.3 on (2.9 % allowed)`; if it is open, also what is possible."""
     possible = "" if one.outcome != "inconclusive" or not one.interval else f", {one.interval} possible"
     return f"{one.observed} of benign rows from a score of {one.score} on ({one.limit} allowed{possible})"
 
 
 def remedies(record: SystemRecord) -> list[tuple[str, str, str]]:
-    """What would help, each once: an outcome, for whom, and the remedy."""
+    """List each remedy once: an outcome, for whom it is, and the remedy."""
     blocking = [line for line in lines(record) if line.blocks]
     found: dict[tuple[str, str], list[str]] = {}
     for outcome, name, remedy in [
@@ -152,7 +152,7 @@ def _some(names: list[str]) -> str:
 
 
 def next_step(record: SystemRecord) -> str:
-    """What to do where nothing blocks."""
+    """Say what to do if nothing blocks."""
     if record.kind == "check":
         return "Nothing: the contract holds on these rows. Check again on later ones."
     return (
@@ -162,7 +162,7 @@ def next_step(record: SystemRecord) -> str:
 
 
 def headline(record: SystemRecord) -> str:
-    """The verdict in words, with the name of the release; of a pass, whose detection was not judged."""
+    """Write the verdict in words, with the name of the release; a pass also says whose detection was not judged."""
     return VERDICTS[record.kind, record.outcome].format(release=clean(record.release)) + unseen_by(record)
 
 
@@ -170,7 +170,7 @@ def headline(record: SystemRecord) -> str:
 
 
 def columns(record: SystemRecord) -> list[tuple[str, str]]:
-    """The targets of all detectors: the key of a column and what it is called."""
+    """List the targets of all detectors: the key of a column and what it is called."""
     found = {
         (finding.check.family, finding.check.rate, finding.check.to): finding.check
         for finding in record.findings
@@ -190,7 +190,7 @@ def _heading(family: str, rate: Decimal | None, to: Decimal | None) -> str:
 
 
 def lines(record: SystemRecord) -> list[Line]:
-    """Every detector, those that block the release first, and of these those that fail."""
+    """List every detector: first those that block the release, and among these first those that fail."""
     headed = columns(record)
     found = [_line(record, facts, headed) for facts in record.detectors]
     return sorted(found, key=lambda line: (not line.blocks, line.outcome != "fail", line.outcome == "pass"))
@@ -242,7 +242,7 @@ def _cell(finding: Finding) -> Cell:
 
 
 def joint(record: SystemRecord) -> list[Joint]:
-    """Every score at which the detectors were counted together."""
+    """List every score at which the detectors were counted together."""
     system = record.system
     if system is None:
         return []
@@ -286,7 +286,7 @@ def _because(finding: Finding) -> str:
 
 
 def _added(one: Together, malicious: Together | None) -> list[Added]:
-    """The detectors, that which alone flags most first."""
+    """List the detectors; the one that flags most rows alone comes first."""
     caught = {} if malicious is None else {member.name: member for member in malicious.detectors}
     found = []
     for member in sorted(one.detectors, key=lambda member: -member.alone):
@@ -305,7 +305,7 @@ def _added(one: Together, malicious: Together | None) -> list[Added]:
 
 
 def _matrix(one: Together, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Rows flagged by both of each two detectors, and by each itself on the diagonal."""
+    """Count the rows that both of each two detectors flag; the diagonal has the rows of each one."""
     cells = [[""] * len(names) for _ in names]
     for i, member in enumerate(one.detectors):
         cells[i][i] = grouped(member.flagged)
@@ -318,7 +318,7 @@ def _matrix(one: Together, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def parts(record: SystemRecord, limit: Limit) -> dict[str, Any]:
-    """What the templates fill in; names ending in `_more` say how many entries were left out."""
+    """Make what the templates fill in; names ending in `_more` say how many entries were left out."""
     every, together = lines(record), joint(record)
     blocking = [line for line in every if line.blocks]
     blocked = [one for one in together if one.blocks]
@@ -363,7 +363,7 @@ def render_markdown(record: SystemRecord) -> str:
 
 
 def render_junit(record: SystemRecord) -> str:
-    """A suite for each detector and one for the system: fail is a failure, inconclusive an error."""
+    """Write a suite for each detector and one for the system: fail is a failure, inconclusive an error."""
     suites = ElementTree.Element("testsuites", name=f"gate {clean(record.release)}")
     groups = [(facts.name, record.of(facts.name)) for facts in record.detectors] + [("system", record.joint)]
     for name, findings in groups:
@@ -376,7 +376,7 @@ def render_junit(record: SystemRecord) -> str:
 
 
 def render_predicate(record: SystemRecord) -> str:
-    """The verdict on all as an in-toto test result; see `gate.report.predicate`."""
+    """Write the verdict on all as an in-toto test result; see `gate.report.predicate`."""
     digests = {"policy": record.policy.sha256}
     for facts in record.detectors:
         digests |= {f"{facts.name} calibrator": facts.calibrator_sha256, f"{facts.name} verdict": facts.verdict_sha256}
@@ -384,7 +384,7 @@ def render_predicate(record: SystemRecord) -> str:
 
 
 def render_short(record: SystemRecord) -> str:
-    """The verdict, why, and what to do where something blocks, in at most 500 characters."""
+    """Write the verdict, why, and what to do if something blocks, in at most 500 characters."""
     said = [headline(record), clean(sentence(record))]
     said += [f"What to do: {remedy}" for _, _, remedy in remedies(record)[:1]]
     return shortened(". ".join(said) + ".", MAX_CHARACTERS - 1) + "\n"

@@ -1,4 +1,4 @@
-"""What GitHub Actions is told of a verdict on several detectors: one annotation for each that blocks."""
+"""Writes what GitHub Actions reads about a verdict on several detectors: one annotation for each that blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gate.words import plural
 
 
 def errors(record: SystemRecord, policy_file: str | None) -> list[str]:
-    """One error for every detector that blocks, at its line of the policy, and one for each limit on the system."""
+    """Write an error for every detector that blocks, at its line of the policy, and for each limit on the system."""
     places = _lines(record) if policy_file is not None else {}
     order = {facts.name: i for i, facts in enumerate(record.detectors)}
     found = []
@@ -40,7 +40,7 @@ def errors(record: SystemRecord, policy_file: str | None) -> list[str]:
 
 
 def outputs(record: SystemRecord, exit_code: int, directory: PurePath | None, manifest: bytes = b"") -> dict[str, str]:
-    """What later steps read; each detector's calibrator lies below `detectors/`."""
+    """Return the outputs that later steps read; each detector's calibrator lies below `detectors/`."""
     found = {"outcome": record.outcome, "exit-code": str(exit_code)}
     if directory is None:
         return found

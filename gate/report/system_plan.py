@@ -1,4 +1,4 @@
-"""The plan of several detectors in words: each distinct one, then what they may flag together."""
+"""Shows the plan of several detectors: each distinct plan, then what all may flag together; it plans nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _cells(at: AtRate) -> tuple[str, str]:
 
 
 def to_json(planned: SystemPlan, policy: Policy) -> str:
-    """For scripts: each detector's plan as for one, and the system's."""
+    """Write for scripts each detector's plan as for a single detector, and the system's."""
     content: dict[str, Any] = {
         "detectors": {
             name: json.loads(plans.to_json(own, policy.detector(name))) for name, own in planned.detectors.items()

@@ -1,4 +1,4 @@
-"""The terminal report on several detectors: what blocks and what to do, then a line for each and for all together."""
+"""Writes the terminal report on several detectors: what blocks, what to do, a line for each, and one for all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gate.report.system import MOST_BLOCKING, Joint, columns, headline, joint, l
 from gate.report.terminal import SCREEN, STYLES, console_on, inert, print_notes, print_table, text_of
 
 REMEDIES = 3  # more are left to the report
-NAME = 24  # characters of a detector
+NAME = 24  # characters of a detector's name
 
 
 def render(record: SystemRecord, width: int = 80, color: bool = False) -> str:
-    """For the terminal: a line for each detector that does not pass, and for the others where they are few."""
+    """Write a line for each detector that does not pass, and for the others if they are few."""
     buffer = io.StringIO()
     console = console_on(buffer, width, color)
 
@@ -56,7 +56,7 @@ def render(record: SystemRecord, width: int = 80, color: bool = False) -> str:
 
 
 def _print_detectors(console: Console, record: SystemRecord) -> None:
-    """A table where there is room for one, a list where there is not; of many, those that pass are counted."""
+    """Print a table if there is room for one, else a list; if there are many, those that pass are only counted."""
     every = lines(record)
     shown = [line for line in every if line.outcome != "pass"] if len(every) > MOST_BLOCKING else every
     heads = [heading for _, heading in columns(record)]

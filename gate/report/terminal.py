@@ -1,4 +1,4 @@
-"""The terminal report: a table where there is room for one, a list where there is not."""
+"""Writes the terminal report: a table if there is room for one, else a list; it compares and decides nothing."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ SEGMENTS, SEGMENTS_NAMED = 10, 3
 BLOCKING = 12
 SAYS_MORE = ("reused", "counted")  # reasons of passing checks that say more than their name
 NAME = 20
-SCREEN = 18  # lines of 24, for the log and the prompt; what is longer ends with the verdict once more
+SCREEN = 18  # of 24 lines; the log and the prompt take the rest; a longer report repeats the verdict at its end
 _COMMAND = re.compile(r":(?=:|$)|##(?=\[)")
 
 
 def inert(text: str) -> str:
-    """Text from outside that no line break can turn into a command of the CI system (`::error::`, `##[error]`)."""
+    """Clean text from outside: no line break can turn it into a command of the CI system (`::error::`, `##[error]`)."""
     return _COMMAND.sub(lambda match: f"{match[0]} ", clean(text))
 
 
 @contextmanager
 def working(what: Callable[[], str], after: float = 2.0, every: float = 0.5) -> Iterator[None]:
-    """A moving line on stderr that says what is being done, from the time when a person begins to wonder."""
+    """Show a moving line on stderr that says what is being done, once a person begins to wonder."""
     status = Console(stderr=True).status(Text(inert(what())))
 
     def show(over: Event) -> None:
@@ -89,7 +89,7 @@ def console_on(buffer: io.StringIO, width: int, color: bool) -> Console:
     return Paper(
         file=buffer,
         width=width,
-        height=25,  # where only one of the two is given, rich asks the environment for both
+        height=25,  # if only one of the two is given, rich asks the environment for both
         force_terminal=color,
         color_system="standard" if color else None,
         no_color=not color,
@@ -101,12 +101,12 @@ def console_on(buffer: io.StringIO, width: int, color: bool) -> Console:
 
 
 def text_of(buffer: io.StringIO) -> str:
-    """What was printed, without the blanks that rich pads lines with."""
+    """Return what was printed, without the blanks with which rich pads lines."""
     return "\n".join(line.rstrip() for line in buffer.getvalue().replace(Paper.TIE, " ").splitlines()) + "\n"
 
 
 def render(record: Record, width: int = 80, color: bool = False) -> str:
-    """The verdict and why, what blocks and what would help, the numbers; of a plain pass no more than eight lines."""
+    """Write the verdict and why, what blocks, what would help, and the numbers; a plain pass takes at most 8 lines."""
     buffer = io.StringIO()
     console = console_on(buffer, width, color)
     _print_verdict(console, record)
@@ -123,7 +123,7 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
     _print_numbers(console, targets, "target", [row.target for row in targets], brief=passed)
     _print_segments(console, record, segments[:SEGMENTS])
     _print_detection(console, detection_rows(record), targets, brief=passed)
-    in_table = [row for row in targets if passed and row.outcome == "inconclusive"]  # in its line of the table
+    in_table = [row for row in targets if passed and row.outcome == "inconclusive"]  # the table shows their outcome
     _print_advice(console, [row for row in judged if row.remedy and not row.blocks and row not in in_table], blocking)
     _print_settled(console, record, apart, others)
     if record.policy.rule != "proven" and (said := weakest_pass(record)):
@@ -143,7 +143,7 @@ def render(record: Record, width: int = 80, color: bool = False) -> str:
 
 
 def print_notes(console: Console, record: Record | SystemRecord) -> None:
-    """Warnings and waivers; of an advisory target only what is weak, since the report says what would help."""
+    """Print warnings and waivers; of an advisory target only what is weak: the report says what would help."""
     advisory = {str(finding.check) for finding in record.findings if not finding.required}
     for warning in record.warnings:
         if warning.partition(": ")[0] in advisory:
@@ -163,18 +163,18 @@ def _print_verdict(console: Console, record: Record) -> None:
 
 
 def _others(record: Record) -> str:
-    """How many checks a pass has beside what its reason names; their names are in the report."""
+    """Say how many checks pass beside those that the reason names; the report has their names."""
     passed = [name for name in _passed(record) if name not in proven_ranges(record)] if record.outcome == "pass" else []
     return f"; {plural(len(passed), 'other check')} {'passes' if len(passed) == 1 else 'pass'}" if passed else ""
 
 
 def _passed(record: Record) -> list[str]:
-    """The checks that pass and have no numbers of their own."""
+    """List the checks that pass and have no numbers of their own."""
     return passed_checks([*detection_findings(record), *other_rows(record)])
 
 
 def _print_what_to_do(console: Console, record: Record, blocking: list[Row]) -> None:
-    """As the last lines, where the first ones have left the screen: each remedy once, whole, with what it is for."""
+    """Print the remedies as the last lines, if the first ones have left the screen: each once, whole, with its checks."""
     remedies = each_remedy(blocking) if blocking else [(next_step(record).rstrip("."), [])]
     for remedy, helped in remedies[:3]:
         names = [*dict.fromkeys(inert(row.segment or row.check) for row in helped)][:3]
@@ -195,7 +195,7 @@ def _print_segments(console: Console, record: Record, shown: list[Row]) -> None:
 
 
 def _print_remedies(console: Console, findings: list[Row]) -> None:
-    """Findings with what would help them."""
+    """Print findings, and the remedy of each."""
     for remedy, helped in by_remedy(findings):
         console.print()
         for row in helped:
@@ -206,7 +206,7 @@ def _print_remedies(console: Console, findings: list[Row]) -> None:
 
 
 def _print_advice(console: Console, findings: list[Row], blocking: list[Row]) -> None:
-    """Findings that do not block, one line for those that the same would settle: what to do, without its reasons.
+    """Print findings that do not block: one line for those with the same remedy, without its reasons.
 
     The outcome of a target stands in the table.
     """
@@ -222,7 +222,7 @@ def _print_advice(console: Console, findings: list[Row], blocking: list[Row]) ->
 
 
 def _print_settled(console: Console, record: Record, apart: list[Row], others: list[Row]) -> None:
-    """What needs no remedy: in a sentence where that says more than a name, the rest by name; a pass counts them."""
+    """Print what needs no remedy: a sentence if it says more than a name, else the name; a pass counts them."""
     settled = [row for row in [*apart, *others] if not row.remedy and not row.blocks]
     said = [r for r in settled if r.outcome != "pass" or r.kind == "baseline" or r.reason in SAYS_MORE]
     for row in said:
@@ -233,7 +233,7 @@ def _print_settled(console: Console, record: Record, apart: list[Row], others: l
 
 
 def render_changes(changed: Changes, record: Record, width: int = 80, color: bool = False) -> str:
-    """Two releases side by side, without a verdict."""
+    """Show two releases side by side, without a verdict."""
     buffer = io.StringIO()
     console = console_on(buffer, width, color)
     console.print(Text(f"{inert(changed.release)} ({changed.outcome}) and {inert(record.release)} ({record.outcome})"))
@@ -243,7 +243,7 @@ def render_changes(changed: Changes, record: Record, width: int = 80, color: boo
 
 
 def _print_detection(console: Console, found: list[DetectionRow], targets: list[Row], *, brief: bool) -> None:
-    """A table; of a pass a line for each minimum, else one for the rarest target that is required."""
+    """Print a table; for a pass only a line for each minimum, or else one for the rarest required target."""
     judged = [row for row in found if row.minimum]
     if brief:
         required = {row.target for row in targets if row.weight == "required"}
@@ -290,7 +290,7 @@ def _print_changes(console: Console, changed: Changes) -> None:
 
 
 def plain_table(*headings: str, left: tuple[str, ...] = (), room: int = 2) -> Table:
-    """Columns of numbers, and of words to the `left`: no cell wraps and none is cut."""
+    """Make a table of numbers, and of words in the columns of `left`: no cell wraps and none is cut."""
     table = Table(box=None, pad_edge=False, padding=(0, room, 0, 0), header_style="dim")
     for heading in headings:
         table.add_column(heading, justify="left" if heading in left else "right", no_wrap=True)
@@ -298,7 +298,7 @@ def plain_table(*headings: str, left: tuple[str, ...] = (), room: int = 2) -> Ta
 
 
 def print_table(console: Console, headings: list[str], cells: list[list[str]]) -> None:
-    """A table, or a list where it is too wide: no cell is ever cut."""
+    """Print a table, or a list if the table is too wide: no cell is ever cut."""
     table = plain_table(*headings, left=("detector",))
     for line in cells:
         table.add_row(*line)
@@ -313,7 +313,7 @@ def print_table(console: Console, headings: list[str], cells: list[list[str]]) -
 
 
 def _print_numbers(console: Console, findings: list[Row], name: str, names: list[str], *, brief: bool = False) -> None:
-    """A table where one fits, else a list; a `brief` one first leaves out the counts, then the tolerances."""
+    """Print a table if one fits, else a list; a `brief` table first leaves out the counts, then the tolerances."""
     whole = ("FP / benign", "interval", "tolerance")
     tables = [whole, whole[1:], whole[1:2]] if brief else [whole[:2] if name == "segment" else whole]
     for headings in tables:
@@ -333,7 +333,7 @@ def _fits(console: Console, table: Table) -> bool:
 
 
 def _table(findings: list[Row], name: str, names: list[str], headings: tuple[str, ...]) -> Table:
-    """No cell wraps and none is cut: a number that lost its end would be another number.
+    """Make the table; no cell wraps and none is cut: a number that lost its end would be another number.
 
     A segment has the tolerance of its target, which stands in the table above it.
     """
@@ -345,11 +345,11 @@ def _table(findings: list[Row], name: str, names: list[str], headings: tuple[str
 
 
 def _segment(row: Row) -> str:
-    """A name may be cut, a number never."""
+    """Shorten the name of a segment: a name may be cut, but never a number."""
     return f"{cut_within(inert(row.segment), NAME)} {row.target}"
 
 
 def _outcome(row: Row) -> Text:
-    """The reason's code says more than the grade would: too few rows can be proven and inconclusive at once."""
+    """Write the outcome with the code of its reason, which says more than a grade: too few rows may prove a target."""
     aside = inert(row.reason) if row.weight == "required" else row.weight
     return Text.assemble((row.outcome, STYLES[row.outcome]), f" ({aside})" if aside else "")

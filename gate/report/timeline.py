@@ -1,4 +1,4 @@
-"""The time line: which releases and checks of a history are shown, and one anchor over them as a figure."""
+"""The time line: it chooses which releases and checks of a history are shown, and draws one anchor over them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gate.words import percent, plural
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_DRAWN = 300  # records in a figure: about one for each point of its width
+MOST_DRAWN = 300  # the most records in a figure: about one for each point of its width
 DRAWN_NAME = 9
 
 
 @dataclass(frozen=True)
 class Column:
-    """One anchor: what the latest release that was judged there was held to."""
+    """One anchor: what the latest release that was judged there had to keep."""
 
     check: CheckName
     target: str
@@ -52,7 +52,7 @@ class HistoryDisplay(Display):
     """
 
     height = 3.7
-    CROWDED = 40  # more than so many do not stand apart
+    CROWDED = 40  # more releases than this lie too close together
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class HistoryDisplay(Display):
         self.release = range(len(labels)) if release is None else release
 
     def to_svg(self, title: str = "", description: str = "") -> str:
-        """A file of its own."""
+        """Draw the figure as an SVG file."""
         return to_standalone_svg(self, "history", title, description)
 
     def _size(self) -> tuple[float, float]:
@@ -95,7 +95,7 @@ class HistoryDisplay(Display):
 
     @property
     def positions(self) -> list[float]:
-        """In the order of time: releases stand apart, and all checks together take no more room than releases do."""
+        """Place records in the order of time: releases stand apart, and all checks take no more room than releases."""
         room = max(len(self._releases), 4)
         step = min(0.5, room / max(len(self._checks), 1))
         found: list[float] = []
@@ -113,14 +113,14 @@ class HistoryDisplay(Display):
         for panel in (rates, thresholds):
             panel.set_xlim(xs[0] - 0.6, xs[-1] + 0.6)
             panel.minorticks_off()
-            panel.yaxis.set_label_coords(-0.2, 0.5)  # whatever the ticks' labels
+            panel.yaxis.set_label_coords(-0.2, 0.5)  # the place does not depend on the ticks' labels
             grid(panel)
         rates.set_xticks([], [])
         ticks = self._ticks(xs)
         thresholds.set_xticks([xs[i] for i in ticks], [self.labels[i] for i in ticks], parse_math=False)
 
     def _ticks(self, xs: Numbers) -> list[int]:
-        """As many releases as have room for their names, the latest one among them; without any, checks."""
+        """Choose as many releases as have room for their names, with the latest one; without releases, checks."""
         letter = (xs[-1] - xs[0] + 1.2) / 42
         chosen: list[int] = []
         for i in reversed(self._releases or self._checks):
@@ -136,7 +136,7 @@ class HistoryDisplay(Display):
         seen = [r for pair in [*intervals, *tolerances, *at_first] if pair for r in pair if r > 0] or [1.0]
         lowest, top = max(min([*seen, 1 / 2]) / 1.15, 1 / 100), min(max([*seen, 2]) * 1.15, 2000)
         below = [r for r in [*observed, *(r for pair in at_first if pair for r in pair)] if r < lowest]
-        bottom = lowest / 3 if below else lowest  # what has no place on the axis stands on a line of its own below it
+        bottom = lowest / 3 if below else lowest  # rates below the axis stand on a line of their own
         room = (top / bottom) ** 0.04  # for half a marker
 
         def drawn(ratio: float) -> float:
@@ -186,7 +186,7 @@ class HistoryDisplay(Display):
                 ax.plot([xs[i]], [observed[i]], MARKERS[outcome], color=COLORS[outcome], ms=6, mew=0, clip_on=False)
 
     def _draw_checks(self, ax: Axes, xs: Numbers, observed: Numbers, intervals: Bounds) -> None:
-        """Of many checks only those that failed have an interval, so that they show."""
+        """Draw the checks; if there are many, only those that failed have an interval, so that they can be seen."""
         many = len(self._checks) > self.CROWDED
         size, edge = (3.0, 0.7) if many else (4.0, 1.0)
         for of in dict.fromkeys(self.release[i] for i in self._checks):
@@ -210,7 +210,7 @@ class HistoryDisplay(Display):
         ax.plot([xs[i] for i in drawn], [own[i] for i in drawn], style, color=COLORS["mark"], lw=1.5, ms=4.5, mew=0)
         for i in self._releases:
             last = max((j for j in self._checks if self.release[j] == i), default=i)
-            if last > i:  # so long it was checked
+            if last > i:  # the time in which the release was checked
                 ax.plot([xs[i], xs[last]], [own[i]] * 2, color=COLORS["soft"], lw=0.8)
         if self.first_threshold is not None and abs(self.first_threshold) < LARGEST:
             ax.axhline(self.first_threshold, color=COLORS["ink"], lw=1.0, ls=(0, (3, 2)))
@@ -230,7 +230,7 @@ class HistoryDisplay(Display):
 
 
 def _distinct_labels(values: Numbers) -> list[str]:
-    """Three digits, or as many as it takes to tell the values apart."""
+    """Write values with three digits, or with as many as it takes to tell them apart."""
     for digits in range(3, 17):
         shown = [f"{value:.{digits}g}" for value in values]
         if len({*shown}) == len({*values}):
@@ -242,7 +242,7 @@ def _distinct_labels(values: Numbers) -> list[str]:
 
 
 def display(history: History, check: CheckName) -> HistoryDisplay:
-    """One anchor over the releases and checks that were judged there, the latest of them."""
+    """Make the figure of one anchor over the latest releases and checks that were judged there."""
     judged = [record for record in history.releases if check in record.readings]
     drawn = latest(judged, MOST_DRAWN)
     readings = [record.readings[check] for record in drawn]
@@ -265,9 +265,9 @@ def display(history: History, check: CheckName) -> HistoryDisplay:
 
 
 def latest(records: Sequence[PastRelease], most: int) -> list[PastRelease]:
-    """The latest releases and checks, so many in all, in the order of time; neither crowds the other out.
+    """Choose the latest releases and checks, so many in all, in the order of time; neither crowds the other out.
 
-    Half of the places are kept for each; what one kind does not need is for the other.
+    Each kind has half of the places; the other kind may use those that it does not need.
     """
     releases, checks = ([record for record in records if record.kind == kind] for kind in ("run", "check"))
     room = max(most - len(checks), most - most // 2)
@@ -278,12 +278,12 @@ def latest(records: Sequence[PastRelease], most: int) -> list[PastRelease]:
 
 
 def _drawn_name(number: int, name: str) -> str:
-    """The release's name where the figure's font has it and there is room, else its number in the table."""
+    """Return the release's name if the figure's font has it and there is room, or else its number in the table."""
     return name if len(name) <= DRAWN_NAME and name.isascii() and name.isprintable() else f"no. {number}"
 
 
 def _rates_at_first(reading: Reading, found: RatedFinding) -> tuple[float, float] | None:
-    """What the first threshold flags; in the release that it comes from, what was observed."""
+    """Return the rates that the first threshold flags; its own release has the observed rate."""
     if reading.origin:
         return found.rate.tally.rate, found.rate.tally.rate
     return _rates(reading.if_kept) if reading.if_kept else None
@@ -295,7 +295,7 @@ def _rates(flagged: Flagged) -> tuple[float, float]:
 
 
 def in_words(history: History, column: Column) -> str:
-    """What the figure of an anchor shows, for those who do not see it."""
+    """Describe the figure of an anchor for people who do not see it."""
     judged = [release.readings[column.check] for release in history.releases if column.check in release.readings]
     numbers = [found for reading in judged for found in rated([reading.fpr])]
     ratios = [f"{found.rate.tally.rate / found.target_fpr:.3g}" for found in numbers]
@@ -317,13 +317,13 @@ def in_words(history: History, column: Column) -> str:
 
 
 def figure(history: History, shown: list[Column]) -> str:
-    """The figure by itself, at the rarest target that the latest releases must meet (or the rarest at all)."""
+    """Draw the figure at the rarest target that the latest releases must meet (or at the rarest of all)."""
     column = [*(c for c in shown if not c.required), *(c for c in shown if c.required)][-1]
     return display(history, column.check).to_svg(title_of(column), in_words(history, column))
 
 
 def finding_of(history: History, column: Column) -> str:
-    """What the figure shows in a few words: how many pass there, and what the first threshold would flag, kept."""
+    """Say what the figure shows: how many pass there, and what the first threshold would flag if it were kept."""
     judged = tuple(release for release in history.releases if column.check in release.readings)
     found = [release.readings[column.check] for release in judged]
     amiss = sum(reading.fpr.outcome != "pass" for reading in found)

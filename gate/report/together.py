@@ -1,4 +1,4 @@
-"""A picture of what all detectors flag together: each one's share of the benign rows, and that of any of them."""
+"""Draws what all detectors flag together: the share of benign rows that each flags, and that any of them flags."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gate.report.html import FigurePart
 from gate.report.numbers import clean, grouped, share
 from gate.words import cut_within, in_digits, percent, plural
 
-WIDTH, NAME, VALUE, ROW = 560, 176, 74, 30  # pixels: of all, of the names, of the numbers, and of a row's height
-CHARACTERS, MOST = 18, 8  # of a name; detectors that are drawn, those that flag most
+WIDTH, NAME, VALUE, ROW = 560, 176, 74, 30  # pixels: the whole width, the names, the numbers, and the height of a row
+CHARACTERS, MOST = 18, 8  # characters of a name; detectors that are drawn, those that flag most
 
 
 def picture(record: SystemRecord) -> FigurePart | None:
-    """What all flag together, at the limit that blocks, else at the first."""
+    """Draw what all flag together, at the limit that blocks, or else at the first."""
     system = record.system
     if system is None or not system.benign:
         return None
@@ -31,7 +31,7 @@ def picture(record: SystemRecord) -> FigurePart | None:
 
 
 def title_of(one: Together, finding: Finding | None) -> str:
-    """What it shows: `Together they flag 0.185 % from a score of 0.5 on; 0.3 % is allowed`."""
+    """Say what it shows: `Together they flag 0.185 % from a score of 0.5 on; 0.3 % is allowed`."""
     edges = _edges(finding)
     observed = share(one.tally.flagged, one.tally.rows, edges)
     said = f"Together they flag {observed} from a score of {in_digits(one.score)} on"
@@ -39,7 +39,7 @@ def title_of(one: Together, finding: Finding | None) -> str:
 
 
 def draw(one: Together, finding: Finding | None) -> str:
-    """Bars of the detectors that flag most and of all together; the limit as a line, the interval as whiskers."""
+    """Draw bars for the detectors that flag most and for all together, the limit as a line, intervals as whiskers."""
     edges, rows = _edges(finding), one.tally.rows
     interval = None if finding is None or finding.rate is None else finding.rate.interval
     largest = sorted(one.detectors, key=lambda member: -member.flagged)[:MOST]

@@ -44,8 +44,6 @@ def stream_file(file: File, names: list[str], columns: Columns, rows: int) -> It
                 yield Table(pick(table, names), present)
     except GateError:
         raise
-    except (
-        Exception
-    ):  # zlib, zipfile and Arrow raise a dozen types on a broken file; the whole reader has better messages
+    except Exception:  # zlib, zipfile and Arrow raise a dozen types on a broken file; the whole reader explains it
         whole = read_file(file, columns, ByteBudget())
         yield Table({name: column[done:] for name, column in whole.columns.items() if name in names}, whole.names)

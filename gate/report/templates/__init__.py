@@ -11,14 +11,14 @@ import jinja2
 from gate.report.numbers import clean, grouped
 
 _PROSE = re.compile(r"<(p|li|figcaption|small)\b.*?</\1>", re.DOTALL)
-_OPTION = re.compile(r"(<[^>]*>)|(?<![\w-])\(?--[a-z][a-z-]*")  # a tag is passed over, with what stands in it
+_OPTION = re.compile(r"(<[^>]*>)|(?<![\w-])\(?--[a-z][a-z-]*")  # a tag, with all that is in it, is left as it is
 
 
 @cache
 def template(
     name: str, escape: Callable[[str], str], verbatim: Callable[[str], str], characters: int
 ) -> jinja2.Template:
-    """A template whose texts from outside are cut after so many characters, and then escaped."""
+    """Return a template that cuts texts from outside after so many characters, and then escapes them."""
 
     def safe_text(text: str) -> str:
         return escape(shortened(clean(text), characters))
@@ -40,7 +40,7 @@ def template(
 
 
 def tied(page: str) -> str:
-    """A page in whose sentences no line ends between a number and its percent sign, or in the name of an option."""
+    """Tie the sentences of a page: no line ends between a number and its percent sign, or inside an option's name."""
     return _PROSE.sub(lambda prose: _OPTION.sub(_whole, prose[0].replace(" %", "&nbsp;%")), page)
 
 
