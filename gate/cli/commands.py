@@ -1,4 +1,4 @@
-"""All commands: one group, with what holds for each."""
+"""The group of all commands, and the options that hold for each; it does no work of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gate.cli.starters import demo, init, plan
 
 
 class InOrder(click.Group):
-    """The commands in the order of their use, each with its whole summary."""
+    """A group that lists commands in the order of their use, each with its whole summary."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -53,4 +53,4 @@ def cli(context: click.Context) -> None:
         context.exit(NO_JUDGEMENT)
     if limits.limit() is not None:
         limits.require_room()
-        import gate.gating  # noqa: F401, all libraries before the first row: they cope worst with memory that runs out
+        import gate.gating  # noqa: F401, loads all libraries before the first row: imports fail worst without memory

@@ -1,4 +1,4 @@
-"""The HTML report, drawn in a child: it imports matplotlib while this process imports the stages and judges."""
+"""Draws the HTML report in a child, which imports matplotlib while this process imports the stages and judges."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def drawing(dry_run: bool) -> Iterator[Callable[[Release], Release]]:
-    """What hands a judged release to the child and gives it back with the page that the child will have drawn.
+    """Give a function that hands a judged release to the child and returns it with the page that the child draws.
 
-    Where a child is of no use, or has no answer, the release draws its page itself when it is asked for it.
+    If a child is of no use, or gives no answer, the release draws its page itself when the page is asked for.
     """
     from gate.ordered import cores
     from gate.scores.budget import ByteBudget
@@ -46,7 +46,7 @@ def drawing(dry_run: bool) -> Iterator[Callable[[Release], Release]]:
 
         try:
             answer = opened.enter_context(isolated(draw, ByteBudget().memory))
-        except GateError:  # there is no room for one more process
+        except GateError:  # there is no memory for one more process
             yield lambda release: release
             return
 
@@ -65,5 +65,5 @@ def _page(answer: Callable[[], str], record: Record) -> str:
 
     try:
         return answer()
-    except Exception:  # what it is, drawing here says better
+    except Exception:  # drawing in this process gives a better message
         return html.render(record)

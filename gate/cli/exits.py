@@ -1,4 +1,4 @@
-"""The exit code: whatever happens in a command becomes one of those that are documented."""
+"""The exit code: it turns whatever happens in a command into one of the documented codes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gate.cli.streams import guard, log
 from gate.errors import GateError
 from gate.words import visible
 
-COMPLETING = "_GATE_COMPLETE"  # set by a shell that asks how a line may go on
+COMPLETING = "_GATE_COMPLETE"  # a shell sets it to ask how a line may go on
 JUDGING = (["run"], ["check"])  # the commands that end in a verdict, as their first argument
 
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command and turn whatever happens into an exit code.
 
-    As a process's own command and where memory is limited it runs in a child; a caller in Python gave the arguments.
+    The command of a process runs in a child if memory is limited; `args` are those of a caller in Python.
     """
-    if args or sys.argv[1:]:  # a shell that asks names no command: whoever does gets its verdict
+    if args or sys.argv[1:]:  # a shell that asks names no command; who names one gets its verdict
         os.environ.pop(COMPLETING, None)
     if args is not None:
         _run(args)
@@ -38,14 +38,14 @@ def main(args: list[str] | None = None) -> NoReturn:
     code = limits.supervise(lambda: _run(args))
     if code is None:
         code = NO_JUDGEMENT
-        with suppress(Exception):  # of what GitHub is told
+        with suppress(Exception):  # an error in telling GitHub changes nothing
             guard()
             _refuse(args, code, out_of_memory())
     sys.exit(code)
 
 
 def _run(args: list[str] | None) -> NoReturn:
-    gc.set_threshold(100_000, 50, 100)  # looking for garbage among modules is an eighth of their import
+    gc.set_threshold(100_000, 50, 100)  # garbage collection takes an eighth of the time of imports
     guard()
     signals.end(lambda received: _exit_code(args, received))
 
@@ -67,11 +67,11 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
     except SystemExit as end:
         if os.environ.get(COMPLETING) and end.code == 0:  # click has answered a shell, and run no command
             return 0
-        return NO_JUDGEMENT  # click's way out when the reader of a help text has gone; its code would read as a fail
+        return NO_JUDGEMENT  # click exits so when the reader of a help text has gone; its code would read as a fail
     except Exception as error:
-        if received:  # libraries turn an interruption into errors of their own
+        if received:  # libraries turn a signal into errors of their own
             return INTERRUPTED
-        if args is None and limits.limit() is not None:  # too little memory has as many names as there are libraries
+        if args is None and limits.limit() is not None:  # every library has another error for too little memory
             said = visible(f"{type(error).__name__}: {error}".splitlines()[0])
             return _refuse(args, NO_JUDGEMENT, f"{out_of_memory()} (under the limit there was: {said})")
         import traceback
@@ -83,7 +83,7 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
 
 
 def out_of_memory() -> str:
-    """Where memory is limited, fewer rows help less than a higher limit: libraries alone may take all of it."""
+    """Say what to do without memory: a higher limit helps more than fewer rows, as libraries alone may take it all."""
     most = limits.limit()
     remedy = "give fewer rows or use a larger machine"
     if most is not None:
@@ -92,7 +92,7 @@ def out_of_memory() -> str:
 
 
 def _refuse(args: list[str] | None, exit_code: int, message: str) -> int:
-    """Say why there is no verdict, on stderr and, where a release was to be judged, to GitHub."""
+    """Say why there is no verdict: on stderr, and to GitHub if a release was to be judged."""
     for line in message.splitlines():
         log(line)
     if on_github() and (args or sys.argv[1:])[:1] in JUDGING:

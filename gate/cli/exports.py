@@ -55,19 +55,19 @@ def export(directory: str, format_: str, output: str | None) -> None:
 
 
 def _exported(directory: str) -> Exported:
-    """What a release says of its calibrator; where its verdict does not follow from its counts, nothing leaves it."""
+    """Read what a release says of its calibrator; export nothing if the verdict does not follow from the counts."""
     from gate.calibration.export import Exported
     from gate.inspection.judgement import read_judged
     from gate.record import read_calibrator
 
     stored = read_judged(directory)
-    read_calibrator(stored)  # which says what is wrong with it, and where
+    read_calibrator(stored)  # it says what is wrong with the calibrator, and where
     text, record = (stored.calibrator_json or b"").decode(), stored.record
     return Exported(record.release, record.outcome, record.calibrator.sha256, text)
 
 
 def _write(content: bytes, output: str | None, name: str) -> None:
-    """Where it was named; else in the working directory, which may hold a hostile link of that name."""
+    """Write to the named file, or else into the working directory, which may hold a hostile link of that name."""
     from gate.storage import refuse_links, write_file
 
     place = refuse_links(name) if output is None else Path(output)

@@ -1,4 +1,4 @@
-"""GitHub Actions, where it runs the command: the step's summary, annotations and outputs."""
+"""Gives GitHub Actions, if it runs the command, the step's summary, annotations and outputs; it decides nothing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def on_github() -> bool:
 
 
 def publish(judged: Release | SystemRelease, exit_code: int, out: Path | None) -> None:
-    """The verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
+    """Write the verdict as step summary, annotations and outputs; whatever goes wrong here changes no verdict."""
     from gate.record import Record
     from gate.report import github, system_github
     from gate.storage import manifest_of
 
     record, file = judged.record, _file_of_the_repository(judged.record.policy.path)
-    manifest = manifest_of(judged.files) if out else b""  # as it was written, not as it may have become since
+    manifest = manifest_of(judged.files) if out else b""  # as it was written: the file may have changed since
     if isinstance(record, Record):
         errors, outputs = github.errors(record, file), github.outputs(record, exit_code, out, manifest)
     else:
@@ -53,7 +53,7 @@ def _tell_github(summary: str, errors: list[str], outputs: dict[str, str]) -> No
 
 
 def _append(variable: str, text: str, most: int) -> None:
-    """Add to the file that a variable names, beginning on a line of its own."""
+    """Append a text to the file that a variable names, starting on a new line."""
     path, data = os.environ.get(variable), f"\n{text}".encode(errors="backslashreplace")
     if not path:
         return
@@ -68,7 +68,7 @@ def _append(variable: str, text: str, most: int) -> None:
 
 
 def _file_of_the_repository(path: str) -> str | None:
-    """The path as annotations know it, from the top of the checkout; None for what is not in it."""
+    """Return the path from the top of the checkout, as annotations need it; None if it is not in the checkout."""
     root = Path(os.environ.get("GITHUB_WORKSPACE") or ".").resolve()
     place = Path(path).resolve()
     return str(place.relative_to(root)) if place.is_file() and place.is_relative_to(root) else None

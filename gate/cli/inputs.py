@@ -1,4 +1,4 @@
-"""What a command is given: the clock, the policy, the samples, and whether they belong together."""
+"""The inputs of a command: the clock, the policy, the samples, and whether they belong together; it judges nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def now() -> datetime:
-    """The time of the record. Read before any stage is: numpy stops with a traceback on a bad SOURCE_DATE_EPOCH.
+    """Return the time of the record, before any stage runs: numpy shows a traceback for a bad SOURCE_DATE_EPOCH.
 
-    What expires is judged by the clock too (`gate.gating.judging_day`): whoever sets the variable revives no waiver.
+    Expiry is also judged by the clock (`gate.gating.judging_day`): to set the variable revives no waiver.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     if epoch is None:
@@ -42,7 +42,7 @@ def now() -> datetime:
 def reading(
     samples: Mapping[str, tuple[str, ...]], policy: Policy, calibrated: bool = False
 ) -> Iterator[Callable[[str], Scores]]:
-    """Several samples, read and sorted side by side while this process imports the stages; each said when asked for."""
+    """Read and sort several samples side by side while this process imports the stages; log each when asked for."""
     from gate.scores import reading_sample
 
     with ExitStack() as children:
@@ -63,7 +63,7 @@ def reading(
 
 
 def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
-    """The scores of one sample, said on stderr."""
+    """Read the scores of one sample, and describe them on stderr."""
     from gate.gating import read_sample
 
     with working(f"reading {', '.join(paths)}"):
@@ -75,7 +75,7 @@ def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
 def pinned_policy(
     policy: str, columns: dict[str, str | None], domain: tuple[Decimal, Decimal] | None = None
 ) -> Document:
-    """The policy that the verifier wants, with the columns and the domain that the run was to read."""
+    """Read the policy that the verifier wants, with the columns and the domain that the run was to read."""
     from gate.checks import find_policy
 
     document = find_policy(policy).with_columns(columns)
@@ -83,7 +83,7 @@ def pinned_policy(
 
 
 def announce(document: Document, named: str | None, samples: Mapping[str, tuple[str, ...]], own: set[str]) -> None:
-    """The first line on stderr: which policy and which files, and which of them nobody named on the command line."""
+    """Log the first line on stderr: the policy and the files, and which of them the command line did not name."""
     files = [
         f"{name} {', '.join(paths)}{' (from the policy)' if name in own else ''}"
         for name, paths in samples.items()
@@ -99,7 +99,7 @@ def found_here(document: Document, named: str | None) -> str:
 
 
 def flagged_place(name: str | None, directory: Path | None) -> Path | None:
-    """Where the list of false positives shall go; refused before any row is read where it cannot."""
+    """Return where the list of false positives shall go; a wrong place is refused before any row is read."""
     if name is None:
         return None
     from gate.flagged import require_name
@@ -115,9 +115,9 @@ def require_both(option: str, given: object, other: str, also: object) -> None:
 def choose_samples(
     given: Mapping[str, tuple[str, ...]], divided: bool, data: Columns
 ) -> tuple[dict[str, tuple[str, ...]], set[str]]:
-    """The files of each sample, and which samples are those that the policy names; the command line wins.
+    """Choose the files of each sample, and name the samples whose files the policy gives; the command line wins.
 
-    Two samples, or one and how to divide it: nothing else says what was held out.
+    There must be two samples, or one and how to divide it: nothing else says what was held out.
     """
     chosen, own = dict(given), set()
     kinds = ("malicious",) if given["benign"] or divided else ("fit", "holdout", "malicious")

@@ -1,6 +1,6 @@
-"""A command under a limit on memory (`ulimit -v`): it runs in a child, and whatever memory does to that is one line.
+"""Runs a command under a memory limit (`ulimit -v`) in a child: if memory kills the child, it says so in one line.
 
-Libraries answer a failed allocation by an abort, by exit code 1, which would read as a verdict, or not at all.
+When an allocation fails, libraries abort, or end with exit code 1, which would read as a verdict, or do nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import NoReturn
 from gate.errors import GateError
 
 ROOM = 512_000_000  # addresses that the libraries take before the first row is read
-# One thread each, and no addresses reserved ahead: OpenBLAS takes 32 MB for every thread and waits forever for them.
+# Libraries get one thread and reserve no addresses: OpenBLAS wants 32 MB for every thread and waits forever for them.
 FRUGAL = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
 def limit() -> int | None:
-    """How many bytes of addresses or data this process may have, where that is limited."""
+    """Return how many bytes of addresses or data this process may have, if they are limited."""
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     return min((most for most in limits if most != resource.RLIM_INFINITY), default=None)
 
@@ -43,7 +43,7 @@ def require_room() -> None:
 
 
 def supervise(work: Callable[[], object]) -> int | None:
-    """The exit code with which the work ends in a child; None where something else ended the child."""
+    """Return the exit code with which the work ends in a child; None if something else ended the child."""
     reading, writing = os.pipe()
     try:
         pid = os.fork()
@@ -67,7 +67,7 @@ def supervise(work: Callable[[], object]) -> int | None:
 
 
 def _work(work: Callable[[], object], writing: int) -> NoReturn:
-    """What libraries say on stderr when memory runs out goes nowhere; what gate says goes where it did."""
+    """Do the work in the child: gate's own words go to stderr, but what libraries print there is dropped."""
     try:
         os.environ.update({name: value for name, value in FRUGAL.items() if name not in os.environ})
         with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""The options that several commands take."""
+"""The options that several commands take: they check one value each, and never the data."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ Command = Callable[..., int | None]
 if TYPE_CHECKING:
     Type = click.ParamType[Any]
 else:
-    Type = click.ParamType  # before click 8.4 it takes no parameter
+    Type = click.ParamType  # before click 8.4 this class takes no type parameter
 
 
 def given(text: str) -> str:
-    """An unset variable in a script must not silently become the default."""
+    """Refuse an empty value: an unset variable in a script must not silently become the default."""
     if not text:
         raise click.BadParameter("must not be empty")
     return text
 
 
 def files(option: str, help_: str, **more: Any) -> Callable[[Command], Command]:
-    """An option that names score files and may be given several times."""
+    """Make an option that names score files and may be given several times."""
     name = option.strip("-").replace("-", "_") + "_paths"
     return click.option(option, name, type=given, multiple=True, metavar="FILE", help=help_, **more)
 
 
 class NumberOption(Type):
-    """A number in one of the ways that a policy may write it: 1000000, 1e6, 0.5 or, where it is a share, 50%."""
+    """A number written as in a policy: 1000000, 1e6, 0.5 or, if it is a share, 50%."""
 
     name = "number"
 
@@ -48,7 +48,7 @@ class NumberOption(Type):
         self.low, self.high, self.must, self.whole = Decimal(low), Decimal(high), must, whole
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        from gate.policy import rate  # not before an option is given: `gate --help` need not wait for it
+        from gate.policy import rate  # imported when an option is given: `gate --help` need not wait for it
 
         if not isinstance(value, str):  # a default
             return value
@@ -100,7 +100,7 @@ COLUMNS = {
 
 
 def columns_of_files(command: Command) -> Command:
-    """The columns of score files, which the policy names unless the command line does."""
+    """Add the options for the columns of score files; the policy names the columns unless the command line does."""
     for key, meaning in reversed(COLUMNS.items()):
         option, value = ("--benign-label", "VALUE") if key == "benign" else (f"--{key}-column", "NAME")
         text = f"{meaning}  [default: data.{key} of the policy]"
@@ -118,7 +118,7 @@ calibrated_column = click.option(
 
 
 class OneOf(Type):
-    """One of some words, which are asked for when they are needed."""
+    """One of some words; a function gives the words when they are needed."""
 
     name = "choice"
 
@@ -145,7 +145,7 @@ class OfFiles(click.Command):
 
 
 def shown_as(shown: Shown) -> Callable[[Command], Command]:
-    """Of a command that shows something: in which format, and where."""
+    """Add the options of a command that shows something: the format and the place."""
     endings, place = ", ".join(_endings(shown)), "Where to write  [default: stdout]"
     options = (
         click.option("-o", "--output", type=given, default="-", metavar="FILE", help=place),
@@ -160,13 +160,13 @@ def shown_as(shown: Shown) -> Callable[[Command], Command]:
 
 
 def _endings(shown: Shown) -> list[str]:
-    """The endings of the formats that show it, one of each format."""
+    """List the endings of the formats that show it, one for each format."""
     known = offered(shown)
     return [ending for ending, name in by_ending().items() if name in known and ending != ".htm"]
 
 
 def format_for(output: str, format_: str | None, shown: Shown) -> str:
-    """The format asked for, else that of the file's ending, else text."""
+    """Return the format that was asked for, or else that of the file's ending, or else text."""
     ending = PurePath(output).suffix.lower() if output != "-" else ""
     found = by_ending().get(ending, "text" if ending in ("", ".log") else "")
     if format_ is None and found not in offered(shown):
@@ -176,7 +176,7 @@ def format_for(output: str, format_: str | None, shown: Shown) -> str:
 
 
 def _size(text: str) -> int:
-    """A number of bytes, as 500MB or 2GiB."""
+    """Read a number of bytes, such as 500MB or 2GiB."""
     units = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(b|[kmgt](i?)b|)", text.strip().lower())
     size = int(float(found[1]) * (1024 if found[3] else 1000) ** units[found[2][:1]]) if found else 0
@@ -186,7 +186,7 @@ def _size(text: str) -> int:
 
 
 def bounded(command: Command) -> Command:
-    """Of every command that reads scores: how much they may become, where they live and who works on them."""
+    """Add the options of commands that read scores: how large these may become, where they live, who works on them."""
 
     def bound(context: click.Context, _option: click.Parameter, size: int | None) -> None:
         if size is not None:
@@ -245,7 +245,7 @@ def bounded(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class Request:
-    """What a command that judges is asked to do with its verdict, and when it was asked."""
+    """What a command that judges has to do with its verdict, and when it was called."""
 
     created: datetime
     ledger: str | None
@@ -262,7 +262,7 @@ class Request:
 
 
 def judging(command: Command) -> Command:
-    """What every command that judges can do with its verdict; it is given as `asked`."""
+    """Add the options of commands that judge: what to do with the verdict; the command gets them as `asked`."""
 
     @wraps(command)
     def collected(

@@ -1,4 +1,4 @@
-"""What a command gives: a text on stdout or in a file, a release directory, and the exit code of its verdict."""
+"""The outputs of a command: text on stdout or in a file, a release directory, and the exit code of its verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def conclude(
     judged: Release | SystemRelease, out: Path | None, force: bool, as_json: bool, replaces: str | None = None
 ) -> int:
-    """From a judged release to an exit code; every report is written before the code is given."""
+    """Write every report of a judged release, and then return its exit code."""
     if out is not None:
         from gate.storage import write
 
@@ -39,7 +39,7 @@ def conclude(
 
 
 def put_flagged(flagged: Path | None, sample: Scores, calibrator: Calibrator, calibrated: bool = False) -> None:
-    """The list of false positives, where one is asked for; written before the verdict is said."""
+    """Write the list of false positives, if it is asked for, before the verdict is shown."""
     if flagged is None:
         return
     from gate.flagged import list_flagged, render
@@ -52,7 +52,7 @@ def put_flagged(flagged: Path | None, sample: Scores, calibrator: Calibrator, ca
 
 
 def put(text: str, output: str, format_: str) -> None:
-    """To stdout, or to the file that was named."""
+    """Write to stdout, or to the named file."""
     from gate.storage import write_file
 
     if output == "-":
@@ -62,7 +62,7 @@ def put(text: str, output: str, format_: str) -> None:
 
 
 def render(found: Any, shown: Shown, format_: str, to_terminal: bool = False) -> str:
-    """What a command has found, in one format; on a terminal as wide as that, in colours where they are wanted."""
+    """Render what a command found; for a terminal in its width, and in colours if they are wanted."""
     known = named(format_)
     fits = known.fits_screen and to_terminal and is_terminal()
     screen = {"width": width(), "color": color_wanted()} if fits else {}

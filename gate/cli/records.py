@@ -175,7 +175,7 @@ def verify(
 
 
 def _say(answer: Verification, as_json: bool) -> int:
-    """What was found, and the exit code of it."""
+    """Say what was found, and return its exit code."""
     show(answer.to_json() if as_json else "".join(f"{visible(line)}\n" for line in answer.lines))
     if answer.state == "cannot be checked":
         log("nothing was found wrong, but not all could be checked: see the lines that say so")

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: what was begun is taken back, and the exit code says which signal it was."""
+"""Handles SIGINT and SIGTERM: it takes back what was begun, and the exit code says which signal it was."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def end(work: Callable[[list[int]], int]) -> NoReturn:
         raise StoppedError
 
     def stop_later(lost: sys.UnraisableHookArgs) -> None:
-        """Python drops what is raised while it clears up an object: raise it again a moment later."""
+        """Stop a moment later, because Python drops what is raised while it clears up an object."""
         if lost.exc_type is not StoppedError:
             sys.__unraisablehook__(lost)
             return
@@ -47,14 +47,14 @@ def end(work: Callable[[list[int]], int]) -> NoReturn:
 
 
 def stop_if_signalled() -> None:
-    """Stop here, before anything is written, where a library has swallowed what a signal raised in it."""
+    """Stop before anything is written, if a library has swallowed what a signal raised in it."""
     if _received:
         raise StoppedError
 
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
-_received: list[int] = []  # by this process
+_received: list[int] = []  # the signals that this process received
 
 
 class StoppedError(BaseException):
-    """No KeyboardInterrupt: after one in the wrong place Python ends itself by SIGINT, whatever the exit code."""
+    """It is no KeyboardInterrupt: after one in the wrong place Python ends by SIGINT, whatever the exit code."""

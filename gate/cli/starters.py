@@ -205,7 +205,7 @@ def plan(
 
 
 def _kind_of_chart(name: str) -> str:
-    """The format that the ending of a chart's name asks for."""
+    """Return the format that the ending of a chart's name asks for."""
     kind = Path(name).suffix.lower().removeprefix(".")
     if kind not in ("svg", "png", "pdf"):
         raise click.UsageError(f"--chart: must end in .svg, .png or .pdf, got {name[-40:]!r}")
@@ -294,7 +294,7 @@ def init(
 
 
 def _init_for(paths: tuple[str, ...], detectors: str | None, action: str | None, force: bool) -> None:
-    """The policy and the workflow for some files, with the reasons and the command."""
+    """Make the policy and the workflow for some files, with the reasons and the command."""
     from gate.starter import init as templates
     from gate.starter.several import tailor_several
     from gate.starter.survey import look

@@ -1,4 +1,4 @@
-"""The command's own streams: whatever text is written to them, none of it is a command to the CI that reads the log."""
+"""The command's own streams: no text that is written to them can become a command to the CI that reads the log."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MINUTE = 60.0
 
 
 class Inert(io.TextIOWrapper):
-    """A stream that parts the signs of a command by a blank, also where they come in several pieces."""
+    """A stream that puts a blank between the signs of a command, also if they come in several pieces."""
 
-    _seen = "\n"  # the end of what was written, as far as a command may begin in it
+    _seen = "\n"  # the last characters written: a command may begin in them
 
     def write(self, text: str) -> int:
         inert = _COMMAND.sub(r"\g<0> ", self._seen + text)
@@ -42,14 +42,14 @@ class Inert(io.TextIOWrapper):
         return len(text)
 
     def write_command(self, line: str) -> None:
-        """The one way for a command; it stands on a line of its own."""
+        """Write a real command to the CI system, on a line of its own; no other way lets one through."""
         super().write(line + "\n")
         self._seen = "\n"
 
 
 def guard() -> None:
-    """Put the standard streams behind it. A stream without a descriptor is a caller's own, and stays."""
-    sys.stdout = _guarded(sys.stdout, "utf-8")  # as the files are, whatever the locale
+    """Replace the standard streams by such ones. A stream without a descriptor belongs to a caller, and stays."""
+    sys.stdout = _guarded(sys.stdout, "utf-8")  # the encoding of the files, whatever the locale
     sys.stderr = _guarded(sys.stderr, by_line=True)  # a reader that has gone must show while the command runs
 
 
@@ -61,7 +61,7 @@ def _guarded(stream: TextIO, encoding: str | None = None, by_line: bool = False)
     except OSError:
         return stream
     stream.flush()
-    raw = open(descriptor, "wb", closefd=False)  # noqa: SIM115, it is the process's own, to its end
+    raw = open(descriptor, "wb", closefd=False)  # noqa: SIM115, the process keeps it open to its end
     by_line |= stream.line_buffering or stream.write_through or os.isatty(descriptor)
     return Inert(raw, encoding or stream.encoding, stream.errors, line_buffering=by_line)
 
@@ -79,8 +79,8 @@ def color_wanted() -> bool:
 
 
 def show(text: str, format_: str = "text") -> None:
-    """To stdout; a reader that has gone away changes neither the files nor the exit code."""
-    if sys.stdout is None:  # closed by the caller (`>&-`)
+    """Write to stdout; a reader that has gone away changes neither the files nor the exit code."""
+    if sys.stdout is None:  # the caller closed it (`>&-`)
         return
     try:
         sys.stdout.write(escape_json(text) if format_ == "json" else text)
@@ -93,12 +93,12 @@ def show(text: str, format_: str = "text") -> None:
 
 
 def log(text: str) -> None:
-    """To stderr, one line that no name from outside can break."""
+    """Write one line to stderr; no name from outside can break it."""
     tell(f"gate: {visible(text)}")
 
 
 def tell(line: str, command: bool = False) -> None:
-    """To stderr, where there is one; only what is meant as a command to the CI system reaches it as one."""
+    """Write to stderr, if there is one; only a text that is meant as a command to the CI system becomes one."""
     try:
         if command and isinstance(sys.stderr, Inert):
             sys.stderr.write_command(line)
@@ -110,7 +110,7 @@ def tell(line: str, command: bool = False) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Progress for a person at a terminal; in CI, in a pipe or in a log, a line a minute."""
+    """Show progress to a person at a terminal; in CI, in a pipe or in a log, write a line a minute."""
     with metered(what) as meter:
         if os.environ.get("CI") or sys.stderr is None or not sys.stderr.isatty() or not color_wanted():
             shown = meanwhile(partial(_tell_each_minute, meter))
@@ -128,7 +128,7 @@ def _tell_each_minute(meter: Meter, over: Event) -> None:
 
 
 def abandon(stream: TextIO) -> None:
-    """Let what is still buffered go nowhere: the interpreter's last flush would change the exit code."""
+    """Drop what is still buffered: the interpreter's last flush would change the exit code."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""`gate run` and `gate check` of several detectors: their files, read once for all, and one verdict on them."""
+"""`gate run` and `gate check` of several detectors: it reads their files once for all, and gives one verdict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAMPLES = ("fit", "holdout", "malicious")
 
 @dataclass(frozen=True)
 class Given:
-    """What `gate run` judges: the files of each sample, how one is divided, what went before and its own scores."""
+    """What `gate run` gets: the files of each sample, how one is divided, the earlier release, and its scores."""
 
     policy: str | None
     samples: Mapping[str, tuple[str, ...]]
@@ -130,7 +130,7 @@ def _sources(
     policies: Mapping[str, Policy],
     split: tuple[float, int] | None,
 ) -> list[Callable[[], SystemRows]]:
-    """The rows of each batch: all at once where there is one, else each read when it is its turn.
+    """Give the rows of each batch: all at once if there is one batch, else each is read when it is its turn.
 
     What is `held` is the first batch, read while this process imported the stages; of several none is held for long.
     """
@@ -154,7 +154,7 @@ def refuse_unfit(asked: Request) -> None:
 def _paths(
     policies: Mapping[str, Policy], document: Document, given: Mapping[str, tuple[str, ...]], divided: bool
 ) -> dict[str, dict[str, tuple[str, ...]]]:
-    """The files of each sample of each detector: its own, else those of the command line, else those of the policy."""
+    """Find each detector's files of each sample: its own, or else the command line's, or else the policy's."""
     own = {detector.name: detector for detector in document.policy.detectors}
     paths: dict[str, dict[str, tuple[str, ...]]] = {}
     if divided:
@@ -178,7 +178,7 @@ def _paths(
 
 @contextmanager
 def _reading(paths: Mapping[str, Mapping[str, tuple[str, ...]]], policies: Mapping[str, Policy]) -> Iterator[_Ask]:
-    """All samples side by side while this process imports the stages; each is said when it is asked for."""
+    """Read all samples side by side while this process imports the stages; each is logged when it is asked for."""
     from gate.scores.several import reading_panels
 
     with ExitStack() as children:

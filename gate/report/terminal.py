@@ -174,7 +174,7 @@ def _passed(record: Record) -> list[str]:
 
 
 def _print_what_to_do(console: Console, record: Record, blocking: list[Row]) -> None:
-    """Print the remedies as the last lines, if the first ones have left the screen: each once, whole, with its checks."""
+    """Print each remedy once and whole, with its checks, as the last lines, if the first ones have left the screen."""
     remedies = each_remedy(blocking) if blocking else [(next_step(record).rstrip("."), [])]
     for remedy, helped in remedies[:3]:
         names = [*dict.fromkeys(inert(row.segment or row.check) for row in helped)][:3]
@@ -350,6 +350,6 @@ def _segment(row: Row) -> str:
 
 
 def _outcome(row: Row) -> Text:
-    """Write the outcome with the code of its reason, which says more than a grade: too few rows may prove a target."""
+    """Write the outcome with its reason's code, which says more than the grade: too few rows are open though proven."""
     aside = inert(row.reason) if row.weight == "required" else row.weight
     return Text.assemble((row.outcome, STYLES[row.outcome]), f" ({aside})" if aside else "")

@@ -1,1 +1,1 @@
-"""What a repository starts from: a policy, a workflow, simulated scores."""
+"""What a repository starts from: a policy, a workflow, simulated scores; nothing here judges."""

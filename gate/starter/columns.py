@@ -1,4 +1,4 @@
-"""The columns of score files, one by one: of which kind, how many values, and whether they read as times."""
+"""Describes each column of score files: its kind, how many values it has, and whether they read as times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gate.scores.formats import File, list_columns, read_file
 from gate.scores.wording import is_number, show
 from gate.words import plural
 
-MOST_COLUMNS = 40  # of a file that are looked at
+MOST_COLUMNS = 40  # columns of a file that are looked at
 MOST_LABELS = 50  # a column with more distinct values has no labels
 _TIME_NAME = re.compile(r"(?:^|_)(time|timestamp|ts|date|datetime|seen|created|at|day)(?:_at)?$")
 _YEARS = (np.datetime64("1990-01-01", "us").astype(np.int64), np.datetime64("2100-01-01", "us").astype(np.int64))
@@ -29,10 +29,10 @@ _YEARS = (np.datetime64("1990-01-01", "us").astype(np.int64), np.datetime64("210
 
 @dataclass(frozen=True)
 class Seen:
-    """One column as the files have it.
+    """One column, described as the files have it.
 
     kind     `number`, `text`, `time` or `other`
-    values   its distinct values with their rows, where they are few enough to be labels
+    values   its distinct values with their rows, if they are few enough to be labels
     """
 
     name: str
@@ -64,7 +64,7 @@ class PartColumns:
 
 
 def look_at(path: str, scratch: str) -> PartColumns:
-    """The columns of one argument; those of all its files together."""
+    """Describe the columns of one argument, over all its files together."""
     files = find(path).files
     for file in files:
         if file.suffix not in endings():
@@ -89,7 +89,7 @@ def look_at(path: str, scratch: str) -> PartColumns:
 
 
 def _with_header(file: File, header: str, scratch: str) -> File:
-    """A copy that has the header, in the place where the second look finds it too."""
+    """Make a copy with the header, in a place where the second look finds it too."""
     copy = named_copy(file.path, scratch)
     with open(file.path, "rb") as source, open(copy, "wb") as target:
         target.write(header.encode() + b"\n")
@@ -103,7 +103,7 @@ def named_copy(path: str, scratch: str) -> str:
 
 
 def _see(name: str, files: Sequence[File]) -> Seen:
-    if any(name in file.keys for file in files):  # which the paths carry
+    if any(name in file.keys for file in files):  # the paths carry these
         texts = sorted({file.keys[name] for file in files})
         return Seen(name, "text", False, len(texts), 0, 0, tuple((text, 0) for text in texts), False)
     columns = [decode(read_file(file, Columns(score=name), ByteBudget()).columns[name]) for file in files]
@@ -126,7 +126,7 @@ def _see(name: str, files: Sequence[File]) -> Seen:
 
 
 def _written(value: Any) -> str:
-    """A label as a policy writes it."""
+    """Write a label as a policy does."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -162,6 +162,6 @@ def names_of(part: PartColumns, name: str, scratch: str) -> Any:
 
 
 def describe_rows(part: PartColumns) -> str:
-    """A file in a few words."""
+    """Describe a file in a few words."""
     shown = ", ".join(map(show, part.names[:10])) + (", ..." if len(part.names) > 10 else "")
     return f"{part.path}: {plural(part.rows, 'row')}, {plural(len(part.names), 'column')} ({shown})"

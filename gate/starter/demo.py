@@ -1,4 +1,4 @@
-"""Simulated benign scores of a detector, the same on every machine; for `gate demo` and nothing else."""
+"""Simulates benign scores of a detector, the same on every machine; only `gate demo` may use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETRAINED_ROWS = 200_000  # twice what the built-in policy asks for at 0.1 %
 
 
 def simulate() -> Iterator[tuple[str, Floats]]:
-    """Scores to fit on, scores held out, and held-out scores after benign traffic has drifted."""
+    """Simulate scores to fit on, scores held out, and held-out scores after benign traffic has drifted."""
     rng = np.random.default_rng(SEED)
     for name, shift in [("benign-fit", 0.0), ("benign-holdout", 0.0), ("benign-drifted", DRIFT)]:
         logits = rng.normal(-5.0 + shift, 1.4, ROWS)
@@ -35,7 +35,7 @@ class Retraining:
 
 
 def retrain(releases: int, rows: int = RETRAINED_ROWS, seed: int = SEED) -> Iterator[Retraining]:
-    """A detector retrained every month. Benign traffic stays the same, and each sample of it is fresh.
+    """Simulate a detector that is retrained every month. Benign traffic stays the same; each sample of it is fresh.
 
     Every retraining moves the raw scores: their level (in logits), their sharpness and the highest score that the
     model can give, each drawn anew.

@@ -1,4 +1,4 @@
-"""What `gate init` puts into a repository: a policy that fits the rows on hand, and the workflow that applies it."""
+"""Writes what `gate init` puts into a repository: a policy that fits the rows on hand, and its workflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gate.storage import refuse_links, write_file
 from gate.words import in_digits, percent
 
 POLICY, WORKFLOW = OWN, Path(".github/workflows/release-gate.yml")
-UNKNOWN = "OWNER/REPO"  # the repository with gate's action, where neither the installation nor an option tells
+UNKNOWN = "OWNER/REPO"  # stands for the repository of gate's action if neither the installation nor an option tells
 
 _TEMPLATE = Path(__file__).parent / "workflow.yml"
 _COMMENT = 32  # the column of the comments in the policy
@@ -42,7 +42,7 @@ _CHECK_ALL = """\
 
 
 def policy(targets: str | None = None, rule: str | None = None, holdout_n: int | None = None) -> Document:
-    """The default policy as a file of the user's own, tailored where something is given."""
+    """Write the default policy as the user's own file, tailored to what is given."""
     default = default_policy()
     head, block, rest = judged_block(default)
     rule = rule or default.policy.rule
@@ -51,14 +51,14 @@ def policy(targets: str | None = None, rule: str | None = None, holdout_n: int |
         wanted = _wanted(ruled, targets, holdout_n)
         block = [*_targets(ruled, wanted, targets, holdout_n), ""]
         block += range_block(ruled, [one for one in wanted if holdout_n is None or one.rows <= holdout_n], holdout_n)
-    if rule != "proven":  # what the default says of its errors holds for its own rule only
+    if rule != "proven":  # the default's words on its errors hold only for its own rule
         head = [re.sub(r"(# of every interval);.*", r"\1", line) for line in head]
     text = as_own("\n".join([*head, *block, *rest]) + "\n", default.policy.name)
     return parse_policy(text.replace(f"\nrule: {default.policy.rule}", f"\nrule: {rule}", 1), str(POLICY))
 
 
 def judged_block(document: Document) -> tuple[list[str], list[str], list[str]]:
-    """The lines before what a policy judges, its targets and ranges, and the lines after them."""
+    """Divide a policy into the lines before its targets and ranges, and the lines after them."""
     lines = document.text.splitlines()
     first, last = document.lines["targets",], document.lines["ranges",]
     following = min(line for place, line in document.lines.items() if len(place) == 1 and line > last)
@@ -66,13 +66,13 @@ def judged_block(document: Document) -> tuple[list[str], list[str], list[str]]:
 
 
 def as_own(text: str, name: str) -> str:
-    """The default policy's text as that of a repository's own."""
+    """Turn the default policy's text into that of a repository's own policy."""
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("# yaml-language-server:")]
     return _HEADER + "".join(lines).replace(f"\nname: {name}", "\nname: release", 1)
 
 
 def _rates(targets: str, policy: Policy) -> list[Decimal]:
-    """The rates that a list such as `1%,0.1%` names; each must be an anchor of the contract."""
+    """Read the rates in a list such as `1%,0.1%`; each must be an anchor of the contract."""
     anchors = [anchor.fpr for anchor in policy.contract]
     known = ", ".join(map(in_percent, anchors))
     rates: list[Decimal] = []
@@ -86,7 +86,7 @@ def _rates(targets: str, policy: Policy) -> list[Decimal]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A target with the rows that it needs: a sound release passes as a rule, and a bad one does not."""
+    """A target, and the rows that it needs so that a sound release usually passes and a bad one does not."""
 
     fpr: Decimal
     error: Tolerance
@@ -94,7 +94,7 @@ class Wanted:
 
 
 def _wanted(policy: Policy, targets: str | None, holdout_n: int | None) -> list[Wanted]:
-    """The targets named, or the policy's own."""
+    """Return the named targets, or the policy's own."""
     rates = [target.fpr for target in policy.targets] if targets is None else _rates(targets, policy)
     wanted = [want(policy, fpr) for fpr in rates]
     least = min(target.rows for target in wanted)
@@ -107,7 +107,7 @@ def _wanted(policy: Policy, targets: str | None, holdout_n: int | None) -> list[
 
 
 def _targets(policy: Policy, wanted: list[Wanted], targets: str | None, holdout_n: int | None) -> list[str]:
-    """The targets as YAML; what the rows on hand cannot decide does not block."""
+    """Write the targets as YAML; a target that the rows on hand cannot decide does not block."""
     advisory = {target.fpr for target in policy.targets if not target.required} if targets is None else set()
     lines = [commented("targets:", "each one is an anchor of the contract that must hold on held-out benign rows")]
     for target in wanted:
@@ -121,11 +121,11 @@ def _targets(policy: Policy, wanted: list[Wanted], targets: str | None, holdout_
 
 
 def want(policy: Policy, fpr: Decimal, error: Tolerance | None = None) -> Wanted:
-    """The tolerance is the one given, else the default policy's at this rate, or at the rarest it has."""
+    """Make a target; its tolerance is the given one, or the default policy's at this rate, or at its rarest rate."""
     known = {target.fpr: target.max_relative_error for target in policy.targets}
     error = error or known.get(fpr, known[min(known)])
     target = Target(fpr=fpr, min_n=1, max_relative_error=error)
-    inside = math.ceil(100 / fpr)  # a fit sample that has seen the rate
+    inside = math.ceil(100 / fpr)  # rows of a fit sample that reaches the rate
     planned = plan_target(policy, target, None, inside, 0.95)
     if planned.equal_needed is None or planned.needed_against_bad is None:
         raise GateError(f"--targets: no number of rows proves {in_percent(fpr)} by rule {policy.rule}; drop it")
@@ -133,7 +133,7 @@ def want(policy: Policy, fpr: Decimal, error: Tolerance | None = None) -> Wanted
 
 
 def entry(target: Wanted, policy: Policy, holdout_n: int | None) -> list[str]:
-    """One target as YAML, every line with its comment."""
+    """Write one target as YAML, every line with its comment."""
     digits = 10 ** max(0, len(str(target.rows)) - 2)
     rounded = -(-target.rows // digits) * digits
     min_n = target.rows if holdout_n is not None and target.rows <= holdout_n < rounded else rounded
@@ -155,9 +155,9 @@ def entry(target: Wanted, policy: Policy, holdout_n: int | None) -> list[str]:
 
 
 def range_block(policy: Policy, wanted: list[Wanted], rows: int | None) -> list[str]:
-    """An advisory range between the targets that can be decided, as YAML: as deep as the rows on hand decide it.
+    """Write as YAML an advisory range between the targets that can be decided, as deep as the rows on hand allow.
 
-    Nothing where there are no two such targets, or too few rows for any range between them.
+    There is none without two such targets, or with too few rows for any range between them.
     """
     targets = sorted((one for one in wanted if one.error.below < 1), key=lambda one: -one.fpr)
     for last in range(len(targets) - 1, 0, -1):
@@ -194,7 +194,7 @@ def commented(text: str, comment: str) -> str:
 
 
 def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None = None, several: bool = False) -> str:
-    """The workflow with the composite action of `OWNER/REPO@REF`, by default the one that gate was installed from.
+    """Write the workflow with the composite action of `OWNER/REPO@REF`, by default of gate's own installation.
 
     `inputs` are the action's, where the policy names the files or one sample is split, in the place of the example's.
     `several` detectors have a calibrator each: what is deployed is checked by the manifest of all.
@@ -219,7 +219,7 @@ def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None
 
 
 def installed_from() -> str:
-    """The repository and commit that pip took gate from, else a tag for the version in a repository to be named."""
+    """Find the repository and commit from which pip took gate, or else the version's tag in a repository to be named."""
     installed = distribution("fpr-gate")
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     repository = re.fullmatch(r"\w+://(?:\w+@)?github\.[\w.]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?", origin.get("url", ""))
@@ -233,7 +233,7 @@ def installed_from() -> str:
 
 
 def write(files: Mapping[Path, str], force: bool) -> None:
-    """All of the files or none; what is there stays, unless forced."""
+    """Write all of the files or none; an existing file stays, unless forced."""
     refuse_existing(files, force)
     before = {path: path.read_bytes() if path.is_file() else None for path in files}
     made: list[Path] = []

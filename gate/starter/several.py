@@ -1,4 +1,4 @@
-"""A policy for several detectors whose scores stand side by side in the same files."""
+"""Writes a policy for several detectors whose scores stand side by side in the same files; it judges nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = "all"
 
 
 def tailor_several(paths: Sequence[str], named: str) -> Tailored:
-    """The policy of the detectors whose score columns are named, or of all columns that look like scores."""
+    """Write the policy of the detectors whose score columns are named, or of all columns that look like scores."""
     first = look(paths)
     columns = [first.columns.score, *first.others] if named == ALL else [name.strip() for name in named.split(",")]
     if len({*columns}) < 2 or len({*columns}) < len(columns):
@@ -40,7 +40,7 @@ def tailor_several(paths: Sequence[str], named: str) -> Tailored:
 
 
 def _names(columns: list[str]) -> list[str]:
-    """The columns as detectors may be called, no two alike."""
+    """Turn columns into names that detectors may have, no two alike."""
     names: list[str] = []
     for i, column in enumerate(columns):
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", column).strip("-.")[:60] or f"detector-{i + 1}"
@@ -50,7 +50,7 @@ def _names(columns: list[str]) -> list[str]:
 
 
 def _entries(names: list[str], columns: list[str], policies: list[Policy]) -> list[str]:
-    """One entry for each, with whatever its scores need that those of the first do not."""
+    """Write one entry for each detector, with whatever its scores need and those of the first do not."""
     lines = [commented("detectors:", "each one is fitted and judged by itself, by what stands above")]
     shared = policies[0]
     for name, column, own in zip(names, columns, policies, strict=True):
@@ -87,7 +87,7 @@ def _error(error: Tolerance) -> str:
 
 
 def _system(policies: list[Policy]) -> tuple[list[str], str]:
-    """A limit on all at the rarest rate that every one must keep: the sum of what each may flag there."""
+    """Write a limit on all detectors at the rarest rate that each must keep: the sum of what each may flag there."""
     required = [{target.fpr: target for target in policy.targets if target.required} for policy in policies]
     common = set.intersection(*({*targets} for targets in required))
     fpr = min(common, default=None)
@@ -112,7 +112,7 @@ def _system(policies: list[Policy]) -> tuple[list[str], str]:
 
 
 def _sentences(surveys: dict[str, Survey], alone: dict[str, Tailored]) -> list[str]:
-    """What holds for all once, the rest with the name of its column."""
+    """Write each sentence that holds for all once, and the others with the name of their column."""
     everywhere = set.intersection(*({*one.sentences} for one in alone.values()))
     said: list[str] = []
     for column, one in alone.items():

@@ -1,4 +1,4 @@
-"""A look at score files: what each column is for, and what the scores are like. Nothing is judged."""
+"""Looks at score files: what each column is for, and what the scores are like. It judges nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gate.scores.wording import show
 from gate.starter.columns import MOST_LABELS, PartColumns, Seen, look_at, named_copy, names_of, plain
 
 ANY = (-math.inf, math.inf)
-HALF = 0.5  # of one sample that is fitted on
+HALF = 0.5  # the share of one sample that is fitted on
 
 BENIGN_WORDS = {"0", "0.0", "false", "no", "benign", "clean", "good", "normal", "negative", "neg", "ham", "legit"}
 BENIGN_WORDS |= {"legitimate", "safe", "ok", "allow", "allowed", "human", "genuine", "non-malicious", "not malicious"}
@@ -55,8 +55,8 @@ class Facts:
     distinct: int
     rows: int
     largest_tie: int
-    digits: int | None  # behind the point, where the scores are rounded
-    concordance: float | None  # how often a malicious row scores higher than a benign one, ties as half
+    digits: int | None  # digits after the point, if the scores are rounded
+    concordance: float | None  # how often a malicious row scores higher than a benign one; a tie counts half
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class Survey:
 
     @property
     def malicious(self) -> tuple[str, ...]:
-        """The files with malicious rows: those of their own, or the labelled ones."""
+        """The files with malicious rows: files of their own, or the labelled ones."""
         apart = self.paths("malicious")
         return apart or (tuple(part.path for part in self.parts) if self.malicious_n else ())
 
     def tail(self, rate: float) -> float:
-        """The largest share of benign rows, at most this rate, that some threshold flags."""
+        """Return the largest share of benign rows, at most this rate, that some threshold flags."""
         n = len(self.benign)
         cut = self.benign[max(0, n - max(1, math.ceil(rate * n)))]
         reached = n - np.searchsorted(self.benign, cut, side="left")
@@ -102,7 +102,7 @@ class Survey:
 def look(paths: Sequence[str], score: str | None = None) -> Survey:
     """Look at the files that some arguments name, or say what keeps gate from reading them.
 
-    `score` names the column of scores, where it is not to be found out.
+    `score` names the column of scores, if it need not be found.
     """
     if "-" in paths:
         raise GateError("--scores: must name files, got - for stdin; save the scores as a file")
@@ -139,7 +139,7 @@ def _survey(parts: list[PartColumns], scratch: str, named: str | None) -> Survey
 
 
 def _label_of(parts: list[PartColumns], shared: list[str]) -> str | None:
-    """The column of labels: by its name, else by words in it that say so."""
+    """Find the column of labels: by its name, or else by words in it."""
     for part in parts:
         for seen in part.columns:
             named = seen.name in find_labels([seen.name]) and 1 <= len(seen.values) <= MOST_LABELS
@@ -157,7 +157,7 @@ def _label_of(parts: list[PartColumns], shared: list[str]) -> str | None:
 
 
 def _benign_of(label: str, labels: dict[str, int]) -> tuple[str, ...]:
-    """The label of benign rows: by its word, by the column's name, else that of most rows."""
+    """Find the label of benign rows: by its word, by the column's name, or else that of most rows."""
     name = plain(label)
     if name in ("benign", "is_benign") and {value.casefold() for value in labels} <= {"0", "1", "true", "false"}:
         return tuple(value for value in labels if value.casefold() in ("1", "true")) or ("1",)
@@ -171,7 +171,7 @@ def _benign_of(label: str, labels: dict[str, int]) -> tuple[str, ...]:
 def _score_of(
     parts: list[PartColumns], shared: list[str], seen: dict[str, list[Seen]], label: str | None, named: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """The column of scores: that named, or by its name, else the first one of fractions; and others that might be."""
+    """Find the column of scores: the given one, or by its name, or else the first with fractions; and other candidates."""
 
     def rank(name: str) -> int:
         word = plain(name)
@@ -200,7 +200,7 @@ def _score_of(
 
 
 def _roles(parts: list[PartColumns], columns: Columns, seen: dict[str, list[Seen]], score: str) -> list[PartColumns]:
-    """What each argument is taken for: by its labels, its name, or its place."""
+    """Decide what each argument holds: by its labels, its name, or its place."""
     kinds = []
     for i, part in enumerate(parts):
         name = PurePath(part.path).name.casefold()
@@ -230,7 +230,7 @@ def _id_of(
     scratch: str,
     dropped: list[str],
 ) -> str | None:
-    """The column that names each row: by its name, or text that never repeats; row numbers of two files name none."""
+    """Find the column of ids: by its name, or text that never repeats; row numbers of two files are no ids."""
     for name in shared:
         columns = seen[name]
         kinds = {column.kind for column in columns}
@@ -316,7 +316,7 @@ def _facts(benign: Floats, malicious: Floats | None) -> Facts:
 
 
 def _digits(values: Floats) -> int | None:
-    """To how many digits behind the point the scores are rounded, where they are."""
+    """Find to how many digits after the point the scores are rounded; None if they are not."""
     for digits in range(7):
         if np.array_equal(np.round(values, digits), values):
             return digits

@@ -1,4 +1,4 @@
-"""A policy made for the score files that are there: its text, why it is so, and the command that applies it."""
+"""Writes a policy for the score files that are there: its text, the reasons, and the command that applies it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tailored:
     document: Document
     sentences: tuple[str, ...]
     commands: tuple[str, ...]
-    inputs: tuple[tuple[str, str], ...]  # of the action, beside release and policy
+    inputs: tuple[tuple[str, str], ...]  # inputs of the action, beside release and policy
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Scale:
 
 
 def tailor(survey: Survey) -> Tailored:
-    """From what was seen to a policy, its reasons and its commands."""
+    """Turn what was seen into a policy, its reasons and its commands."""
     scale = scale_of(survey.facts, survey.columns.score)
     default = default_policy()
     head, _, rest = judged_block(default)
@@ -63,9 +63,9 @@ def tailor(survey: Survey) -> Tailored:
 
 
 def scale_of(facts: Facts, column: str = "") -> Scale:
-    """The scale of the scores by their range and name; where it has no bounds of its own, one with room to spare.
+    """Choose the scale of the scores by their range and name; a scale without bounds gets some with room to spare.
 
-    Benign scores alone do not show how far malicious ones go: logits below 0 are not taken to end there.
+    Benign scores do not show how far malicious ones go: logits below 0 are not assumed to end there.
     """
     low, high, name = facts.low, facts.high, column.casefold()
     reach = max(abs(low), abs(high))
@@ -86,7 +86,7 @@ def scale_of(facts: Facts, column: str = "") -> Scale:
 
 
 def _step_above(value: float) -> float:
-    """The next of 1, 2, 5 times a power of ten."""
+    """Return the next number that is 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
 
@@ -143,7 +143,7 @@ def _advisory(n: int) -> str:
 
 
 def _errors(policy: Policy, fpr: Decimal, coarse: str | None) -> list[Tolerance]:
-    """The tolerances to try, the narrowest first; of coarse scores only too many false positives can count."""
+    """List the tolerances to try, the narrowest first; with coarse scores only too many false positives can count."""
     half, one = Decimal("0.5"), Decimal(1)
     wide = [Tolerance(above=half, below=one), Tolerance(above=one, below=one)]
     if coarse is not None:
@@ -154,7 +154,7 @@ def _errors(policy: Policy, fpr: Decimal, coarse: str | None) -> list[Tolerance]
 
 
 def _is_coarse(survey: Survey, policy: Policy, fpr: Decimal) -> str | None:
-    """The sentence on ties that keep every threshold away from a rate, where they do."""
+    """Write the sentence on ties that keep every threshold away from a rate; None if none do."""
     n = survey.facts.rows
     if float(fpr) * n < 1:
         return None
@@ -197,7 +197,7 @@ def _with_data(lines: list[str], survey: Survey) -> list[str]:
 
 
 def _keyed(line: str, key: str, text: str, comment: str | None = None) -> str:
-    """The line with another value where it is that of this key; its comment stays."""
+    """Change the value in the line of this key, and keep its comment; other lines stay."""
     found = re.match(rf"  {key}: [^#]*(?:# (.*))?$", line)
     return commented(text, comment or found[1] or "") if found else line
 
@@ -211,7 +211,7 @@ def as_yaml(text: str) -> str:
 
 
 def _named(survey: Survey, paths: tuple[str, ...]) -> list[str]:
-    """The names of the files that the command reads: a file without a header becomes one that has it."""
+    """List the files that the command reads: a file without a header is replaced by its copy with one."""
     headless = {part.path for part in survey.parts if part.header is not None}
     return [_with_header(path) if path in headless else path for path in paths]
 
@@ -222,7 +222,7 @@ def _with_header(path: str) -> str:
 
 
 def _commands(survey: Survey) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The exact commands: a header for files that have none, and the run; and the same for the action."""
+    """Write the exact commands: they add a header to files that have none, and run; and the inputs of the action."""
     commands = [
         f"{{ echo {shlex.quote(part.header)}; cat {shlex.quote(part.path)}; }} > {shlex.quote(_with_header(part.path))}"
         for part in survey.parts

@@ -1,4 +1,4 @@
-"""Several detectors in one release: each judged as if it were alone, then all of them together."""
+"""Several detectors in one release: it judges each as if it were alone, then all of them together."""
 
 from gate.systems.detector import thresholds_at
 from gate.systems.past import Past, compare_systems, read_past, read_stored_system
