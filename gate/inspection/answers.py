@@ -1,4 +1,4 @@
-"""Answers: of each thing that is checked, whether it holds, does not hold, or cannot be checked here."""
+"""Answers: they say of each thing that is checked whether it holds, does not hold, or cannot be checked here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 
 def state_of(answers: tuple[Answer, ...]) -> State:
-    """One thing that does not hold is enough, and one that could not be checked is no pass."""
+    """Sum up answers: one that does not hold decides, and one that could not be checked is no pass."""
     states: tuple[State, ...] = ("does not hold", "cannot be checked")
     return next((state for state in states if any(one.state == state for one in answers)), "holds")
 
@@ -60,7 +60,7 @@ def refuse_differences(where: str, recorded: Any, found: Any) -> None:
 
 
 def other_installation(record: Record | SystemRecord) -> str:
-    """How what wrote the record differs from this gate, in words: bytes are compared only between the same."""
+    """Say how the writer of the record differs from this gate: bytes are compared only between equal installations."""
     recorded = {"gate": record.tool.version, **record.tool.libraries}
     installed = {"gate": version("fpr-gate"), **libraries()}
     other = [name for name in installed if recorded.get(name) != installed[name]]
@@ -73,7 +73,7 @@ def same_words(record: Record | SystemRecord) -> bool:
 
 
 def refuse_other_bytes(names: list[str], record: Record | SystemRecord, what: str) -> None:
-    """Refuse files that are not what follows, in words; of another installation they may differ."""
+    """Refuse files with other bytes than the record gives; files of another installation may differ."""
     other = other_installation(record)
     if names and other:
         raise RefusedError(f"{named(names)} to be compared where it was written: {other}", "cannot be checked")
@@ -85,5 +85,5 @@ def named(names: list[str]) -> str:
 
 
 def listed_files(names: list[str]) -> str:
-    """File names, which may be long and many."""
+    """List file names, which may be long and many."""
     return ", ".join(name[:100] for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

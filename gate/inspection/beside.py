@@ -1,4 +1,4 @@
-"""What may lie in a release directory beside its own files: exports, made again to compare, and the checks of it.
+"""Checks what may lie in a release directory beside its own files: exports, which it makes again, and checks.
 
 Neither is listed in the manifest: both come after the release was written.
 """
@@ -20,12 +20,12 @@ EXPORTS = frozenset(name for name, _ in FILES.values())
 
 
 def holds_checks(directory: Path) -> bool:
-    """Whether checks of the release lie below it; a link to some elsewhere is none."""
+    """Whether checks of the release lie below it; a link to checks elsewhere does not count."""
     return (directory / CHECKS_DIRECTORY).is_dir() and not (directory / CHECKS_DIRECTORY).is_symlink()
 
 
 def check_exports(files: Mapping[str, bytes], record: Record) -> str:
-    """The exports that lie here are those that calibrator.json gives."""
+    """Check that the exports are those that calibrator.json gives."""
     text = files.get("calibrator.json", b"").decode(errors="replace")
     exported = Exported(record.release, record.outcome, record.calibrator.sha256, text)
     same: list[str] = []
@@ -47,7 +47,7 @@ def check_exports(files: Mapping[str, bytes], record: Record) -> str:
 
 
 def check_checks(directory: Path) -> str:
-    """What lies among the checks is a check each: a directory with a record."""
+    """Check that everything among the checks is a check: a directory with a record."""
     place, names = directory / CHECKS_DIRECTORY, checks_in(directory)
     foreign = [
         f"{CHECKS_DIRECTORY}/{name}"

@@ -1,4 +1,4 @@
-"""Where two plain values differ, as a record and what follows again may; said in words, decided nowhere."""
+"""Finds where two plain values differ, such as a record and its repetition, and says so; it decides nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def differences(where: str, recorded: Any, found: Any) -> Iterator[str]:
-    """Where two plain values differ; numbers that were computed may differ in the last digits."""
+    """Say where two plain values differ; computed numbers may differ in the last digits."""
     if isinstance(recorded, dict) and isinstance(found, dict) and recorded.keys() == found.keys():
         for key in recorded:
             yield from differences(f"{where}.{key}", recorded[key], found[key])

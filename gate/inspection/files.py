@@ -1,4 +1,4 @@
-"""The files of a release directory: read once, held against the manifest and against what its kind may hold."""
+"""The files of a release directory: it reads them once, and compares them with the manifest and the kind."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gate.storage import CHECKS_DIRECTORY, manifest_of, read_regular
 from gate.words import plural
 
 MAX_FILES = 100
-MAX_BYTES = 100_000_000  # of one file
+MAX_BYTES = 100_000_000  # the most bytes of one file
 
 
 @dataclass(frozen=True)
 class Directory:
-    """What lies in a release directory: plain files, the names of what is none, and whether there are checks of it."""
+    """What lies in a release directory: plain files, the names of other things, and whether it has checks."""
 
     files: Mapping[str, bytes]
     unusual: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Directory:
 
 
 def load(directory: Path) -> Directory:
-    """Every file, read once; links are not followed."""
+    """Read every file once; links are not followed."""
     files: dict[str, bytes] = {}
     unusual = []
     try:
@@ -88,7 +88,7 @@ def check_manifest(found: Directory) -> str:
 
 
 def check_kind(found: Directory, record: Record, reports: set[str]) -> str:
-    """What a directory may hold follows from its kind: a check fits nothing, so it has no calibrator to deploy."""
+    """Check that the files fit the kind: a check fits nothing, so it has no calibrator to deploy."""
     files, fitted = found.files, {"calibrator.joblib", "calibrator.json"} | beside.EXPORTS
     if record.kind == "check":
         stray = sorted(files.keys() & fitted)

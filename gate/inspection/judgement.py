@@ -1,4 +1,4 @@
-"""The judgement: whether policy, calibrator and verdict of a record follow from one another."""
+"""The judgement: it checks whether policy, calibrator and verdict of a record follow from one another."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_judged(directory: str | Path) -> StoredRelease:
 
 
 def document_of(record: Record | SystemRecord, pinned: Document | None = None) -> Document:
-    """The recorded policy, read again from its text; where one is pinned it must be that, with the same columns."""
+    """Read the recorded policy again from its text; if one is pinned it must be that one, with the same columns."""
     section = record.policy
     digest = hashlib.sha256(section.content.encode()).hexdigest()
     require(digest == section.sha256, f"its text has the digest {digest[:12]}, the record says {section.sha256[:12]}")
@@ -92,7 +92,7 @@ def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy)
     anchors = [(anchor.fpr, anchor.score) for anchor in calibrator.contract.anchors]
     require(anchors == promised, "calibrator.json has another contract than the policy")
     require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
-    same = calibrator.facts.lowest_label == facts.lowest_label  # to the last digit: one run wrote both
+    same = calibrator.facts.lowest_label == facts.lowest_label  # equal to the last digit: one run wrote both
     require(same, "calibrator.json has another lowest label than the record")
     refuse_differences(
         "calibrator",
@@ -120,7 +120,7 @@ def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy)
 
 
 def _check_thresholds(calibrator: Calibrator, record: Record, policy: Policy) -> None:
-    """Every raw threshold of the record is the calibrator's."""
+    """Check that every raw threshold of the record is the calibrator's."""
     refuse_differences("thresholds", [*record.calibrator.thresholds.values()], [*calibrator.thresholds.values()])
     if record.curve is not None:
         traced = replace(calibrator, contract=Contract(curve.grid(policy.anchors))).thresholds
@@ -141,7 +141,7 @@ def check_verdict(record: Record, policy: Policy) -> str:
 
 
 def _judge_again(record: Record, policy: Policy) -> Verdict:
-    """Refuse a record that says otherwise than the policy says of its evidence."""
+    """Refuse a record that does not say what the policy says about its evidence."""
     evidence = record.evidence
     for objection in _contradictions(record, policy):
         raise RefusedError(objection)
@@ -170,14 +170,14 @@ def _plain(value: Any) -> Any:
 
 
 def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
-    """What no samples could show, before any arithmetic is done with it."""
+    """Name values that no samples could give, before any arithmetic uses them."""
     evidence = record.evidence
     for name, facts in (("fit", record.fit), ("holdout", record.holdout), ("malicious", record.malicious)):
         if facts is None:
             continue
         if facts.n > MOST_ROWS:
             yield f"{name}.n must be at most {MOST_ROWS:,}, got {facts.n:,}"
-        foreign = name == "fit" and record.kind == "check"  # the release's, which may have had other columns
+        foreign = name == "fit" and record.kind == "check"  # the release's sample, which may have had other columns
         labelled = facts.labels is not None if foreign else record.data.label is not None
         yield from (f"{name}.{what}" for what in facts.contradictions(labelled))
         if not foreign and (facts.groups is not None) != (record.data.group is not None):
@@ -200,7 +200,7 @@ def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
 
 
 def _contradicting_sizes(record: Record) -> Iterator[str]:
-    """Samples whose rows are not those of their sources; rows that repeat an id count once."""
+    """Name samples whose rows do not add up to those of their sources; rows that repeat an id count once."""
     found = record.of(Duplicates) or Duplicates()
     again, held_again, malicious_again = (
         0 if repeats is None else repeats.repeated for repeats in (found.fit, found.holdout, found.malicious)

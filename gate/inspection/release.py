@@ -1,6 +1,6 @@
-"""Inspection: whether a release directory is what its own evidence and policy give. It trusts no file in it.
+"""Inspection: it checks whether a release directory is what its evidence and policy give, and trusts no file in it.
 
-What cannot be checked here is no pass. What the data give is for `verification` to tell.
+What cannot be checked here is no pass. `verification` checks what the data give.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AnyRecord = TypeVar("AnyRecord", bound=Record | SystemRecord)
 
 @dataclass(frozen=True)
 class Inspection(Generic[AnyRecord]):
-    """What a directory shows by itself; the record and its policy where these could be read."""
+    """What a directory shows by itself; the record and its policy if these could be read."""
 
     answers: tuple[Answer, ...]
     record: AnyRecord | None = None
@@ -35,7 +35,7 @@ class Inspection(Generic[AnyRecord]):
 def begin(
     manifest: Answer, read: Callable[[], AnyRecord], check: Callable[[AnyRecord], str], pinned: Document | None
 ) -> Inspection[AnyRecord]:
-    """What each inspection begins with: manifest, the record that is `read`, the `check` of its kind, and policy."""
+    """Begin an inspection: manifest, the record by `read`, its kind by `check`, and the policy."""
     try:
         record = read()
     except GateError as error:
@@ -53,12 +53,12 @@ def begin(
 
 
 def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection[Record]:
-    """All that takes no data, in order; `pinned` is the policy, with its columns, that it must be judged by."""
+    """Check in order all that takes no data; `pinned` is the policy, with its columns, that must have judged it."""
     return inspect_files(load(Path(directory)), Path(directory), pinned)
 
 
 def inspect_files(found: Directory, place: Path, pinned: Document | None = None) -> Inspection[Record]:
-    """The same of files that were read already, in that place."""
+    """Inspect files of that directory that were read already."""
     files = found.files
     begun = begin(
         answer("manifest", lambda: check_manifest(found)),

@@ -1,4 +1,4 @@
-"""Reading a record back, and a release directory whose manifest vouches for it."""
+"""Reads a record back, and a release directory whose manifest vouches for it; it judges nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_record(directory: str | Path) -> Record:
 
 
 def read_with_digest(directory: str | Path) -> tuple[Record, str]:
-    """The same with the digest of its bytes, by which a check names its release."""
+    """Read `verdict.json` with the digest of its bytes, by which a check names its release."""
     path = Path(directory) / "verdict.json"
     raw = read_bytes(path, "the record of a release")
     return parse_record(raw, path), hashlib.sha256(raw).hexdigest()
@@ -59,7 +59,7 @@ def read_release(directory: str | Path) -> StoredRelease:
         raise GateError(f"{manifest}: must be a manifest that `gate run` wrote; restore the release") from None
     found = {}
     for name in ("verdict.json", "calibrator.json"):
-        if name not in digests and name == "calibrator.json":  # a check has none
+        if name not in digests and name == "calibrator.json":  # a check has no calibrator
             continue
         found[name] = read_bytes(place / name, "a file of a release")
         if hashlib.sha256(found[name]).hexdigest() != digests.get(name):
@@ -69,7 +69,7 @@ def read_release(directory: str | Path) -> StoredRelease:
 
 
 def parse_record(raw: bytes, path: str | Path) -> Record:
-    """The record in the bytes of a `verdict.json`; `path` only names it in messages."""
+    """Read the record from the bytes of a `verdict.json`; `path` only names it in messages."""
     content = parse_json(raw, path)
     if isinstance(content, dict) and "detectors" in content:
         raise GateError(f"{path}: must be of one detector, got several; name one of those below {Path(path).parent}")
@@ -77,7 +77,7 @@ def parse_record(raw: bytes, path: str | Path) -> Record:
 
 
 def parse_json(raw: bytes, path: str | Path) -> Any:
-    """What a `verdict.json` holds, of one detector or of several."""
+    """Parse what a `verdict.json` holds, of one detector or of several."""
     try:
         content = json.loads(raw)
         json.dumps(content, ensure_ascii=False).encode()  # JSON can name half a character, which no report could show
@@ -87,7 +87,7 @@ def parse_json(raw: bytes, path: str | Path) -> Any:
 
 
 def follow(kind: type[Model], content: Any, path: str | Path) -> Model:
-    """The record of that kind, or a line on the first key that is none."""
+    """Make the record of that kind from plain values, or refuse it with a line on the first wrong key."""
     known = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(known, int) and known > SCHEMA_VERSION:
         raise GateError(f"{path}: schema_version must be at most {SCHEMA_VERSION}, got {known}; upgrade gate")
@@ -106,7 +106,7 @@ def follow(kind: type[Model], content: Any, path: str | Path) -> Model:
 
 
 def as_reference(stored: StoredRelease) -> Reference:
-    """A stored release as one that another is held against."""
+    """Turn a stored release into a reference with which another is compared."""
     record = stored.record
     if record.kind != "run":
         raise GateError(f"{stored.path}: must be a release, got a check of {record.release}; name the release itself")
@@ -127,7 +127,7 @@ def as_reference(stored: StoredRelease) -> Reference:
 
 
 def read_calibrator(stored: StoredRelease) -> Calibrator:
-    """The calibrator of a stored release, from its JSON and never from its pickle."""
+    """Read the calibrator of a stored release from its JSON, never from its pickle."""
     from gate.calibration.calibrator import from_json
 
     if stored.calibrator_json is None:
@@ -140,7 +140,7 @@ def read_calibrator(stored: StoredRelease) -> Calibrator:
 
 
 def recorded_policy(recorded: PolicyText, data: Columns) -> Document:
-    """The policy that a release was judged by, with the columns that were read."""
+    """Read the policy that judged a release, with the columns that were read."""
     return parse_policy(recorded.content, recorded.path).with_columns(data.model_dump())
 
 

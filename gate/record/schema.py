@@ -42,7 +42,7 @@ class Tool(Section):
 
 @cache
 def libraries() -> dict[str, str]:
-    """The versions on which the bytes of a release depend, besides gate's own."""
+    """Return the versions, besides gate's own, on which the bytes of a release depend."""
     names = ("numpy", "scipy", "scikit-learn", "joblib", "matplotlib")
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
 
@@ -108,7 +108,7 @@ class Record(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        """Every report takes for granted that the counts are at the calibrator's anchors, and of samples named here."""
+        """Refuse counts at other anchors than the calibrator's, or of unnamed samples: reports rely on both."""
         known = {anchor.fpr for anchor in self.calibrator.anchors}
         for part in (self.of(Targets), self.of(Detection)):
             if part is not None and not {anchor.fpr for anchor in part.anchors} <= known:
@@ -132,13 +132,13 @@ class Record(Section):
 
     @property
     def alphas(self) -> Alphas:
-        """How often its intervals miss; one that was written without `malicious_confidence` has the policy's."""
+        """How often its intervals miss; a record without `malicious_confidence` has that of the policy."""
         malicious = self.policy.confidence if self.malicious_confidence is None else self.malicious_confidence
         return Alphas(1 - self.confidence, 1 - malicious)
 
     @property
     def evidence(self) -> Evidence:
-        """What was measured, to be judged again."""
+        """Everything that was measured, so that it can be judged again."""
         return Evidence(
             self.kind,
             self.day,
@@ -151,12 +151,12 @@ class Record(Section):
         )
 
     def of(self, part: type[Any]) -> Any:
-        """What one check measured."""
+        """Return what one check measured."""
         return self.checks.of(part)
 
     @property
     def reference(self) -> ReferenceFacts | None:
-        """The release that it is held against, or that was checked."""
+        """The release that it is compared with, or that was checked."""
         found = self.of(Comparison)
         return None if found is None else found.reference
 
@@ -167,7 +167,7 @@ class Record(Section):
 
 
 def json_text(content: dict[str, Any]) -> str:
-    """In a log, `##[error]` would be a command to the CI system."""
+    """Escape JSON for a log, where `##[error]` would be a command to the CI system."""
     return escape_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -233,5 +233,5 @@ def compose(
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of `verdict.json`."""
+    """Return the JSON Schema of `verdict.json`."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Record.model_json_schema(mode="serialization")}

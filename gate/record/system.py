@@ -90,7 +90,7 @@ class SystemRecord(Section):
         return self.judged_on or read_time(self.created).date()
 
     def of(self, name: str) -> list[Finding]:
-        """One detector's findings."""
+        """Return one detector's findings."""
         return [finding for finding in self.findings if finding.check.detector == name]
 
     @property
@@ -100,7 +100,7 @@ class SystemRecord(Section):
 
 
 def facts_of(name: str, required: bool, record: Record, verdict_sha256: str) -> DetectorFacts:
-    """What the record of all says of one detector."""
+    """Return what the record of all says about one detector."""
     return DetectorFacts(
         name=name,
         required=required,
@@ -153,7 +153,7 @@ def compose_system(
 
 
 def is_system(raw: bytes) -> bool:
-    """Whether the bytes of a `verdict.json` are of several detectors."""
+    """Say whether the bytes of a `verdict.json` are of several detectors."""
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError):
@@ -162,7 +162,7 @@ def is_system(raw: bytes) -> bool:
 
 
 def holds_several(directory: str | Path) -> bool:
-    """Whether a release directory is of several detectors."""
+    """Say whether a release directory is of several detectors."""
     try:
         return is_system(read_bytes(Path(directory) / "verdict.json", "the record of a release"))
     except GateError:
@@ -170,24 +170,24 @@ def holds_several(directory: str | Path) -> bool:
 
 
 def read_any(directory: str | Path) -> Record | SystemRecord:
-    """The record of a release, of one detector or of several."""
+    """Read the record of a release, of one detector or of several."""
     path = Path(directory) / "verdict.json"
     raw = read_bytes(path, "the record of a release")
     return parse_system(raw, path) if is_system(raw) else parse_record(raw, path)
 
 
 def parse_system(raw: bytes, path: str | Path) -> SystemRecord:
-    """The record in the bytes of a `verdict.json`; `path` only names it in messages."""
+    """Read the record from the bytes of a `verdict.json`; `path` only names it in messages."""
     return follow(SystemRecord, parse_json(raw, path), path)
 
 
 def require_detector(name: str, place: str | Path) -> None:
-    """A record may hold any text: only the name of a detector may become a path."""
+    """Refuse what is no name of a detector: a record may hold any text, and only a name may become a path."""
     if not is_detector(name):
         raise GateError(f"{place}: must name its detectors as a policy can, got {name[:80]!r}; restore the release")
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the `verdict.json` of several detectors."""
+    """Return the JSON Schema of the `verdict.json` of several detectors."""
     content = SystemRecord.model_json_schema(mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **content}

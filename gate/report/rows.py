@@ -356,7 +356,7 @@ def rate_row(found: RatedFinding) -> Row:
 
 
 def _interval_one_in(rate: JudgedRate) -> str:
-    """Write an interval as `1 in N`: a smaller rate has a larger N, so the lower bound is rounded up, the other down."""
+    """Write an interval as `1 in N`: a smaller rate has a larger N, so the low bound is rounded up, the other down."""
     low = one_in(exact(rate.interval[0]), rate.tolerance, ROUND_CEILING)
     high = one_in(exact(rate.interval[1]), rate.tolerance, ROUND_FLOOR)
     return f"{low} to {high}" if low else f"at most {high}"

@@ -219,7 +219,7 @@ def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None
 
 
 def installed_from() -> str:
-    """Find the repository and commit from which pip took gate, or else the version's tag in a repository to be named."""
+    """Find the repository and commit that pip took gate from, or else the version's tag in a repository to be named."""
     installed = distribution("fpr-gate")
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     repository = re.fullmatch(r"\w+://(?:\w+@)?github\.[\w.]+/([\w.-]+/[\w.-]+?)(?:\.git)?/?", origin.get("url", ""))

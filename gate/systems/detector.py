@@ -1,4 +1,4 @@
-"""One detector of several, fitted and judged as if it were alone, in a child of this process."""
+"""Fits and judges one detector of several as if it were alone, in a child of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gate.stored import exact
 from gate.systems.past import Past
 from gate.systems.rows import SystemRows
 
-ROW = 100  # bytes that a row of one detector takes while it is fitted and judged: as read, sorted, compared
+ROW = 100  # bytes that a row of one detector takes while it is fitted and judged: read, sorted, compared
 SLACK = 1 << 30
 
 
@@ -55,7 +55,7 @@ def judge_one(job: Job, name: str, rows: SystemRows, past: Past, policy: Policy,
             first_release=name in past.first,
         )
     if draw:
-        release.files  # noqa: B018, which are kept, and go with the release
+        release.files  # noqa: B018, the files are kept and sent with the release
     cuts = thresholds_at(release.calibrator, asked_scores(policy))
     return JudgedDetector(
         release, cuts, _flagged(holdout, cuts), None if malicious is None else _flagged(malicious, cuts)
@@ -63,7 +63,7 @@ def judge_one(job: Job, name: str, rows: SystemRows, past: Past, policy: Policy,
 
 
 def thresholds_at(calibrator: Calibrator, scores: Sequence[Decimal]) -> tuple[float | None, ...]:
-    """The smallest raw score whose calibrated one reaches each of some; None where none does."""
+    """Find the smallest raw scores whose calibrated scores reach the given ones; None if none does."""
     contract = calibrator.contract
     order = sorted({*scores})
     points = tuple(Anchor(exact(float(contract.fpr(float(score)))), score) for score in order)
@@ -72,16 +72,16 @@ def thresholds_at(calibrator: Calibrator, scores: Sequence[Decimal]) -> tuple[fl
 
 
 def _flagged(sample: Scores, cuts: Sequence[float | None]) -> tuple[Ints, ...]:
-    """The numbers of the rows that reach each threshold."""
+    """Return the numbers of the rows that reach each threshold."""
     assert sample.units is not None
     none = sample.units[:0]
     return tuple(none if cut is None else sample.units[sample.values >= cut] for cut in cuts)
 
 
 def side_by_side(work: Mapping[str, Callable[[], Returned]], rows: SystemRows | None = None) -> dict[str, Returned]:
-    """Each detector in a child of this process, as many at a time as there are cores and memory for.
+    """Run each detector in a child of this process, as many at a time as there are cores and memory for.
 
-    A child shares the rows and all that is imported; what it took is free again when it has ended.
+    A child shares the rows and all that is imported; its memory is free again when it has ended.
     """
     from joblib import Parallel, delayed
 

@@ -1,4 +1,4 @@
-"""What came before a release of several detectors: the one that it is held against, or the one that is checked."""
+"""Reads the release that came before one of several detectors: its baseline, or the release that is checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gate.systems.verdict import judge_again
 
 @dataclass(frozen=True)
 class Past:
-    """What came before: of each detector the release that it is held against, or which is checked again."""
+    """What came before: for each detector the release that it is compared with, or that is checked again."""
 
     references: Mapping[str, Reference] = field(default_factory=dict)
     stored: Mapping[str, StoredRelease] = field(default_factory=dict)
@@ -43,7 +43,7 @@ def read_past(
     scored: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
     reader: Reader = read_sample,
 ) -> Past:
-    """The release that went before, detector by detector; one that it did not have is released for the first time."""
+    """Read the earlier release, detector by detector; a detector that it lacks is released for the first time."""
     if baseline is None:
         return Past()
     if baseline == NO_BASELINE:
@@ -55,7 +55,7 @@ def read_past(
     old = {name: str(place / name) for name in documents if name in known}
     whole = read_stored_system(baseline)[0].outcome
     references = {name: read_reference(path, documents[name], *scored, reader) for name, path in old.items()}
-    if whole != "pass":  # what did not ship as a whole is no reference, though this detector would have
+    if whole != "pass":  # a release that did not ship as a whole is no reference, even if this detector passed
         references = {
             name: replace(one, outcome=whole if one.outcome == "pass" else one.outcome)
             for name, one in references.items()
@@ -64,7 +64,7 @@ def read_past(
 
 
 def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, StoredRelease]]:
-    """A release of several detectors to rely on: each judged again, then the verdict on all of them."""
+    """Read a release of several detectors to rely on: judge each again, then the verdict on all of them."""
     place = Path(directory)
     record = read_any(place)
     if isinstance(record, Record):
@@ -97,7 +97,7 @@ def compare_systems(
     files: Mapping[str, tuple[str, ...]],
     reader: Reader = read_sample,
 ) -> ComparedSystems:
-    """What two releases say of each other, detector by detector."""
+    """Compare two releases, detector by detector."""
     (_, before), (_, after) = (read_stored_system(directory) for directory in (old, new))
     found = {}
     for name in [name for name in after if name in before]:

@@ -1,4 +1,4 @@
-"""Several detectors in one release: each fitted and judged as if it were alone, then what all of them flag together."""
+"""Several detectors in one release: it fits and judges each as if it were alone, then what all flag together."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class SystemRelease(Noted):
 
 
 def draw_side_by_side(releases: Mapping[str, Release]) -> dict[str, dict[str, bytes]]:
-    """The files of each release, reports and all."""
+    """Draw the files of each release, with all reports."""
     if not releases:
         return {}
-    warm_up()  # children share what is imported before they are made
+    warm_up()  # children share what this process imports before it makes them
     return side_by_side({name: partial(_files_of, release) for name, release in releases.items()})
 
 
@@ -92,9 +92,9 @@ def gate_system(
 ) -> SystemRelease:
     """Fit and judge every detector by itself, side by side, then all of them together.
 
-    With `draw` each one's reports are drawn where it is judged, which they will be asked for in any case.
+    With `draw`, the child that judges a detector also draws its reports, because the caller will ask for them.
 
-    A batch gives the rows of some of the detectors, which are gone when the next one is read: of what they flag, and
+    A batch gives the rows of some of the detectors, and is dropped when the next one is read: of what they flag, and
     how rows go together, only the numbers of rows are kept.
     """
     documents, policy = job.document.detectors, job.document.policy

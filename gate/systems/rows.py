@@ -1,4 +1,4 @@
-"""The rows of several detectors: for each sample the panels of files that they share, read, split and given by name."""
+"""The rows of several detectors: for each sample the panels of files that they share; it judges nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gate.sources import Split
 class SystemRows:
     """All rows of a release: for each sample the panels of files that detectors share.
 
-    `splits` says of each detector how one sample was divided, where it was.
+    `splits` says for each detector how one sample was divided, if it was.
     """
 
     fit: Sequence[Panel]
@@ -38,13 +38,13 @@ class SystemRows:
         return {name for panel in self.holdout for name in panel.samples}
 
     def joined_by(self, others: SystemRows) -> SystemRows:
-        """What is kept of all batches so far: how their rows go together, without the scores."""
+        """Keep of all batches so far how their rows go together, without the scores."""
         return SystemRows(
             (), gather_panels(self.holdout, others.holdout), gather_panels(self.malicious, others.malicious)
         )
 
     def of(self, name: str) -> tuple[Scores | None, Scores, Scores | None]:
-        """One detector's samples."""
+        """Return one detector's samples."""
         fit, holdout, malicious = (_sample(panels, name) for panels in (self.fit, self.holdout, self.malicious))
         if holdout is None:
             raise GateError(f"{name}: must have held-out rows, got none; give --holdout or its own in `detectors`")
@@ -58,7 +58,7 @@ def _sample(panels: Sequence[Panel], name: str) -> Scores | None:
 def split_panels(
     panels: Sequence[Panel], fraction: float, seed: int
 ) -> tuple[list[Panel], list[Panel], dict[str, Split]]:
-    """One sample of every detector divided in two, the same rows alike for all that have scored them."""
+    """Divide one sample of every detector in two; a row goes to the same side for all that have scored it."""
     fit, holdout, how = [], [], {}
     for panel in panels:
         sides = {}
@@ -72,7 +72,7 @@ def split_panels(
 
 
 def panels_of(data: Any, sample: str, policies: Mapping[str, Policy]) -> list[Panel]:
-    """A sample as Python gives it."""
+    """Make the panels of a sample that Python code gives."""
     if data is None:
         return []
     own = data if isinstance(data, Mapping) and data.keys() <= policies.keys() else None

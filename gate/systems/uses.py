@@ -1,4 +1,4 @@
-"""One judgement of several detectors is one use of their rows: the question that all ask, counted in the ledger."""
+"""Counts one judgement of several detectors as one use of their rows, by the question that all of them ask."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gate.systems.rows import SystemRows
 def state_question(
     job: Job, documents: Mapping[str, Document], batches: Sequence[Callable[[], SystemRows]], past: Past
 ) -> str | None:
-    """What all detectors ask of the rows: it names every calibrator and every sample; None where no ledger is kept.
+    """State what all detectors ask of the rows, with every calibrator and every sample; None without a ledger.
 
     One judgement of a release is one use of its rows, however many detectors it has.
     """
@@ -39,14 +39,14 @@ def state_question(
 
 
 def count_uses(job: Job, question: str | None, rows: SystemRows) -> dict[str, Uses]:
-    """Count the judgement in the ledger, or tell which one it was."""
+    """Count the judgement in the ledger, or say which use it was."""
     if question is None or job.ledger is None:
         return {}
     return {name: count_use(job, question, *rows.of(name)[1:]) for name in sorted(rows.names)}
 
 
 def _ask(document: Document, name: str, rows: SystemRows, past: Past) -> list[Any]:
-    """What one detector asks of its rows: its calibrator, and the rows by their digests."""
+    """State what one detector asks of its rows: its calibrator, and the rows by their digests."""
     fit, holdout, malicious = rows.of(name)
     policy = document.policy
     if name in past.stored:

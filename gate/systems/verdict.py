@@ -1,4 +1,4 @@
-"""The joint verdict on several detectors: each keeps its own, and all required ones and the system must pass."""
+"""Judges several detectors jointly: each keeps its own verdict, and all required ones and the system must pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gate.words import in_digits, listed, plural
 
 
 def judge_together(policy: Policy, records: Mapping[str, Record], found: System | None, day: date) -> Verdict:
-    """All required findings of all required detectors, and those on the system, must pass: no correction is needed.
+    """Judge all together: every required finding of required detectors and of the system must pass, uncorrected.
 
     To pass a bad release, the bad detector itself must be passed (Berger 1982), whatever the others show.
     """
@@ -32,7 +32,7 @@ def judge_together(policy: Policy, records: Mapping[str, Record], found: System 
     findings = (*own, *joint)
     blocking = {finding.outcome for finding in findings if finding.blocks}
     blocking |= {*blocking_detectors(policy, records).values()}
-    # What nobody required may still be all there is: then nothing was shown.
+    # Perhaps nothing that was measured is required: then nothing was shown.
     judged = any(required.values()) or bool(joint)
     outcome: Outcome = "fail" if "fail" in blocking else "inconclusive" if blocking or not judged else "pass"
     unseen = outcome == "pass" and any(record.malicious is None for record in records.values())
@@ -68,12 +68,12 @@ def judge_again(
 
 
 def depends_on_day(policy: Policy) -> bool:
-    """Whether the verdict on all depends on the day."""
+    """Say whether the verdict on all detectors depends on the day."""
     return bool(policy.waivers) or any(judged_by_day(policy.detector(detector.name)) for detector in policy.detectors)
 
 
 def blocking_detectors(policy: Policy, records: Mapping[str, Record]) -> dict[str, Outcome]:
-    """The required detectors that do not pass, those that fail first."""
+    """List the required detectors that do not pass; those that fail come first."""
     required = [detector.name for detector in policy.detectors if detector.required]
     blocking = {name: records[name].outcome for name in required if records[name].outcome != "pass"}
     return dict(sorted(blocking.items(), key=lambda entry: entry[1] != "fail"))
@@ -87,7 +87,7 @@ def _named(name: str, finding: Finding, required: bool) -> Finding:
 def _waiver_uses(
     policy: Policy, records: Mapping[str, Record], joint: Sequence[Finding], day: date
 ) -> Iterator[WaiverUse]:
-    """In the policy's order: those of a detector as its own record has them."""
+    """List the waivers in the policy's order; those of a detector are as its own record has them."""
     own = {name: iter(record.waivers) for name, record in records.items()}
     for waiver in policy.waivers:
         if waiver.check.detector in own:
@@ -102,7 +102,7 @@ def _waiver_uses(
 
 
 def _reason(policy: Policy, outcome: Outcome, records: Mapping[str, Record], joint: Sequence[Finding]) -> str:
-    """Which detectors block the release, then what is said of all together."""
+    """Say which detectors block the release, then what holds for all together."""
     if outcome == "pass":
         return _reason_of_pass(policy, records, joint)
     names = [name for name, own in blocking_detectors(policy, records).items() if own == outcome]

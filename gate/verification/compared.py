@@ -1,4 +1,4 @@
-"""What is compared of a record made again, and what is excepted: what nothing binds, what others' libraries gave."""
+"""Compares a record with one made again, except values that nothing binds or that other libraries computed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ UNBOUND = (
     "*.files.sha256",
 )
 UNBOUND_OF_SEVERAL = ("created", "judged_on", "release", "policy.path", "tool.libraries.*")
-# What depends on the libraries, of a record that others than those installed here have written.
+# These places depend on libraries; they are excepted if the record was written with others than those installed.
 OF_LIBRARIES = ("calibrator.sha256", "calibrator.bytes", "detectors.*.calibrator_sha256")
 # Sentences may change from version to version of gate.
 SENTENCES = ("tool.version", "reason", "warnings", "findings.*.message", "findings.*.remedy")
 
 
 def not_bound(record: Record) -> tuple[str, ...]:
-    """What nothing can bind of this record; a check bears the name of the release that it is given."""
+    """List what nothing can bind in this record; a check has the name of the release that it is given."""
     places = [place for place in UNBOUND if not (place == "release" and record.kind == "check")]
     return tuple(place for place in places if place[0] == "*" or _is_there(record, place))
 
@@ -66,7 +66,7 @@ def refuse_another(
 
 
 def refuse_other_words(record: Record | SystemRecord) -> None:
-    """Sentences are compared only with those of the same version of gate."""
+    """Refuse sentences of another version of gate: only those of the same version can be compared."""
     if not same_words(record):
         other = other_installation(record)
         raise RefusedError(
@@ -75,7 +75,7 @@ def refuse_other_words(record: Record | SystemRecord) -> None:
 
 
 def without(value: Any, places: Sequence[str], at: str = "") -> Any:
-    """The same value with nothing at the places that a pattern names: keys and numbers, joined by dots."""
+    """Return the value without the places that a pattern names: keys and numbers, joined by dots."""
     if any(fnmatchcase(at, place) for place in places):
         return None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What it takes to repeat a judgement, and what of it was not given."""
+"""Names what it takes to repeat a judgement, and what of it was not given; it reads no data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gate.verification.result import Data, NotChecked
 
 
 def needed_for(record: Record) -> dict[str, str]:
-    """Options, by the names in `Data`, and what each binds."""
+    """List options, by the names in `Data`, and what each binds."""
     needed = {}
     if record.split is not None:
         needed["benign"] = "the rows that it split, and every count of them"
@@ -45,7 +45,7 @@ def option(name: str) -> str:
 
 
 def refuse_unneeded(needed: Mapping[str, str], data: Data) -> None:
-    """What the record says was not used cannot confirm it; whoever knows better has found another record."""
+    """Refuse data that the record says was not used: they cannot confirm it, but they may belong to another record."""
     unneeded = sorted(data.given - needed.keys())
     if unneeded:
         raise GateError(
@@ -57,7 +57,7 @@ def refuse_unneeded(needed: Mapping[str, str], data: Data) -> None:
 def not_checked(
     needed: Mapping[str, str], data: Data, pinned: Document | None, baseline: str = "DIR"
 ) -> Iterator[NotChecked]:
-    """What was not given, with the option that would bind it; `baseline` is what that option would take."""
+    """List what was not given, with the option that would bind it; `baseline` is what that option would take."""
     if pinned is None:
         yield NotChecked("whether this policy, with these columns, is the one that you want", "--policy FILE")
     for name, what in needed.items():
@@ -66,7 +66,7 @@ def not_checked(
 
 
 def with_data(answers: Iterable[Answer], shown: Iterable[Answer]) -> tuple[Answer, ...]:
-    """All answers and what the data show; where these cannot be asked, what does not hold is said all the same."""
+    """Join all answers with what the data show; if the data cannot be used, what does not hold is still said."""
     found = [*answers]
     try:
         found.extend(shown)

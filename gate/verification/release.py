@@ -1,6 +1,6 @@
-"""The repetition: the whole record made again from its data by the stages that made it, and compared value by value.
+"""The repetition: it makes the whole record again from its data, by the same stages, and compares every value.
 
-What nothing given here binds is named, and so is what nothing could bind.
+It names what the given data do not bind, and what no data could bind.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def verify(
 
 
 def _ask(record: Record, document: Document, data: Data) -> Iterator[Answer]:
-    """What the data show that are given."""
+    """Ask what the given data show."""
     needed = needed_for(record)
     _refuse_others(record, needed, data)
     samples = _read(record, document.policy, data)
@@ -101,7 +101,7 @@ def expired_waivers(policy: Policy, judged: date, today: date) -> Iterator[str]:
 
 
 def expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
-    """What was good on the day of the judgement and no longer is."""
+    """List what was good on the day of the judgement and no longer is."""
     yield from expired_waivers(policy, record.day, today)
     stale = no_longer_fresh(policy, record.evidence, today)
     if stale is not None:
@@ -113,14 +113,14 @@ def expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Samples:
-    """What was given, by the names of the record's sections, and how one sample was divided."""
+    """The given samples, by the names of the record's sections, and how one sample was divided."""
 
     scores: dict[str, Scores]
     split: Split | None = None
 
 
 def _read(record: Record, policy: Policy, data: Data) -> _Samples:
-    """The samples given, read as the run read them, by as many arguments."""
+    """Read the given samples as the run read them, from as many arguments."""
     named: dict[str, Any] = {"fit": record.fit, "holdout": record.holdout, "benign": record.fit}
     named["malicious"] = record.malicious
     samples = {}
@@ -167,7 +167,7 @@ def check_samples(record: Record, samples: Mapping[str, Scores]) -> Iterator[Ans
 
 
 def _check_data(record: Record, document: Document, samples: _Samples, data: Data) -> str:
-    """The whole record again, compared in every value that anything binds."""
+    """Make the whole record again, and compare every value that anything binds."""
     again = _repeat(record, document, samples, data)
     excepted = [place for place in not_bound(record) if ".files." not in place]
     for name in ("fit", "holdout", "malicious"):
@@ -183,7 +183,7 @@ def _paths(sample: SampleFacts | None) -> list[str]:
 
 
 def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -> Record:
-    """What the stages that made the record make of the same data today."""
+    """Run today the stages that made the record on the same data."""
     job = Job(document, record.release, record.time, record.day, data.ledger, counted=True)
     malicious = samples.scores.get("malicious")
     if record.kind == "check":

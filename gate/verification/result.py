@@ -1,4 +1,4 @@
-"""What is given to verify a release with, and what was found."""
+"""The data that a release is verified with, and the result; nothing is checked here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Data:
 
     @property
     def given(self) -> set[str]:
-        """By the names of the options."""
+        """The given data, by the names of the options."""
         return {name for name in self.__dataclass_fields__ if getattr(self, name)}
 
 
@@ -33,7 +33,7 @@ NOTHING_GIVEN = Data()
 
 @dataclass(frozen=True)
 class NotChecked:
-    """What nothing given here binds, and the option that would."""
+    """Something that the given data do not bind, and the option that would bind it."""
 
     what: str
     option: str
@@ -41,7 +41,7 @@ class NotChecked:
 
 @dataclass(frozen=True)
 class Verification:
-    """All that was found of one directory, of one detector or of several.
+    """All that was found about one directory, of one detector or of several.
 
     `not_bound` names what no data can show of the record; with `whole` whatever was not checked is no pass.
     """
@@ -61,7 +61,7 @@ class Verification:
 
     @property
     def lines(self) -> list[str]:
-        """For people: what was checked, what was not, what nothing could, and what has expired since."""
+        """Write for people what was checked, what was not, what nothing could check, and what has expired since."""
         lines = [answer.line for answer in self.answers]
         lines += [f"not checked: {entry.what}; give {entry.option}" for entry in self.not_checked]
         if self.not_bound:
@@ -69,7 +69,7 @@ class Verification:
         return lines + [f"expired: {sentence}" for sentence in self.expired]
 
     def to_json(self) -> str:
-        """For programs; a verified check is told from a verified release by `kind`."""
+        """Write for programs; `kind` distinguishes a verified check from a verified release."""
         record = self.record
         content = {
             "schema_version": 1,

@@ -1,4 +1,4 @@
-"""Verification of several detectors: each as if it were alone, then whether the verdict on all follows from them."""
+"""Verifies several detectors: each as if it were alone, then whether the verdict on all follows from them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def verify_system(
 
 
 def _expired(record: SystemRecord, document: Document, records: Mapping[str, Record], today: date) -> Iterator[str]:
-    """What was good on the day of the judgement and no longer is: waivers of any of them, ages of each."""
+    """List what was good on the day of the judgement and no longer is: waivers of any detector, ages of each."""
     yield from expired_waivers(document.policy, record.day, today)
     for name, own in records.items():
         stale = no_longer_fresh(document.policy.detector(name), own.evidence, today)
@@ -132,7 +132,7 @@ def _inspect(directory: Path, pinned: Document | None) -> tuple[Inspection[Syste
 
 
 def _load(directory: Path) -> tuple[Directory, dict[str, Directory]]:
-    """Every plain file of the directory and of each detector's, read once; and each detector's by itself."""
+    """Read once every plain file of the directory and of the detectors' directories; return these also one by one."""
     found, inside = load(directory), {}
     place = directory / DETECTORS
     if DETECTORS not in found.unusual or place.is_symlink():
@@ -157,20 +157,20 @@ def _load(directory: Path) -> tuple[Directory, dict[str, Directory]]:
 
 
 def _is_export(path: str) -> bool:
-    """What `gate export` has put beside a detector's calibrator since: its own directory is asked about it."""
+    """Whether `gate export` put the file beside a detector's calibrator; the detector's inspection checks it."""
     return path.startswith(f"{DETECTORS}/") and path.rpartition("/")[2] in beside.EXPORTS
 
 
 def _inspect_one(found: Directory, place: Path, own: Document) -> Inspection[Record]:
-    """One detector's directory, as if it were alone, by the policy that the policy of all gives it."""
+    """Inspect one detector's directory as if it were alone, by the policy that the policy of all gives it."""
     try:
-        return inspect_files(replace(found, unusual=()), place, own)  # the manifest of all tells of what is unusual
+        return inspect_files(replace(found, unusual=()), place, own)  # the manifest of all names what is unusual
     except GateError as error:
         return Inspection((Answer("record", "does not hold", str(error)),))
 
 
 def _said(name: str, found: Inspection[Record]) -> list[Answer]:
-    """What does not hold of a detector, line by line; one line where all does."""
+    """List what does not hold for a detector, line by line; one line if everything holds."""
     failing = [one for one in found.answers if one.state != "holds"]
     if failing or found.record is None:
         return [replace(one, name=f"{name}: {one.name}") for one in failing]
@@ -180,7 +180,7 @@ def _said(name: str, found: Inspection[Record]) -> list[Answer]:
 
 
 def _check_kind(files: Mapping[str, bytes], inside: Mapping[str, Directory], record: SystemRecord) -> str:
-    """Which files there may be at the top, and which directories."""
+    """Check which files and directories lie at the top."""
     for facts in record.detectors:
         try:
             require_detector(facts.name, "detectors")
@@ -201,7 +201,7 @@ def _check_kind(files: Mapping[str, bytes], inside: Mapping[str, Directory], rec
 def _check_system(
     inside: Mapping[str, Directory], record: SystemRecord, document: Document, records: Mapping[str, Record]
 ) -> str:
-    """The counts of all together: possible, at the calibrators' thresholds, and those of each where rows are alike."""
+    """Check that joint counts are possible, at the calibrators' thresholds, and equal each one's where rows agree."""
     found = record.system
     if found is None:
         return "nothing was counted of all detectors together"
@@ -226,7 +226,7 @@ def _check_system(
 
 
 def _thresholds(files: Mapping[str, bytes], own: Record, scores: Any) -> tuple[float | None, ...] | None:
-    if own.kind == "check":  # whose calibrator lies in the release that it checks
+    if own.kind == "check":  # its calibrator lies in the release that it checks
         known = {anchor.score: anchor.threshold for anchor in own.calibrator.anchors}
         return tuple(known[score] for score in scores) if all(score in known for score in scores) else None
     return thresholds_at(from_json(files["calibrator.json"].decode()), scores)
@@ -235,7 +235,7 @@ def _thresholds(files: Mapping[str, bytes], own: Record, scores: Any) -> tuple[f
 def _compare_alone(
     one: systems_check.Together, member: systems_check.Member, own: Record, counted: Targets | Detection | None
 ) -> None:
-    """Where the system is counted on just the rows that the detector was, it flags as many of them."""
+    """Check that a detector flags as many rows in the system as alone, if both were counted on the same rows."""
     anchors = {anchor.score: anchor.fpr for anchor in own.calibrator.anchors}
     tally = None if counted is None or one.score not in anchors else counted.at(anchors[one.score])
     if tally is not None and one.tally.rows - member.unscored == tally.rows:
@@ -245,7 +245,7 @@ def _compare_alone(
 def _check_verdict(
     inside: Mapping[str, Directory], record: SystemRecord, document: Document, records: Mapping[str, Record]
 ) -> str:
-    """The verdict on all, from the detectors' own records and the counts together."""
+    """Judge all again, from the detectors' own records and the joint counts."""
     digests = {name: hashlib.sha256(inside[name].files["verdict.json"]).hexdigest() for name in records}
     judge_again(record, document.policy, records, digests)
     return f"{record.outcome} follows from the detectors' own verdicts and the counts of all together"
@@ -255,13 +255,13 @@ def _check_verdict(
 
 
 def _own_files(record: SystemRecord, document: Document, sample: str) -> dict[str, tuple[str, ...] | None]:
-    """A sample's files as the policy names them for each detector; a check judges none but those that it is given."""
+    """Find a sample's files as the policy names them for each detector; a check judges only files that it is given."""
     named = record.kind == "run" and sample in FILES
     return {entry.name: getattr(entry, sample) if named else None for entry in document.policy.detectors}
 
 
 def _is_everything(record: SystemRecord, document: Document, needed: Mapping[str, str], data: Data) -> bool:
-    """Whether some data is given, and all else that is needed lies where the policy says."""
+    """Whether some data is given, and everything else that is needed lies where the policy says."""
     own = {sample for sample in FILES if all(_own_files(record, document, sample).values())}
     return bool(data.given) and needed.keys() <= data.given | own
 
@@ -269,7 +269,7 @@ def _is_everything(record: SystemRecord, document: Document, needed: Mapping[str
 def _read(
     record: SystemRecord, document: Document, records: Mapping[str, Record], data: Data, everything: bool
 ) -> SystemRows:
-    """What is given, or with everything at hand the detectors' own files too, read and split as the run did it."""
+    """Read and split, as the run did, what is given; with everything at hand, also the detectors' own files."""
     policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
     samples: dict[str, list[Panel]] = {}
     for sample in ("fit", "holdout", "benign", "malicious"):
@@ -285,7 +285,7 @@ def _read(
 
 
 def _check_samples(records: Mapping[str, Record], rows: SystemRows) -> Iterator[Answer]:
-    """Whether each sample is the recorded one for every detector, whatever else is given."""
+    """Check that each sample is the recorded one for every detector, whatever else is given."""
     for sample, panels in (("fit", rows.fit), ("holdout", rows.holdout), ("malicious", rows.malicious)):
         found = {name: scores for panel in panels for name, scores in panel.samples.items()}
         answers = {name: next(check_samples(records[name], {sample: scores})) for name, scores in found.items()}
@@ -300,7 +300,7 @@ def _check_samples(records: Mapping[str, Record], rows: SystemRows) -> Iterator[
 def _check_data(
     record: SystemRecord, document: Document, records: Mapping[str, Record], rows: SystemRows, data: Data
 ) -> str:
-    """The whole release again from its data, compared in every value that anything binds."""
+    """Make the whole release again from its data, and compare every value that anything binds."""
     again = _repeat(record, document, records, rows, data)
     for name, own in records.items():
         refuse_another(name, own, again.releases[name].record, not_bound(own), record)
