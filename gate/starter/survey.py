@@ -171,7 +171,7 @@ def _benign_of(label: str, labels: dict[str, int]) -> tuple[str, ...]:
 def _score_of(
     parts: list[PartColumns], shared: list[str], seen: dict[str, list[Seen]], label: str | None, named: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """Find the column of scores: the given one, by its name, or else the first with fractions; list other candidates."""
+    """Find the column of scores: the given one by its name, else the first with fractions; list other candidates."""
 
     def rank(name: str) -> int:
         word = plain(name)
