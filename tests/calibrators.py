@@ -13,7 +13,7 @@ from gate.contract import Anchor, Contract
 from gate.policy import Calibration
 
 DOMAINS = [(0.0, 1.0), (-30.0, 30.0), (0.0, 255.0), (-1e39, 1e39), (1.0, 1.0 + 30 * 2**-52), (-2.0, -1.0)]
-NARROW = (0.0, 1e-39)  # which the scaler does not widen: its range counts as none
+NARROW = (0.0, 1e-39)  # the scaler does not widen it, because its range counts as none
 FINITE = np.finfo(np.float64)
 
 
@@ -59,7 +59,7 @@ def thresholds(calibrator: Calibrator) -> list[float]:
 
 
 def predicted(calibrator: Calibrator, points: np.ndarray) -> np.ndarray:
-    """What the pipeline says, also of scores so far beyond the domain that rescaling overflows."""
+    """The pipeline's scores, also for scores so far beyond the domain that rescaling overflows."""
     with np.errstate(over="ignore"):
         return calibrator.predict(points)
 

@@ -1,4 +1,4 @@
-"""gate's commands without a process for each: the whole command line, called where everything is imported already."""
+"""gate's commands without a process for each: calls of the whole command line after all imports."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TODAY = date(2026, 6, 30)
 
 
 def tally(k: int, n: int, worth: float | None = None, threshold: float | None = 0.5) -> Tally:
-    """k of n rows, in groups that make them `worth` so many to either bound where that is given."""
+    """k of n rows; if `worth` is given, the rows are in groups that make them worth so many to either bound."""
     return Tally(threshold=threshold, flagged=k, rows=n, effective=None if worth is None else (worth, worth))
 
 
@@ -31,7 +31,7 @@ def at_anchors(counts: Mapping[str, Tally]) -> tuple[AtAnchor, ...]:
 
 
 def targets(policy: Policy, found: Tally) -> Targets:
-    """The same count at every target."""
+    """One count at every target."""
     return Targets(anchors=tuple(AtAnchor(fpr=target.fpr, tally=found) for target in policy.targets))
 
 
@@ -46,7 +46,7 @@ def evidence(
     kind: Literal["run", "check"] = "run",
     **parts: Any,
 ) -> Evidence:
-    """These parts of what was measured; the held-out rows are as many as the targets count."""
+    """Evidence with these parts; the number of held-out rows is that of the targets."""
     if holdout_n is None:
         holdout_n = parts["fpr"].anchors[0].tally.rows if "fpr" in parts else 10_000
     return Evidence(

@@ -32,7 +32,7 @@ COLD_VARIABLES = ("PYTHON", "LC_", "LANG", "MPL", "OPENBLAS", "OMP_", "ARROW", "
 TIMEOUT = 120
 FIGURES = "figures"
 SERVER = "GATE_TESTS_SERVER"  # the process that shares a server, and its directory
-drawn = True  # whether releases have their figures, or what stands in their place (`pages.stand_in`)
+drawn = True  # whether releases have figures, or a substitute (`pages.stand_in`)
 
 Streams = int | IO[Any] | None
 
@@ -59,7 +59,7 @@ def gate(
 
 
 def cold(*args: str, cwd: str | Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """The same from a new interpreter, as a user's shell starts it."""
+    """Run one command in a new interpreter, as a user's shell starts it."""
     return subprocess.run(
         [*GATE, *args],
         cwd=cwd,
@@ -72,7 +72,7 @@ def cold(*args: str, cwd: str | Path, env: Mapping[str, str] | None = None) -> s
 
 
 class Process:
-    """A command that runs: what tests use of `subprocess.Popen`."""
+    """A running command, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -167,7 +167,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def share() -> None:
-    """Have one server for this process and all that it starts; pytest's workers are such."""
+    """Have one server for this process and all processes that it starts, such as pytest's workers."""
     place = tempfile.mkdtemp(prefix="gate-tests-")
     os.environ[SERVER] = f"{os.getpid()}:{place}"
     atexit.register(shutil.rmtree, place, ignore_errors=True)
@@ -175,7 +175,7 @@ def share() -> None:
 
 @cache
 def _server() -> str:
-    """The address of the server, which ends when the process that shares it does; the first to ask starts it."""
+    """The address of the server. The first process to ask starts it; it ends with the process that shares it."""
     if SERVER not in os.environ:
         share()
     owner, _, place = os.environ[SERVER].partition(":")
@@ -202,7 +202,7 @@ def _server() -> str:
 
 
 def serve(address: str, owner: int, sending: int) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork a process for every request until the owner has gone; in a fork, what it was asked to do."""
+    """Fork a process for every request until the owner has gone; in a fork, return the request."""
     running: dict[int, socket.socket] = {}
     ended = os.pidfd_open(owner)
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as waiting:
@@ -265,7 +265,7 @@ def become(request: dict[str, Any], files: list[int]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         atexit._run_exitfuncs()
-        os._exit(end.code if isinstance(end.code, int) else 1)  # without taking a hundred modules apart
+        os._exit(end.code if isinstance(end.code, int) else 1)  # without the teardown of a hundred modules
     raise AssertionError("the command must end by SystemExit")
 
 
@@ -280,7 +280,7 @@ def preload() -> None:
     run_once()
     import gc
 
-    gc.freeze()  # what is shared stays shared
+    gc.freeze()  # shared memory stays shared
 
 
 def run_once() -> None:

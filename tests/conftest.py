@@ -24,7 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 for name in [name for name in os.environ if name.startswith("GITHUB_")]:
     del os.environ[name]
 
-# A shell starts what it puts into the background deaf to Ctrl-C, and so would be every command that is stopped here.
+# A shell makes background jobs ignore Ctrl-C, and every command that a test stops would inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -73,7 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before test files are imported, which say how many examples they draw, and before workers start."""
+    """Configure before workers start and before test files, which say how many examples they draw, are imported."""
     if not hasattr(config, "workerinput"):
         commands.share()
     if config.getoption("--long"):
@@ -84,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is measured, then the other unit tests; of each the longest files, so that none runs alone at the end."""
+    """Measured files run first, then other unit tests; the longest first in each, so that none runs alone at the end."""
     _leave_unmeasured(items)
     if not config.getoption("--long"):
         choose(config, items)
@@ -97,7 +97,7 @@ def _place(item: pytest.Item) -> tuple[bool, bool, int]:
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests with costly variants, each run has so many as `each_run` says, spread evenly over the list."""
+    """Select, of tests with costly variants, as many as `each_run` says, spread evenly over the list."""
     variants: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("each_run"):
@@ -124,7 +124,7 @@ def _leave_unmeasured(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Stop measuring for good after the files that are measured, which come first: the others are twice as quick."""
+    """Stop measuring after the measured files, which come first; without it the other files are twice as quick."""
     measuring = Coverage.current()
     if measuring is not None and item.path.stem not in MEASURED:
         measuring.stop()
@@ -164,7 +164,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture(scope="module", autouse=True)
 def quick_figures(request: pytest.FixtureRequest) -> Iterator[Any]:
     """In files without the mark `figures`, draw none here and in commands that are forked; a new process draws them."""
-    figures = import_module("gate.report.figures")  # not before what it imports is measured
+    figures = import_module("gate.report.figures")  # not earlier: what it imports must be measured
     to_svg = figures.to_svg
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("figures") is None:
@@ -175,7 +175,7 @@ def quick_figures(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def whole_figures(request: pytest.FixtureRequest, quick_figures: Any) -> Iterator[None]:
-    """In a test with that mark draw them all the same."""
+    """Draw figures in a test with that mark."""
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("figures") is not None:
             patch.setattr("gate.report.figures.to_svg", quick_figures)
@@ -185,9 +185,9 @@ def whole_figures(request: pytest.FixtureRequest, quick_figures: Any) -> Iterato
 
 @pytest.fixture(scope="module")
 def few_points(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where no figure is looked at, count few points of a release's curve.
+    """Count few points of a release's curve if no test looks at figures.
 
-    What a finding advises of a range is simulated with a tenth of the draws: `test_range_plans` asks how sure that is.
+    A finding's advice on a range is simulated with a tenth of the draws; `test_range_plans` tests its precision.
     """
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("figures") is None:

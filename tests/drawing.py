@@ -6,7 +6,7 @@ import os
 
 
 def examples(most: int) -> int:
-    """All of them with `pytest --long`, a twelfth in every other run."""
+    """All examples with `pytest --long`, a twelfth in every other run."""
     return often(-(-most // 12), most)
 
 

@@ -38,7 +38,7 @@ from gate.contract import PAPER_ANCHORS
 from gate.report import figures
 
 CASES, SEED = 200, 0
-SECONDS = 120  # of the processor, for one case
+SECONDS = 120  # of processor time, for one case
 LARGEST = 100_000
 MOMENT = 1_790_000_000  # seconds since 1970: no row is newer
 
@@ -93,7 +93,7 @@ SHAPES: dict[str, Callable[[Rng, int, float, float], Floats]] = {
 
 
 def domain(rng: Rng) -> tuple[float, float]:
-    """Where scores lie: mostly [0, 1], else logits, bytes, or so few floats that scores use each of them."""
+    """The domain of scores: mostly [0, 1], else logits, bytes, or so few floats that scores use each of them."""
     places = int(rng.integers(1, 40))
     others = [(-30.0, 30.0), (0.0, 255.0), (-1e39, 1e39), (0.0, 1e-39), (1.0, 1.0 + places * 2**-52), (-2.0, -1.0)]
     return (0.0, 1.0) if rng.random() < 0.6 else others[int(rng.integers(len(others)))]
@@ -125,7 +125,7 @@ class Case:
     policy: dict[str, Any] | None  # None: the built-in one
     samples: dict[str, Sample]
     arguments: list[str] = field(default_factory=list)
-    whole: bool = False  # with its figures and the planner's advice, which take longer than all else
+    whole: bool = False  # with figures and the planner's advice, which take longer than all else
     follows: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -278,7 +278,7 @@ def waivers_of(rng: Rng, policy: dict[str, Any]) -> list[dict[str, str]]:
 def sample(
     rng: Rng, kind: str, shape: str, bounds: tuple[float, float], columns: dict[str, Any], names: dict[str, bool]
 ) -> Sample:
-    """Rows of one kind with all columns; where there are labels, rows of other labels stand between them."""
+    """Rows of one kind with all columns; if there are labels, rows with other labels stand between them."""
     n = size(rng)
     low, high = bounds
     values = np.clip(SHAPES[shape](rng, n, low, high), low, high)
@@ -319,7 +319,7 @@ def labels_of(benign: Any, rng: Rng) -> tuple[Any, Any]:
 
 
 def ids_of(rng: Rng, kind: str, n: int) -> list[str]:
-    """One for every row, now and then some of the fit rows' among the held-out ones."""
+    """An id for every row; now and then held-out rows have ids of fit rows."""
     own = [f"{kind}-{i}" for i in range(n)]
     shared = int(n * pick(rng, [0, 0, 0, 0.0005, 0.3])) if kind == "holdout" else 0
     return [f"fit-{i}" for i in range(shared)] + own[shared:]
@@ -407,7 +407,7 @@ def judge(case: Case) -> int:
 
 
 def given(case: Case) -> list[str]:
-    """All that the run was given and that bears on its record, as `gate verify` takes it."""
+    """All inputs of the run that affect its record, as `gate verify` takes them."""
     named = [word for words in pairwise(case.arguments) if words[0].endswith(BEARING) for word in words]
     return named if case.policy is not None else [*named, *pinned_by(case)]
 
@@ -452,7 +452,7 @@ def follow(name: str, case: Case, code: int) -> None:
 
 
 def recount(case: Case, record: dict[str, Any]) -> None:
-    """What the record counts, counted again from the drawn arrays."""
+    """Check the record's counts against counts from the drawn arrays."""
     totals = {kind: len(drawn.taken) for kind, drawn in case.samples.items()}
     recorded = {"fit": record["fit"]["n"], "holdout": record["holdout"]["n"]}
     if "benign" in totals:

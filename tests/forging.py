@@ -58,7 +58,7 @@ class Measured:
     curve: Curve
 
     def forged(self, place: str, value: Any) -> Measured:
-        """The same with one value changed in the record and read back; a function makes it of the value that is there.
+        """The evidence with one value changed in the record and read back; a function makes the value of the old one.
 
         `fpr.anchors.0.tally.rows` is in the part of a check, `holdout.n` in the facts of a sample.
         """
@@ -88,14 +88,14 @@ def put(section: Part, place: str, value: Any) -> Part:
 
 
 def measured(kind: str, text: str = POLICY) -> Measured:
-    """A release, by one of COLUMNS; `served` is a check of calibrated scores."""
+    """The case of one of COLUMNS; `served` is a check of calibrated scores."""
     case = case_of(kind, text)
     fit = describe(sample("fit", case.policy))
     return Measured(case.policy, gather(case, fit, facts_of(case.calibrator), DAY), curves.trace(case))
 
 
 def case_of(kind: str, text: str = POLICY) -> Case:
-    """Samples with a calibrator, held against a release with the same counts."""
+    """Samples with a calibrator, compared with a release with the same counts."""
     policy = parse_policy(text + COLUMNS[kind], "everything.yaml").policy
     fit, holdout, malicious = (sample(name, policy) for name in ROWS)
     calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
@@ -120,7 +120,7 @@ def case_of(kind: str, text: str = POLICY) -> Case:
 
 
 def sample(name: str, policy: Policy) -> Scores:
-    """Rows with every column that the policy may name; two ids stand there twice."""
+    """Rows with every column that the policy may name; two ids occur twice."""
     n, kind = ROWS[name], kind_of(name)
     a, b = (4, 2) if kind == "malicious" else (0.5, 8)
     rows = np.r_[np.arange(n), 0, 1]
@@ -137,7 +137,7 @@ def sample(name: str, policy: Policy) -> Scores:
 
 
 def _as_served(rows: Scores, predict: Callable[[Any], Any]) -> Scores:
-    """Every score calibrated, but for the last one, which was served as it is."""
+    """Calibrated scores, except the last one, which was served raw."""
     served = np.append(predict(rows.values[:-1]), rows.values[-1])
     return dataclasses.replace(rows, values=served, raw=rows.values)
 

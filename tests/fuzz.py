@@ -54,9 +54,9 @@ from gate.report import figures, junit, markdown, terminal
 from gate.scores import Scores, reading
 from gate.storage import manifest_of
 
-SECONDS = 20  # of the processor, for one input
+SECONDS = 20  # of processor time, for one input
 PATIENCE = 600  # seconds of the clock, on a busy machine
-MEGABYTES = 1000  # more than before, for one child
+MEGABYTES = 1000  # more than at the start, for one child
 ADDRESS_SPACE = 8 << 30  # no header may make gate ask for more
 BATCH = 100  # inputs to a child
 WHOLE = 20  # one child in so many reads as gate does, in a child of its own, which is slow
@@ -65,7 +65,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class BrokenPromiseError(AssertionError):
-    """An input that was neither taken nor refused as it should be, or of which something else was counted."""
+    """An input was neither taken nor refused as it should be, or its rows were counted otherwise."""
 
 
 # --- sound examples -----------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def release_files(text: bytes = SMALL) -> dict[str, bytes]:
 
 
 def refused(act: Callable[[], Any], name: str) -> Any:
-    """What the act gives, or None where it refuses in lines that name the input and that a terminal may be sent."""
+    """The result of the act, or None if it refuses in lines that name the input and are safe for a terminal."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -203,7 +203,7 @@ def judge_scores(rng: random.Random, made: hostile.Files, role: str = "holdout")
 def compare_others(
     made: hostile.Files, label: str | None, malicious: bool, ask: Callable[..., Any] | None = None
 ) -> None:
-    """Which rows belong together and when they were seen, by gate and by the plain reader, where this one can tell."""
+    """Compare groups, segments and times of rows by gate and by the plain reader, if that one can tell."""
     names = tuple(name for name in ("group", "segment") if name in made.columns)
     timestamp = "timestamp" if "timestamp" in made.columns else None
     if not names and timestamp is None:
@@ -211,7 +211,7 @@ def compare_others(
     columns = policies.Columns(label=label, timestamp=timestamp, **{name: name for name in names})
     try:
         found = reading.read([made.name], columns, (0.0, 1.0), "malicious" if malicious else "benign")
-    except GateError:  # of malicious rows the run has no need for all columns
+    except GateError:  # the run does not need all columns of malicious rows
         return
     codes: dict[str, Any] = {"group": found.groups, "segment": found.segments}
     times: Any = found.timestamps
@@ -262,7 +262,7 @@ def was(made: hostile.Files, label: str | None, malicious: bool) -> dict[str, An
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, made.name)
         files = {**made.files, **made.sound}
-        steps = [(name, slice(0, 0)) for name in made.sound]  # at first nothing is changed
+        steps = [(name, slice(0, 0)) for name in made.sound]  # first change nothing
         steps += [(name, part) for name, sound in made.sound.items() for part in changed_parts(sound, made.files[name])]
         for name, part in steps:
             before = files[name]
@@ -277,7 +277,7 @@ def was(made: hostile.Files, label: str | None, malicious: bool) -> dict[str, An
 
 
 def changed_parts(sound: bytes, content: bytes) -> list[slice]:
-    """Where bytes differ, in runs; nowhere, if bytes were added or left out, or too many runs to try each."""
+    """The runs of bytes that differ; none if bytes were added or left out, or if there are too many runs to try."""
     if len(sound) != len(content):
         return []
     differs = np.frombuffer(sound, np.uint8) != np.frombuffer(content, np.uint8)
@@ -294,7 +294,7 @@ def read_plainly(path: Path, label: str | None, malicious: bool) -> dict[str, An
 def compare(
     name: str, role: str, record: dict[str, Any], read: dict[str, Any], was: Callable[[], dict[str, Any]]
 ) -> None:
-    """What gate counted against what the plain reader did.
+    """Compare gate's counts with the plain reader's.
 
     A plain reader may refuse what gate has no need to look at. Then gate must have counted what was once written.
     """
@@ -320,7 +320,7 @@ def compare(
 
 
 def outside(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What the act gives in a child of its own: other readers may crash too, and that is no fault of gate.
+    """The result of the act in a child of its own, because other readers may crash too, which is no fault of gate.
 
     The process that asks must not have used polars itself: its threads are not in a fork, which would wait for them.
     """
@@ -380,7 +380,7 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other and type(one) is type(other))
 
 
-FREE = ("created", "judged_on", "tool", "release", "policy")  # what nothing in the data binds
+FREE = ("created", "judged_on", "tool", "release", "policy")  # values that do not follow from the data
 
 
 def release(rng: random.Random) -> bool:
@@ -459,7 +459,7 @@ def take_ledger(content: bytes) -> bool:
 
 
 def changed(take: Callable[[bytes], bool], example: Callable[[], list[bytes]]) -> Callable[[random.Random], bool]:
-    """The reader of one kind of file, on a mutated example that is kept beside."""
+    """Run the reader of one kind of file on a mutated example."""
 
     def act(rng: random.Random) -> bool:
         content = hostile.mutate(rng, example())
@@ -489,7 +489,7 @@ def ledger_line() -> bytes:
         return path.read_bytes()
 
 
-KINDS: dict[str, tuple[int, Callable[[random.Random], bool]]] = {  # of a hundred inputs, so many
+KINDS: dict[str, tuple[int, Callable[[random.Random], bool]]] = {  # how many of a hundred inputs
     "scores": (78, scores),
     "data to verify": (3, verified_data),
     "release": (3, release),
@@ -540,7 +540,7 @@ def attempt(seed: int, number: int) -> dict[str, Any]:
 
 
 class Lines:
-    """Which lines of some modules were reached, in memory that all children share."""
+    """The lines of some modules that were reached, in memory that all children share."""
 
     def __init__(self, places: list[Path]) -> None:
         self.places: dict[str, tuple[int, set[int]]] = {}
@@ -565,7 +565,7 @@ class Lines:
         return line(frame, _event, _argument)
 
     def reached(self) -> dict[str, tuple[int, int, list[int]]]:
-        """Lines inside functions that were reached, of how many, and those that were not."""
+        """The number of lines inside functions reached, the number of all, and the lines not reached."""
         found = {}
         for file, (start, lines) in self.places.items():
             missed = sorted(line for line in lines if not self.seen[start + line])
@@ -591,7 +591,7 @@ def prepare() -> None:
     import duckdb  # noqa: F401
     import polars  # noqa: F401
 
-    curve.STEPS = 10  # points of a figure, each of which asks what groups are worth
+    curve.STEPS = 10  # points of a figure; each asks what groups are worth
     vars(fpr)["plan_warnings"] = (
         lambda *_, **__: ()
     )  # the planner's advice follows from counts, and takes longer than all else

@@ -156,7 +156,7 @@ def _change_integer(rng: random.Random, content: bytearray, rows: int) -> None:
 
 
 def _change_everywhere(rng: random.Random, content: bytearray, rows: int) -> None:
-    """One count told differently in every place, so that a lie agrees with itself; its bytes may be longer too."""
+    """Change one count in every place, so that a lie is consistent; its bytes may be longer too."""
     factor = rng.choice([0, 0.5, 2, 3, 100])
     width = rng.choice([4, 8, 8, 8])
     counts = {rows, 8 * rows, -(-rows // 8), 4 * rows, 8 * -(-rows // 8), 64 * -(-8 * rows // 64), 64 * -(-rows // 512)}
@@ -200,7 +200,7 @@ class Files:
     files: dict[str, bytes]
     columns: tuple[str, ...] = ()
     links: dict[str, str] = field(default_factory=dict)
-    sound: dict[str, bytes] = field(default_factory=dict)  # the files before anything was made wrong in them
+    sound: dict[str, bytes] = field(default_factory=dict)  # the files before any change
 
 
 def table(rng: random.Random, rows: int, columns: tuple[str, ...]) -> pa.Table:
@@ -337,7 +337,7 @@ def encode(rng: random.Random, rows: pa.Table, suffix: str) -> bytes:
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """Without what JSON, text and NumPy have no word for."""
+    """The rows without values that JSON, text and NumPy cannot express."""
     columns = {}
     for name in rows.column_names:
         column = rows[name].combine_chunks()
@@ -468,7 +468,7 @@ def long_arrow() -> Files:
 
 
 def longer_arrow() -> Files:
-    """The same with the length of the buffer agreeing, far beyond the file."""
+    """245 rows whose length and buffer agree on a size far beyond the file."""
     sound = _arrow_file(pa.table({"score": np.zeros(245)}))
     return Files("holdout.arrow", {"": _lie(sound, {245: 245 << 20, 245 * 8: (245 << 20) * 8})})
 

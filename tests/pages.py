@@ -18,7 +18,7 @@ def figures_as_text(page: str) -> str:
 
 
 def stand_in(display: object, name: str, title: str = "", description: str = "", standalone: bool = False) -> str:
-    """In a figure's place where no test looks at one: other words or numbers are other bytes, as in the figure."""
+    """A substitute for a figure if no test looks at it: other words or numbers give other bytes, as in the figure."""
     shown = hashlib.sha256(repr(vars(display)).encode()).hexdigest()
     return f'<svg role="img"><title>{escape(title)}</title><desc>{escape(description)}</desc><g id="{shown}" /></svg>'
 

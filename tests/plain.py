@@ -1,7 +1,7 @@
 """Score files read plainly, and without gate or pyarrow: what a file holds if nothing in it is trusted.
 
-Text by Python's csv and json, NumPy's files by their bytes, Parquet by DuckDB, Arrow's files by polars, gzip by Python.
-A fuzzer compares what gate took with what these read; they are slow, and they judge nothing.
+Python's csv and json read text, DuckDB reads Parquet, polars reads Arrow's files, Python reads gzip, and NumPy's files
+are read by their bytes. A fuzzer compares what gate took with what these read; they are slow, and they judge nothing.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class Rows:
 
     @property
     def sha256(self) -> str:
-        """As gate's record writes it, of samples that are one range: over the rows, and over what is in the range.
+        """The digest in gate's record for a sample of one range: over the number of rows and the content of the range.
 
-        That is how many scores differ, these in rising order with one zero, and the place and the rows of tied ones.
+        The content is the number of distinct scores, the scores in rising order with one zero, and the place and the
+        rows of tied ones.
         """
         assert len(self.scores) <= 2**18
         rows = Counter(score + 0.0 for score in self.scores)
@@ -64,7 +65,7 @@ class Rows:
         return hashlib.sha256(struct.pack("<q", len(self.scores)) + hashlib.sha256(inner).digest()).hexdigest()
 
     def parts(self, name: str) -> str:
-        """Which scores belong together by another column, whatever its names for them are."""
+        """The scores that belong together by another column, whatever names it uses."""
         return parts_of(self.scores, self.others[name])
 
     def times(self, name: str) -> list[list[float]]:
@@ -129,7 +130,7 @@ def _present(value: Any) -> Any:
 
 
 def _written(value: Any) -> Any:
-    """A name as text writes it: that of one file may be 7 where another one has "7"."""
+    """A name as text: one file may have 7 and another file "7"."""
     value = _present(value)
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int) else value
 
@@ -142,7 +143,7 @@ UNITS = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (1e20, 1e-3))  # numbers below t
 
 
 def _microseconds(times: list[Any]) -> list[int]:
-    """Numbers by how large the largest of them is, dates and words by the calendar; without a zone they are UTC."""
+    """Times: the largest number decides the unit of numbers; dates and words follow the calendar, in UTC by default."""
     if all(isinstance(time, int | float | Decimal) and not isinstance(time, _Micros) for time in times):
         largest = max((abs(float(time)) for time in times), default=0.0)
         scale = next(scale for limit, scale in UNITS if largest < limit)
@@ -318,7 +319,7 @@ def _arrow(content: bytes, names: list[str]) -> dict[str, Any]:
             frame = reader(io.BytesIO(content), columns=names, use_pyarrow=False)
         except Exception as error:
             problem = error
-        except BaseException as error:  # what polars raises where its own code panics
+        except BaseException as error:  # polars raises it if its own code panics
             if type(error).__name__ != "PanicException":
                 raise
             problem = UnreadableError(str(error))

@@ -69,7 +69,7 @@ def record_of(text: str, counts: Mapping[str, int], benign: int) -> Record:
 
 
 def evidence_of(policy: Policy, parts: Any, kind: Any = "run", malicious: SampleFacts | None = None) -> Evidence:
-    """These parts with samples of fixed content; the held-out rows are those of the targets."""
+    """Evidence with these parts and samples of fixed content; the held-out rows are those of the targets."""
     benign = max(parts.fpr.anchors[0].tally.rows, 2)
     return Evidence(
         kind,
@@ -266,7 +266,7 @@ DETECTED = (39_200, 37_100, 33_000, 25_400, 17_100, 8_300)
 
 
 def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", checked: bool = False) -> Record:
-    """A release that is held against the one before it, on the same rows; or the check of a release, on other rows."""
+    """A release compared with the one before it, on the same rows; or the check of a release, on other rows."""
     document = parse_policy(POLICY + DETECTION, "policies/production.yaml")
     policy, benign, attacks = document.policy, 200_000, 40_000
     counts = [20_100, 1_990, 204, 15, 2, 0]
@@ -295,7 +295,7 @@ def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", check
 
 
 def reference(document: Document, outcome: Any, checked: bool) -> ReferenceFacts:
-    """The release before; or, of a check, the release itself."""
+    """The reference: the release before; for a check, the release itself."""
     return ReferenceFacts(
         path="releases/v2.3.0",
         release="v2.4.0" if checked else "v2.3.0",

@@ -74,7 +74,7 @@ def outputs(text: str) -> dict[str, str]:
 
 
 def evaluate(text: str, values: dict[str, str], failed: bool = False) -> object:
-    """An expression, of as much of the language as the files of this repository use."""
+    """The value of an expression, in the part of the language that the files of this repository use."""
     functions = {"cancelled()": False, "always()": True, "success()": not failed, "failure()": failed}
     words = {"&&": "and", "||": "or", "!": "not", "true": "True", "false": "False"}
     tokens = re.findall(r"'(?:[^']|'')*'|[\w.-]+(?:\(\))?|&&|\|\||==|!=|[!()]", text)

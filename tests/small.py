@@ -31,7 +31,7 @@ targets:
 """
 
 
-# What the environment of the tests says of terminals and clocks is none of the command's business.
+# Commands must not see what the tests' environment says of terminals and clocks.
 CLEAN = {
     name: value
     for name, value in os.environ.items()

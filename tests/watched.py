@@ -1,4 +1,4 @@
-"""Releases with checks of their own days, by the gate's own stages, where the true rates are known."""
+"""Releases with checks of single days, made by the gate's own stages, with known true rates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_release(document: Document, place: Path, name: str, day: datetime, seed
 
 
 def day_of(rng: np.random.Generator, rate: float, threshold: float, rows: int) -> np.ndarray:
-    """The benign scores of one day, of which each reaches the threshold with this chance."""
+    """The benign scores of one day; each reaches the threshold with this chance."""
     flagged = rng.random(rows) < rate
     return np.where(flagged, threshold + (1 - threshold) * rng.random(rows), threshold * rng.random(rows) * (1 - 1e-9))
 

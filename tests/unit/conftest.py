@@ -15,19 +15,19 @@ from gate.report import drawing
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: garbage is looked for elsewhere, and more seldom, in a tenth less time."""
+    """Exclude imported and collected objects from garbage collection, and collect less often: a tenth less time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # libraries look for what is left over at the end, and would find all of it
+    gc.unfreeze()  # libraries look for leftover objects at the end, and would find all of these
 
 
 @pytest.fixture(scope="session")
 def imported() -> None:
-    """What asks another program as it is imported: matplotlib without a list of fonts, and NumPy 1.26 for its tests."""
+    """Import modules that start another program: matplotlib without a list of fonts, and NumPy 1.26 for its tests."""
     drawing.matplotlib()
     importlib.import_module("numpy.testing")
 

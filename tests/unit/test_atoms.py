@@ -1,4 +1,4 @@
-"""Tied scores by one model, that of the calibrator: what can be flagged near a target, and when more rows tell."""
+"""Tied scores by the calibrator's model: what can be flagged near a target, and when more rows decide."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_as_many_rows_as_are_advised_reach_a_tied_score(n: int, share: float, se
 @settings(max_examples=examples(30), deadline=None)
 @given(st.integers(100, 100_000), st.integers(0, 3), st.floats(0.05, 1))
 def test_as_many_rows_as_are_advised_settle_what_lies_above_a_tied_score(n: int, below: int, worth: float) -> None:
-    """At the rate seen, and worth as little as in their groups, they prove it too little, which one fewer does not."""
+    """At the observed rate and worth in groups, so many rows prove that it is too little; one row fewer does not."""
     band, fpr = BAND[Decimal("0.001")], Fraction(1, 1000)
 
     def proves(through: int, rows: int) -> bool:
@@ -201,7 +201,7 @@ def test_as_many_rows_as_are_advised_settle_what_lies_above_a_tied_score(n: int,
 
 
 def test_the_floor_of_a_tied_sample_is_not_its_size() -> None:
-    """Of 54,375 rows the top 80 are tied: it is these that hide 0.1 %, not too few rows."""
+    """The top 80 of 54,375 rows are tied: these hide 0.1 %, not a lack of rows."""
     rng = np.random.default_rng(3)
     scores = np.sort(np.append(rng.beta(1, 20, 54_295), np.full(80, 1.0)))
     calibrator = fit(scores, Calibration(), CONTRACT)

@@ -211,7 +211,7 @@ def drawn_for_everything() -> Drawn:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Evidence]:
-    """A release of which every check has measured something, but those that only a check can measure."""
+    """A release for which every check has measured something, except those that only a check can measure."""
     drawn = drawn_for_everything()
     place = tmp_path_factory.mktemp("everything")
     reference, found = None, None
@@ -458,7 +458,7 @@ def that_finds(check: Check, finding: Finding) -> Check:
 @pytest.mark.parametrize("outcome", ["fail", "inconclusive"])
 @pytest.mark.parametrize("grade", [None, "open"])
 def test_whatever_blocks_a_release_is_said(check: Check, outcome: Outcome, grade: Grade | None) -> None:
-    """By its check's sentence where it has no rate, else by its name."""
+    """The headline uses the check's sentence if the finding has no rate, else its name."""
     policy = parse_toy(TOY_POLICY)
     evidence = toy_evidence(policy)
     for reason, family in itertools.product(check.reasons, check.names):

@@ -49,7 +49,7 @@ CASES = [
 
 @pytest.mark.parametrize(("case", "clusters"), list(zip(GOLDEN, CASES, strict=True)), ids=["six", "many", "none"])
 def test_effective_rows_equal_the_golden_numbers(case: dict[str, Any], clusters: tuple[Any, Any]) -> None:
-    """Those of Korn and Graubard, which the lower bound takes, and Kish's where nothing is flagged."""
+    """The lower bound uses Korn and Graubard's effective rows, and Kish's if nothing is flagged."""
     sizes, counts = clusters
     worth = korn_graubard(sizes, counts, 0.05)
     n, k = float(sizes.sum()), float(counts.sum())
@@ -111,7 +111,7 @@ TRIALS = often(60, 100)
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize(("groups", "size", "rate", "spread"), [(300, 40, 0.05, 0.05), (100, 30, 0.1, 0.1)])
 def test_coverage_with_clustered_rows(groups: int, size: int, rate: float, spread: float) -> None:
-    """Beta-binomial clusters: of nominal 95 % the plain interval covers far less, this one does.
+    """Beta-binomial clusters: this interval covers its nominal 95 %, the plain interval far less.
 
     Within three standard errors, which are 2.2 % each of 100 samples.
     """
@@ -146,8 +146,8 @@ def test_coverage_with_clustered_rows(groups: int, size: int, rate: float, sprea
 def test_groups_prove_no_more_than_promised(name: str, least: float) -> None:
     """A release at 1.52 times its target is proven to be below 1.5 times in 2.5 % of runs, within 3 errors of that.
 
-    By the effective rows of Korn and Graubard that is so in 13 % and 10 % of runs with the last two, and more where
-    only excess counts.
+    With the effective rows of Korn and Graubard it is 13 % and 10 % of runs for the last two, and more if only excess
+    counts.
     """
     runs = often(25, 80)
     assert statistics.prove_groups(name, runs, 1.52, below=False) <= 0.025 + 3 * statistics.share_error(0.025, runs)

@@ -172,10 +172,10 @@ def test_few_repeats_are_let_pass_and_more_are_not() -> None:
 
 
 def test_no_bad_release_passes_because_its_rows_are_tiled() -> None:
-    """A true rate at the edge of the tolerance: as one row in 40 may pass, of copies every third would.
+    """A true rate at the edge of the tolerance: one run in 40 may pass, but with copies every third would.
 
-    Of 200, the count at the fit rows' own quantile says which would pass by it, and the check whether they may; some
-    are judged as a whole, which takes longer.
+    In 200 runs, the count at the fit rows' own quantile says which would pass, and the check whether they may; some
+    runs are judged as a whole, which takes longer.
     """
     rng = np.random.default_rng(7)
     fooled = 0

@@ -1,4 +1,4 @@
-"""Where arithmetic ends: samples of one group or none, counts beyond all rows, searches that do not settle."""
+"""The limits of the arithmetic: samples of one group or none, counts beyond all rows, searches that do not settle."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_saddlepoint_is_sought_in_so_many_steps_at_most(monkeypatch: pytest.Mo
 
 
 def test_a_crossing_is_sought_in_sixty_steps_at_most() -> None:
-    """Of a function that is all but a step, false position halves its way from one end; the end still brackets it."""
+    """For a function that is nearly a step, false position halves its way from one end; the end still brackets it."""
     asked = []
 
     def value(x: float) -> float:

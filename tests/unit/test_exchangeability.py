@@ -173,8 +173,8 @@ def shifted_tail(rng: np.random.Generator, n: int, factor: float) -> np.ndarray:
 def test_the_scan_finds_a_tail_that_is_half_as_heavy_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A 0.1 % FPR that is really 0.15 % is found at the level 5 % about 56 % of the time.
 
-    Of 60 trials the standard error of that share is 6.4 %; 2.5 of them below and 4.5 above (its height differs a
-    little with how the tail is shifted) are allowed, as of half as many in each run.
+    The standard error of that share of 60 trials is 6.4 %. The test allows 2.5 of them below and 4.5 above (the share
+    differs a little with the way the tail is shifted), and the same for half as many trials in each run.
     """
     monkeypatch.setattr(exchangeability, "DRAWS", 499)
     rng, trials = np.random.default_rng(9), often(30, 60)
@@ -322,7 +322,7 @@ def predicted(policy: Policy, fitted: np.ndarray, held_out: np.ndarray) -> tuple
 
 
 def test_the_predicted_range_holds_95_per_cent_of_sound_counts() -> None:
-    """By the beta-binomial law of the fractional rank, both tails at most 2.5 %; the record carries it."""
+    """The range is the beta-binomial law's at the fractional rank, with tails of at most 2.5 %; the record has it."""
     rng = np.random.default_rng(12)
     found = predicted(make(), rng.random(20_000), rng.random(50_000))
     assert found is not None

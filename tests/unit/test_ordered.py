@@ -1,4 +1,4 @@
-"""Scores in order answer four questions alike however they are kept: written out, or as rows that stand for many."""
+"""Scores in order answer four questions alike in every storage: written out, or as rows that stand for many."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIED = st.lists(st.integers(-5, 5).map(lambda i: i / 7), min_size=1, max_size=60
 
 
 def ways(values: list[float]) -> list[Ordered]:
-    """One sample kept in each way."""
+    """One sample in each storage."""
     rows = sort(np.array(values))
     return [Ordered(rows), Ordered(*collapse(rows, None))]
 

@@ -127,7 +127,7 @@ POOLS = {
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("name", POOLS)
 def test_the_chances_are_bounds(name: str) -> None:
-    """Of 100 random divisions (--long: 200), at most as many as promised seem to share too few or too many."""
+    """At most as many of 100 random divisions (--long: 200) as promised seem to share too few or too many."""
     rng, divisions = np.random.default_rng(len(name)), often(100, 200)
     found = []
     for i in range(divisions):

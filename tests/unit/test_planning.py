@@ -155,7 +155,7 @@ def test_one_good_size_does_not_make_the_next_good() -> None:
 
 
 def test_a_dip_between_good_sizes_is_not_overlooked() -> None:
-    """By `not-refuted` small samples refute nothing, larger ones refute by chance, and large ones no more."""
+    """Under `not-refuted` small samples refute nothing, larger ones refute by chance, and large ones no longer do."""
     tested = law("not-refuted", "0.5", "0.1", "0.1")
     rows = tested.holdout_needed(None, 0.95)
     assert rows == 61
@@ -239,7 +239,7 @@ def test_the_papers_size_is_dead_by_the_proven_rule() -> None:
 
 
 def test_what_a_bracket_leaves_open_is_not_called_impossible() -> None:
-    """Of few fit rows only bounds of the chance are known: the lower one may be 0 where releases do pass."""
+    """With few fit rows only bounds of the chance are known; the lower one may be 0 although releases do pass."""
     found = only(plan(make("observed", ("0.001", "0.1", "0.1")), fit_n=3_000, holdout_n=13_969))
     assert found.liveness == 0
     assert found.strength == "weak"

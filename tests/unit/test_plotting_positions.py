@@ -95,7 +95,7 @@ def test_rows_to_support_are_the_fewest(position: str, fpr: float) -> None:
 @pytest.mark.parametrize("n", [10, 1000, 59_706, 10**9])
 @pytest.mark.parametrize("rank", [1, 2, 5, 9])
 def test_labels_are_what_they_are_called(n: int, rank: int) -> None:
-    """By scipy's beta law: the median, the mean, the 95 % quantile; Filliben's within 2 % of the median."""
+    """They are those of scipy's beta law: median, mean, 95 % quantile; Filliben's is within 2 % of the median."""
     law = beta(rank, n - rank + 1)
     assert law.cdf(named("median").label(rank, n)) == pytest.approx(0.5, abs=1e-7)
     assert law.cdf(named("np 0.95").label(rank, n)) == pytest.approx(0.95, abs=1e-7)
@@ -119,7 +119,7 @@ CONTRACT = Contract((Anchor(RATE, Decimal("0.5")),))
 def interpolated(samples: np.ndarray, position: str) -> np.ndarray:
     """The 5 % threshold of each sample by definition: between the two ranks whose labels enclose the rate.
 
-    Of a bound it is the upper of the two.
+    For a bound it is the upper of the two.
     """
     labels = named(position).label(np.arange(1, N + 1), N)
     rank = int(np.count_nonzero(labels <= float(RATE)))
@@ -180,7 +180,7 @@ def test_conformal_thresholds_are_marginally_valid(true_rates: dict[str, np.ndar
 def test_umbrella_thresholds_keep_their_target_with_the_stated_confidence(true_rates: dict[str, np.ndarray]) -> None:
     """95 % of the time, less at most 4 standard errors of 0.15 %; no other position comes near it.
 
-    Of 400 rows the 13th is the deepest that keeps 5 %: 97.1 % of the time, as the beta law says.
+    The 13th of 400 rows is the deepest that keeps 5 %: 97.1 % of the time, as the beta law says.
     """
     within = {position: float(np.mean(rates <= float(RATE))) for position, rates in true_rates.items()}
     assert within["np 0.95"] >= 0.95 - error(0.95)

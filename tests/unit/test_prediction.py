@@ -1,4 +1,4 @@
-"""The counts that sound releases show: of grouped rows by dividing whole groups anew, and as promised."""
+"""The counts that sound releases show: for grouped rows they follow from new divisions of whole groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gate.statistics.prediction import looked_at, predicted_counts
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("name", ["equal: 300 x 300, rho 0.2", "lognormal(3, 1.5), 2 K, rho 0.5"])
 def test_held_out_counts_lie_where_they_are_predicted(name: str) -> None:
-    """Of sound releases in groups 95 %, within three errors (3.4 % of 40); by the law of rows 10 to 60 % at 1 %."""
+    """It holds 95 % of sound releases in groups, within three errors (3.4 % of 40); the law of rows, at 1 %, 10 to 60 %."""
     runs = often(20, 40)
     grouped, plain = statistics.predict_groups(name, runs, divisions=199)
     assert min(grouped) >= 0.95 - 3 * statistics.share_error(0.05, runs)

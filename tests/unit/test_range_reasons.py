@@ -22,7 +22,7 @@ from gate.planning.ranges import corridor_of, segment_corridor_of
 from gate.planning.sequential import Deciding
 from gate.policy import Policy
 
-Counts = Callable[[np.ndarray], np.ndarray]  # from the expected counts of all points to those that are found
+Counts = Callable[[np.ndarray], np.ndarray]  # makes the counts found from the expected counts of all points
 TENTH, HUNDREDTH = Decimal("0.1"), Decimal("0.01")
 
 
@@ -40,7 +40,7 @@ def said(finding: Finding) -> tuple[str, str]:
 def counted(
     n: int, change: Counts, unreached: int = 0, error: str = "0.5", more: str = "", worth: float = 0, **facts: Any
 ) -> tuple[Policy, Evidence]:
-    """A range from 10 to 1 % with what its rates let expect of n rows, changed so; `worth` so many where in groups."""
+    """A range from 10 to 1 % with the expected counts of n rows, changed so; rows in groups are `worth` so many."""
     target = "targets: [{fpr: 10%, min_n: 10, max_relative_error: 0.5, required: false}]\n"
     span = facts.pop("span", "from: 10%, to: 1%")
     policy = policy_of(f"{target}ranges: [{{{span}, min_n: 10, max_relative_error: {error}}}]\n{more}")

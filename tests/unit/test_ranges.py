@@ -186,7 +186,7 @@ def test_grades_are_nested(drawn: tuple[Corridor, Ints, int]) -> None:
 @settings(max_examples=examples(25), deadline=None)
 @given(judged_counts(), st.data())
 def test_a_proven_range_proves_every_target_inside_it(drawn: tuple[Corridor, Ints, int], data: st.DataObject) -> None:
-    """Of every stretch that is called proven: a target between two points, with any count that its neighbours leave."""
+    """In every proven stretch, a target between two points is proven with any count that its neighbours allow."""
     judged, counts, n = drawn
     counts = falling(counts)
     stretches = judged.judge(counts, n).proven

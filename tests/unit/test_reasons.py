@@ -81,7 +81,7 @@ def test_a_proven_target_with_too_few_rows_is_looked_at_again_with_enough() -> N
 
 
 def test_an_open_target_that_is_looked_at_again_says_with_how_many_rows() -> None:
-    """By the law of the fit where enough fit rows lie beyond the target, else by the count alone."""
+    """The law of the fit applies if enough fit rows lie beyond the target, else that of the count alone."""
     policy = policy_of("interval: sequential\n")
     for fit_n in (50_000, 200):
         finding = at_target(policy, tally(40, 4000), fit_n=fit_n)

@@ -58,7 +58,7 @@ def number(text: str) -> int:
 
 
 def true_rates(rng: np.random.Generator, law: Law, fit_n: int, size: int) -> np.ndarray[Any, Any]:
-    """The true rates of thresholds that lie between two of the largest of fit_n uniform scores, as the fit has it."""
+    """The true rates of thresholds that the fit puts between two of the largest of fit_n uniform scores."""
     x = law.rank(fit_n)
     j = min(max(math.floor(x), 1), fit_n - 1)
     lower = rng.beta(j, fit_n - j + 1, size)

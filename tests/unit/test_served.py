@@ -1,4 +1,4 @@
-"""Served scores are held against the release row by row, and what happened to them on the way is named."""
+"""Served scores are compared with the release row by row, and the cause of differences is named."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_raw_scores_logged_in_float32_are_told_from_scores_served_in_it() -> Non
 @settings(deadline=None, max_examples=examples(20))
 @given(seed=seeds, share=st.floats(0.05, 0.45))
 def test_two_causes_in_one_sample_are_counted_apart(seed: int, share: float) -> None:
-    """As of a fleet of which a part serves an older export, and in which some rows have no score at all."""
+    """Like a fleet in which a part serves an older export and some rows have no score at all."""
     calibrator, raw = sample(seed)
     low, high = calibrator.settings.domain
     rng = np.random.default_rng(seed + 1)

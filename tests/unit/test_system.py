@@ -48,7 +48,7 @@ OWN = (
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(OWN), unique_by=lambda text: text.partition(":")[0], max_size=4), st.data())
 def test_the_policy_of_one_detector_is_that_of_its_own_text(own: list[str], data: st.DataObject) -> None:
-    """What a detector has of its own is in its place, written out as text that is read back as the same policy."""
+    """A detector's own settings replace the shared ones; the text written out reads back as the same policy."""
     name = data.draw(st.sampled_from(NAMES))
     end = f'waivers:\n  - {{check: "{name}:fpr@1%", reason: known, owner: me, expires: 2099-12-31}}\n'
     whole = document(NAMES, more={name: ", ".join(own)} if own else None, end=end)
@@ -189,7 +189,7 @@ def test_files_of_their_own_are_joined_by_id(n: int, seed: int) -> None:
 
 
 def test_rows_that_are_benign_for_some_only_are_not_counted() -> None:
-    """Of labels of their own, the system counts the rows that are benign for every detector and names the others."""
+    """If detectors have labels of their own, the system counts rows that are benign for each and names the others."""
     table = several.simulate(6, NAMES[:2], 1)
     table = table.append_column("a", pa.array([0, 0, 0, 0, 1, 1])).append_column("b", pa.array([0, 0, 0, 1, 0, 1]))
     found = views(NAMES[:2])

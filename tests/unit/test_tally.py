@@ -40,7 +40,7 @@ def test_independent_rows_have_the_bounds_of_clopper_and_pearson(count: tuple[in
 
 @given(counts(), st.floats(0.01, 1), st.floats(0.01, 1), alphas)
 def test_each_bound_counts_the_rows_that_it_may(count: tuple[int, int], low: float, high: float, alpha: float) -> None:
-    """Fewer independent rows at the same rate: a wider interval around it, each side by its own."""
+    """Fewer independent rows at the same rate give a wider interval; each side has its own rows."""
     k, n = count
     found = Tally(threshold=0.5, flagged=k, rows=n, effective=(n * low, n * high))
     bounds, plain = found.interval(alpha), found.plain_interval(alpha)

@@ -65,7 +65,7 @@ def known(counted: System | None) -> SystemEvidence:
 
 
 class Case(NamedTuple):
-    """A limit and the counts held against it; what is decided, and parts of what is said."""
+    """A limit and the counts compared with it; the decision, and parts of the sentences."""
 
     limit: str
     decided: tuple[str, str]

@@ -34,7 +34,7 @@ def policy_of(rule: str, *targets: tuple[object, object, object, int], required:
 
 
 def outcomes(rule: str, n: int, p: Fraction, above: Fraction, below: Fraction, min_n: int) -> np.ndarray:
-    """Of every count of n rows: -1 where it refutes, 1 where it passes, else 0; by the intervals themselves."""
+    """A grade for every count of n rows, by the intervals themselves: -1 refutes, 1 passes, else 0."""
     k, low, high = np.arange(n + 1), p * (1 - below), p * (1 + above)
     with np.errstate(invalid="ignore"):
         bottom = np.where(k == 0, 0.0, beta.ppf(0.025, k, n - k + 1))
@@ -82,7 +82,7 @@ def test_any_number_of_rows_has_chances_between_none_and_certainty(rows: int) ->
 
 
 def days(rng: np.random.Generator, rate: float, threshold: float, rows: int) -> np.ndarray:
-    """The benign scores of one day, of which each reaches the threshold with this chance."""
+    """The benign scores of one day; each reaches the threshold with this chance."""
     flagged = rng.random(rows) < rate
     return np.where(flagged, threshold + (1 - threshold) * rng.random(rows), threshold * rng.random(rows) * (1 - 1e-9))
 
