@@ -47,7 +47,7 @@ class CheckName:
 
     @property
     def at(self) -> str:
-        """Where it asks, by itself: `0.1%`, `1%..0.1%`, of a system's check `0.5`; empty where it asks at no rate."""
+        """The rate, range or score alone: `0.1%`, `1%..0.1%`, for a system's check `0.5`; empty if there is none."""
         written = in_digits if self.kind in BY_SCORE else in_percent
         return "..".join(written(number) for number in (self.rate, self.to) if number is not None)
 

@@ -84,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Measured files run first, then other unit tests; the longest first in each, so that none runs alone at the end."""
+    """Measured files run first, then other unit tests; the longest of each first, so that none runs on alone."""
     _leave_unmeasured(items)
     if not config.getoption("--long"):
         choose(config, items)

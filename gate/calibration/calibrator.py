@@ -124,7 +124,7 @@ class Calibrator:
         return buffer.getvalue()
 
     def to_json(self) -> str:
-        """The same knots without a pickle; floats are written so that they read back bit-equal."""
+        """The calibrator without a pickle; floats are written so that they read back bit-equal."""
         x, y = self.knots
         document = {
             "schema_version": 1,

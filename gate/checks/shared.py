@@ -182,7 +182,7 @@ def _pieces(
 
 
 class _Cut(NamedTuple):
-    """Where a piece lies: from one score to below another, and the rows of its last value, which begins there.
+    """The place of a piece: from one score to below another, and the rows of its last value, which begins there.
 
     These are counted by where they end, since they may be more than a piece has. `n` rows are held out, of all.
     """

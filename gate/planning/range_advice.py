@@ -31,7 +31,7 @@ from gate.planning.sequential import Deciding
 from gate.policy import Policy, Range
 from gate.stored import MOST_ROWS
 
-POINTS = 200  # of the grid
+POINTS = 200  # of the grid that are simulated
 DRAWS = 400
 FINE_POINTS, FINE_DRAWS = 400, 1600  # for the rows that a new fit needs
 MOST_GROWTH = 64  # times the rows on hand; a finding that takes more is at an edge

@@ -42,7 +42,7 @@ class Document:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def with_columns(self, given: Mapping[str, str | tuple[str, ...] | None]) -> Document:
-        """The same document with the columns that the command line names instead of the policy's."""
+        """The document with the columns that the command line names instead of the policy's."""
         named = {key: value for key, value in given.items() if value is not None and value != ()}
         try:
             columns = Columns.model_validate({**dict(self.policy.data), **named})
@@ -53,7 +53,7 @@ class Document:
         return replace(self, policy=self.policy.model_copy(update={"data": columns}))
 
     def with_domain(self, low: Decimal, high: Decimal) -> Document:
-        """The same document with another domain, in its text too: a record must show the policy that was applied."""
+        """The document with another domain, in its text too: a record must show the policy that was applied."""
         if self.policy.calibration.domain == (float(low), float(high)):
             return self
         written = f"domain: [{low}, {high}]"

@@ -17,7 +17,7 @@ from gate.statistics.prediction import looked_at, predicted_counts
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("name", ["equal: 300 x 300, rho 0.2", "lognormal(3, 1.5), 2 K, rho 0.5"])
 def test_held_out_counts_lie_where_they_are_predicted(name: str) -> None:
-    """It holds 95 % of sound releases in groups, within three errors (3.4 % of 40); the law of rows, at 1 %, 10 to 60 %."""
+    """It holds 95 % of sound releases in groups, within three errors (3.4 % of 40); at 1 % rows' law holds 10 to 60."""
     runs = often(20, 40)
     grouped, plain = statistics.predict_groups(name, runs, divisions=199)
     assert min(grouped) >= 0.95 - 3 * statistics.share_error(0.05, runs)

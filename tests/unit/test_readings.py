@@ -21,7 +21,7 @@ def band(fpr: Fraction) -> Band:
 
 @pytest.mark.parametrize("rule", ["proven", "observed", "not-refuted"])
 def test_a_bad_release_ships_as_often_as_is_said(rule: str) -> None:
-    """The share of 20,000 counts at 2 and 5 times the target that pass, within four errors; 60 % by not-refuted at twice."""
+    """The share of 20,000 counts at 2 and 5 times the target that pass, within 4 errors; not-refuted: 60 % at twice."""
     fpr, n = Fraction(1, 1000), 20_000
     rng = np.random.default_rng(len(rule))
     edges = band(fpr)
