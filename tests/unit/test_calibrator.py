@@ -158,7 +158,7 @@ def assert_counts_agree(calibrator: Calibrator, scores: np.ndarray) -> None:
 @settings(max_examples=examples(200), deadline=None)
 @given(benign, st.sampled_from(["average", "conservative"]), st.sampled_from([11, 1000, 10_000]))
 def test_counting_by_threshold_is_counting_by_pipeline(values: list[float], ties: str, knots: int) -> None:
-    """Also at the floats next to every threshold and every knot."""
+    """This holds at the floats next to every threshold and every knot too."""
     calibrator = fit(values, Calibration(ties=ties, knots=knots))
     near = np.array([t for t in calibrator.thresholds.values() if t is not None] + values)
     raw_knots = calibrator.knots[0] / 0.99
@@ -313,7 +313,7 @@ ODD: list[Any] = [
 
 
 def test_any_value_replaced_by_an_odd_one_is_refused_or_usable() -> None:
-    """Whatever is taken can be asked for its thresholds and written again."""
+    """Every calibrator that is accepted gives its thresholds and can be written again."""
     whole = json.loads(fit(np.linspace(0, 1, 50)).to_json())
     places = [(key,) for key in whole] + [
         (key, inner) for key in whole if isinstance(whole[key], dict) for inner in whole[key]
@@ -336,7 +336,7 @@ def test_any_value_replaced_by_an_odd_one_is_refused_or_usable() -> None:
 
 
 def test_a_calibrator_is_shown_in_one_line_and_as_a_small_table() -> None:
-    """In a notebook with the raw threshold of every anchor; neither prints the knots."""
+    """A notebook shows the raw threshold of every anchor; neither form prints the knots."""
     calibrator = fit(np.random.default_rng(0).beta(0.5, 8, 500))
     assert repr(calibrator).startswith("Calibrator(fitted on 500 benign scores, 500 distinct, 6 anchors, domain [0, 1]")
     assert len(repr(calibrator)) < 120

@@ -239,7 +239,7 @@ def test_every_check_has_measured_and_found_something(everything: tuple[Policy, 
 def test_a_check_of_calibrated_scores_measures_what_was_served_or_says_what_it_lacks(
     beside: bool, tmp_path: Path
 ) -> None:
-    """With the raw scores beside them; without, `served` is among what was not asked, and no finding."""
+    """With raw scores beside them there is a finding; without, `served` is listed as not asked."""
     drawn = drawn_for_everything()
     job = dataclasses.replace(drawn.job("v1"), ledger=str(tmp_path / "ledger"))
     fitted = gate_release(job, drawn.sample("fit"), drawn.sample("holdout"), first_release=True)

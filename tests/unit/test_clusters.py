@@ -155,7 +155,7 @@ def test_groups_prove_no_more_than_promised(name: str, least: float) -> None:
 
 
 def test_the_law_of_grouped_counts_is_that_of_simulated_ones() -> None:
-    """Both tails at quantiles of 10,000 sums of beta-binomial groups, within 10 % of themselves and 4 errors."""
+    """Both tails agree with 10,000 sums of beta-binomial groups at their quantiles, within 10 % and 4 errors."""
     rng = np.random.default_rng(1)
     sizes = np.ceil(rng.lognormal(2, 1.2, 300)).astype(np.int64)
     distinct, groups = np.unique(sizes, return_counts=True)

@@ -368,7 +368,7 @@ def test_the_drop_is_said_in_counts_and_points() -> None:
 
 @pytest.mark.parametrize("outcome", ["fail", "inconclusive"])
 def test_a_baseline_that_did_not_pass_is_shown_and_is_no_reference(outcome: str) -> None:
-    """However well this release compares with it: what non-inferiority to a bad release proves is nothing."""
+    """Non-inferiority to a bad release proves nothing, however well this release compares with it."""
     findings = drop("proven", (8000, 10_000), (9000, 10_000), outcome)
     assert "tpr-drop@1%" not in findings
     finding = findings["baseline"]

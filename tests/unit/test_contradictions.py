@@ -9,7 +9,7 @@ from forging import COLUMNS, Measured, case_of, measured
 
 from gate.checks import ranges
 
-pytestmark = pytest.mark.figures  # whose points are forged too
+pytestmark = pytest.mark.figures  # the points of figures are forged too
 N, FIT, MALICIOUS = 402, 602, 102  # rows of the samples without ids
 
 

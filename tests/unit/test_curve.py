@@ -116,7 +116,7 @@ ITALIC = {"font-style": "italic", "font-weight": "700", "font-size": "11px"}
     ],
 )
 def test_a_font_is_the_same_however_it_is_declared(style: str, traits: dict[str, str]) -> None:
-    """At once by matplotlib before 3.10, trait by trait since."""
+    """matplotlib before 3.10 declares a font at once, later versions declare it trait by trait."""
     text = ElementTree.Element("text", style=style)
     simplify(text, "one", {})
     assert text.attrib == traits

@@ -13,7 +13,7 @@ from repository import ROOT
 
 from gate.starter.init import POLICY, WORKFLOW
 
-PRINTED = {"golden", "templates"}  # what gate prints, of which a reader follows the links elsewhere
+PRINTED = {"golden", "templates"}  # gate prints these, and their readers follow the links elsewhere
 DOCUMENTS = [
     path
     for path in sorted(

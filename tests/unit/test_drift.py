@@ -20,7 +20,7 @@ HALF = Fraction(1, 2)
 
 @pytest.mark.parametrize("rows", [(20_000, 50_000), (60_000, 140_000), (400_000, 400_000)])
 def test_a_tail_half_as_heavy_again_is_never_called_noise(rows: tuple[int, int]) -> None:
-    """In 2.5 % of 400 runs at most, within three errors; "the two samples agree" was said of 80 % of them."""
+    """Noise is said in at most 2.5 % of 400 runs, within three errors; "the two samples agree" was said in 80 %."""
     rng = np.random.default_rng(rows[0])
     said = statistics.read_tails(rng, 400, 1.5, rows)
     assert said["noise"] <= 0.025 + 3 * statistics.share_error(0.025, 400)
@@ -32,7 +32,7 @@ def test_a_tail_half_as_heavy_again_is_never_called_noise(rows: tuple[int, int])
 @settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300), st.floats(0.01, 1.0), st.sampled_from([Fraction(1), HALF]))
 def test_what_is_called_noise_excludes_the_tolerance(k: int, fit_k: int, worth: float, below: Fraction) -> None:
-    """Whatever the counts and groups; fewer effective rows only widen the interval."""
+    """This holds for any counts and groups; fewer effective rows only widen the interval."""
     n, fit_n = 100_000, 100_000
     plain = ratio_of(Tail.independent(k, n), Tail.independent(fit_k, fit_n), 0.05)
     grouped = ratio_of(

@@ -56,7 +56,7 @@ def rows(scores: Any, names: Any, **columns: Any) -> pa.Table:
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=60), st.permutations(range(60)))
 def test_rows_with_one_id_are_one_observation(items: list[int], order: list[int]) -> None:
-    """Whatever the order of rows, and however often each comes."""
+    """This holds for any order of rows and any number of copies."""
     shuffled = [items[i] for i in order if i < len(items)]
     if len({*items}) < 2:
         return
@@ -147,7 +147,7 @@ def test_a_tiled_sample_is_inconclusive(side: str, distinct: int, times: int, di
         return np.tile(values, times) if tiled else values
 
     if digits <= 5 and (distinct == 60_000 or (distinct, side) == (10, "both")):
-        return  # where most scores are tied by nature, pairs more or less do not show
+        return  # if most scores are tied by nature, some more or fewer pairs do not show
     found = judged(drawn(side != "holdout"), drawn(side != "fit"))
     assert (found.outcome, found.required, found.reason) == ("inconclusive", True, "repeated-scores")
     assert found.remedy is not None

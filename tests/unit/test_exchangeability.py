@@ -243,7 +243,7 @@ def with_p_value(policy: Policy, k: int, p_value: float | None) -> Evidence:
     if p_value is not None:
         fit = Tally(
             threshold=0.9, flagged=round(k / N * 10**7), rows=10**7
-        )  # which leave only the held-out rows' noise
+        )  # so that only the held-out rows' noise is left
         at = AtTarget(fpr=policy.targets[0].fpr, pooled=200, held_out=140, p_value=p_value, fit=fit)
         parts["exchangeability"] = Exchangeability(ranks=(), targets=(at,))
     return evidence(policy, fpr=targets(policy, tally(k, N, threshold=0.9)), **parts)
@@ -274,7 +274,7 @@ def test_each_finding_says_which_of_the_four_readings_it_is(k: int, p_value: flo
     """126 to 148 prove it, 84 or fewer or 201 or more refute it; the samples differ at p <= 0.001."""
     (found,) = fpr.judge(make(), with_p_value(make(), k, p_value))
     assert found.message.endswith(READINGS[reading])
-    alike = {"threshold": "noise"}.get(str(reading))  # which says that first
+    alike = {"threshold": "noise"}.get(str(reading))  # that finding comes first
     others = [text for name, text in READINGS.items() if name not in (reading, alike, None)]
     assert not any(text in found.message for text in others)
     assert (found.remedy is not None and "find out what differs" in found.remedy) == (reading == "drift")

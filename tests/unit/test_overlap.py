@@ -172,7 +172,7 @@ def test_scores_tied_like_real_ones_raise_no_alarm(name: str) -> None:
 @pytest.mark.each_run(2)
 @pytest.mark.parametrize("digits", [3, 4, 5, 6, 17])
 def test_drift_is_neither_overlap_nor_repetition(digits: int) -> None:
-    """Where the scores lie may differ; whether a row of one sample has its like in the other is another question."""
+    """The samples may differ in where their scores lie; that does not show whether rows of one recur in the other."""
     rng = np.random.default_rng(digits)
     for a, b in ((0.6, 7), (2, 7), (0.5, 20)):
         fit, holdout = np.round(rng.beta(0.5, 8, 40_000), digits), np.round(rng.beta(a, b, 60_000), digits)
@@ -253,7 +253,7 @@ def test_a_column_that_is_read_already_is_no_remedy() -> None:
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("digits", [4, 6, 17])
 def test_copies_are_seen_from_the_share_that_is_said(digits: int) -> None:
-    """At that share in 9 of 10 cases at least, at half of it in few."""
+    """Copies show at that share in 9 of 10 cases at least, and at half of it in few."""
     rng = np.random.default_rng(digits)
 
     def drawn(share: float) -> Shared:
@@ -364,7 +364,7 @@ def test_copies_of_fit_rows_block_under_new_ids_however_often_each_is_there(
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
 @pytest.mark.parametrize("times", [1, 2, 4])
 def test_half_of_the_rows_is_where_copies_under_new_ids_begin_to_block(share: float, times: int) -> None:
-    """Beside rows that are as often there, and beside ties."""
+    """This holds beside rows that are there as often, and beside ties."""
     rng = np.random.default_rng(round(100 * share) + times)
     fit, fresh = (np.round(rng.beta(0.5, 8, 3_000), 6) for _ in range(2))
     copies = round(share * 3_000)
@@ -375,7 +375,7 @@ def test_half_of_the_rows_is_where_copies_under_new_ids_begin_to_block(share: fl
 
 
 def test_one_sample_that_gate_divided_has_no_row_on_both_sides() -> None:
-    """Whatever its scores: rows that repeat others are for the check of duplicates."""
+    """This holds for any scores: rows that repeat others belong to the check of duplicates."""
     rng = np.random.default_rng(9)
     values = np.repeat(rng.uniform(size=3_000), 2)
     whole = from_object(values, "x", Columns(), (0, 1))

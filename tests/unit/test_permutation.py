@@ -28,7 +28,7 @@ def test_sound_groups_are_told_apart_as_seldom_as_promised() -> None:
 
 
 def test_a_tail_three_times_as_heavy_is_found() -> None:
-    """In 12 pairs of samples whose held-out tail is: at least 10 times at the level 5 %."""
+    """It is found in at least 10 of 12 pairs of samples with such a tail, at the level 5 %."""
     values = [statistics.exchange_groups(np.random.default_rng([4, i]), 3.0, draws=199) for i in range(12)]
     assert sum(p <= 0.05 for p, _ in values) >= 10
 

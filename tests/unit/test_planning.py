@@ -165,7 +165,7 @@ def test_a_dip_between_good_sizes_is_not_overlooked() -> None:
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize(("rule", "n"), [("observed", 63_000), ("proven", 70_000)])
 def test_a_search_cut_short_errs_to_more_rows(rule: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where liveness hardly rises any more, the number is a few per cent late, and never too early."""
+    """If liveness hardly rises any more, the number is a few per cent too large, and never too small."""
     tested = law(rule, "0.001", "0.25", "0.25")
     monkeypatch.setattr("gate.planning.law.PATIENCE", 300)
     quick = tested.holdout_needed(n, 0.95)
@@ -209,7 +209,7 @@ def test_no_fit_makes_up_for_too_few_held_out_rows() -> None:
 
 @pytest.mark.parametrize("rule", ["observed", "not-refuted"])
 def test_rows_at_which_bad_releases_rarely_ship(rule: str) -> None:
-    """At 1 + 2r times the target; every size from there on, and not one row before."""
+    """The release is at 1 + 2r times the target; every size from there on will do, and one row fewer will not."""
     tested = law(rule, "0.1", "0.5", "0.5")
     found = tested.needed_against_bad(1000)
     assert found is not None
@@ -395,7 +395,7 @@ def test_chances_hold_in_a_simulation_with_fit_noise() -> None:
     rng = np.random.default_rng(20_261)
     x = tested.rank(n_fit)
     whole = math.floor(x)
-    places = [n_fit - whole, n_fit - whole - 1]  # of the two ranks, from the smallest score
+    places = [n_fit - whole, n_fit - whole - 1]  # places of the two ranks, counted from the smallest score
     largest = np.partition(rng.random((DRAWS, n_fit)), places, axis=1)[:, places]
     thresholds = largest[:, 0] + (x - whole) * (largest[:, 1] - largest[:, 0])
     counts = rng.binomial(n, 1 - thresholds)

@@ -63,7 +63,7 @@ def test_labels_rise_with_the_rank_and_are_rates(n: int, position: str) -> None:
 
 @pytest.mark.parametrize("position", ["median", "np 0.5", "np 0.95", "np 0.999"])
 def test_a_label_is_at_most_itself_and_not_a_little_less(position: str) -> None:
-    """Also where scipy's distribution function is not exact: as at the second of 885,013 rows."""
+    """This holds even if scipy's distribution function is not exact, as at the second of 885,013 rows."""
     rng = np.random.default_rng(3)
     for n in (3, 885_013, 12_250_475, 10**9, 10**12):
         ranks = np.unique(np.clip(np.append((n ** rng.uniform(size=200)).astype(int), [2, 35]), 1, n))
@@ -232,7 +232,7 @@ def test_a_bound_stands_on_a_score_whose_label_holds(shape: str, n: int) -> None
 @settings(max_examples=often(5, 12), deadline=None)
 @given(st.integers(300, 1500), st.integers(0, 2**32 - 1), st.sampled_from([None, 2, 4]), st.sampled_from([11, 500]))
 def test_a_bound_promises_no_score_more_than_its_label(n: int, seed: int, decimals: int | None, knots: int) -> None:
-    """At every score of the fit sample and half-way between two, not at anchors alone."""
+    """The promise holds at every score of the fit sample and half-way between two, not at anchors alone."""
     scores = np.sort(np.random.default_rng(seed).beta(0.3, 3, n))
     scores = scores if decimals is None else np.round(scores, decimals)
     calibrator = fit(scores, Calibration(plotting_position="np 0.9", knots=knots))
@@ -289,7 +289,7 @@ def test_conservative_ties_flag_no_more_than_the_position_allows(scores: np.ndar
 @example(61, 0, "median")
 @example(999, 1, "conformal")
 def test_without_ties_both_modes_are_identical(n: int, seed: int, position: str) -> None:
-    """Also at an anchor of one half, on which the median of an odd number of rows lies exactly."""
+    """This holds at an anchor of one half too, on which the median of an odd number of rows lies exactly."""
     scores = np.random.default_rng(seed).beta(0.7, 5, n)
     contract = Contract((Anchor(Decimal("0.5"), Decimal("0.1")), Anchor(Decimal("0.01"), Decimal("0.5"))))
     modes = [

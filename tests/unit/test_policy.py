@@ -743,7 +743,7 @@ def test_a_shipped_policy_loads_follows_the_schema_and_is_called_as_its_file(pat
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_policy_explains_every_key_where_it_first_sets_it(path: Path) -> None:
-    """By a comment on that line or right above it."""
+    """A comment on that line or right above it explains the key."""
     explained: set[str] = set()
     above = ""
     for line in path.read_text().splitlines():

@@ -30,7 +30,7 @@ def errors(text: str) -> list[str]:
 
 
 def test_a_range_has_exact_ends_a_tolerance_and_a_name() -> None:
-    """However its rates are written, its check has one name, as reports and waivers spell it."""
+    """Its check has one name, as reports and waivers spell it, for every way to write its rates."""
     policy = read(
         "ranges:\n"
         f"  - {RANGE}\n"

@@ -30,7 +30,7 @@ from gate.scores import Scores
 from gate.sources import Split
 
 FIELDS = ["result", "configuration", "passedTests", "warnedTests", "failedTests"]
-ABSENT = {"uri": "", "content": "", "downloadLocation": "", "mediaType": ""}  # of a resource descriptor
+ABSENT = {"uri": "", "content": "", "downloadLocation": "", "mediaType": ""}  # the fields of a resource descriptor
 
 
 def rendered(record: Record) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def test_the_result_follows_the_verdict(case: str, result: str, tests: dict[str,
 @given(st.data())
 @settings(max_examples=examples(200), deadline=None)
 def test_only_an_unblemished_pass_is_PASSED(data: st.DataObject) -> None:  # noqa: N802 - the word of the format
-    """Whatever a record says of its findings and of itself: also one that contradicts itself."""
+    """This holds for any record, even one that contradicts itself."""
     findings = []
     for finding in RECORDS["waived"].findings:
         outcome = data.draw(st.sampled_from(["pass", "fail", "inconclusive"]))

@@ -27,7 +27,7 @@ def test_held_out_counts_lie_where_they_are_predicted(name: str) -> None:
 @settings(max_examples=often(4, 10), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2000, 5000), st.integers(2000, 5000))
 def test_single_rows_are_predicted_by_the_beta_binomial_law(seed: int, fit_n: int, n: int) -> None:
-    """The same range within what 999 divisions leave open, about a fifth of its width at either end."""
+    """The range is the same within the error of 999 divisions, about a fifth of its width at either end."""
     rng = np.random.default_rng(seed)
     pooled = rng.permutation(fit_n + n)
     at = fit_n + n - looked_at(fit_n + n)  # ranks are the scores themselves

@@ -68,7 +68,7 @@ def as_expected(expected: np.ndarray) -> np.ndarray:
 
 
 def fading(expected: np.ndarray) -> np.ndarray:
-    """As expected but for the last points, where fewer and fewer rows are found and at last none."""
+    """The counts are as expected except at the last points, where fewer and fewer rows are found and at last none."""
     return expected * np.r_[np.ones(len(expected) - 20), np.linspace(1, 0.25, 19), 0]
 
 

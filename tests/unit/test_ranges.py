@@ -115,7 +115,7 @@ def test_tails_of_arrays_equal_those_of_one_count(n: int, share: float, c: float
 @settings(max_examples=examples(25), deadline=None)
 @given(st.integers(1, 10**6), st.floats(0, 1), st.lists(st.floats(0, 1.2), min_size=1, max_size=5))
 def test_the_last_count_is_found_wherever_it_is(n: int, around: float, ends: list[float]) -> None:
-    """Also where it lies far from where it was looked for, at both ends and beyond them."""
+    """This holds far from the place where the search begins, at both ends and beyond them."""
     last = np.array([min(round(n * end) - 1, n) for end in ends])
     assert last_counts(lambda k: k <= last, n, np.full(len(ends), around)).tolist() == last.tolist()
 
@@ -222,7 +222,7 @@ def test_a_stretch_by_itself_is_a_proven_range(drawn: tuple[Corridor, Ints, int]
 @settings(max_examples=examples(25), deadline=None)
 @given(judged_counts(), st.data())
 def test_more_false_positives_never_help_above_the_band(drawn: tuple[Corridor, Ints, int], data: st.DataObject) -> None:
-    """Where only excess counts, a count that rises anywhere turns nothing into proven and no refutation back."""
+    """If only excess counts, a count that rises anywhere proves nothing more and undoes no refutation."""
     judged, counts, n = drawn
     judged = Corridor(judged.grid, judged.above, Fraction(1), ALPHA, judged.sequential)
     before = falling(counts)

@@ -91,7 +91,7 @@ def test_an_open_target_that_is_looked_at_again_says_with_how_many_rows() -> Non
 
 @pytest.mark.parametrize("apart", [500, 0])
 def test_an_open_target_of_scores_too_coarse_says_so(apart: int) -> None:
-    """Nothing of the fit rows can be flagged but 5 % of them at once: more held-out rows would not help."""
+    """The fit rows can be flagged only 5 % at once, so more held-out rows would not help."""
     policy = policy_of()
     coarse = Resolution(
         distinct=20,

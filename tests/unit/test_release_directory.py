@@ -76,7 +76,7 @@ def test_an_existing_release_is_refused_without_force(tmp_path: Path) -> None:
 def test_force_replaces_a_release_and_leaves_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
-    """In one step, and where the file system cannot exchange two directories, in two."""
+    """It takes one step, or two if the file system cannot exchange two directories."""
     if not at_once:
         monkeypatch.setattr(storage, "_exchanged", lambda one, other: False)
     write(tmp_path / "v1", {**FILES, "old-report.md": b"old"}, force=False)

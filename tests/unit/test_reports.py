@@ -133,7 +133,7 @@ def test_junit_counts_only_what_blocks() -> None:
 
 
 def place(check: str, text: str) -> int | None:
-    """Where a check is first named; a target that passes is shown by its rate alone."""
+    """The position at which a check is first named; a target that passes is shown by its rate alone."""
     found = re.search(rf"(?<![\w@./%-]){re.escape(check)}(?![\w@./=%])", text)
     return found.start() if found else None
 
@@ -182,7 +182,7 @@ def test_no_terminal_line_is_wider_than_the_terminal(width: int, case: str, colo
 
 
 def test_no_number_is_cut_to_fit_a_narrow_terminal() -> None:
-    """Where the table does not fit, a list holds every number whole; that of a pass may leave out the counts."""
+    """If the table does not fit, a list holds every number whole; the list of a pass may leave out the counts."""
     grown = Tally(threshold=0.45, flagged=204 * 10**9, rows=200_000 * 10**9)
     findings = tuple(with_rate(finding, tally=grown) for finding in RECORDS["pass"].findings)
     huge = RECORDS["pass"].model_copy(update={"findings": findings})
@@ -542,7 +542,7 @@ def rendered_cells(record: Record) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize(("name", "first"), [("dropped", "detection"), ("segments", "segments"), ("fail", "forest")])
 def test_the_first_picture_shows_what_blocks(name: str, first: str) -> None:
     record = RECORDS[name]
-    if name == "segments":  # where targets block too, they come first
+    if name == "segments":  # targets that block too come first
         parts = tuple(f for f in record.findings if f.check.segment)
         record = record.model_copy(update={"findings": parts})
     assert html.draw(record)[0].name == first

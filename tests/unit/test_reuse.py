@@ -169,7 +169,7 @@ def test_uses_are_counted_by_rows_and_question() -> None:
 @given(dropped=st.integers(0, 2700), added=st.integers(0, 20_000), seed=st.integers(0, 2**32 - 1), ids=st.booleans())
 @settings(max_examples=examples(30), deadline=None)
 def test_dropped_and_added_rows_are_a_further_use(dropped: int, added: int, seed: int, ids: bool) -> None:
-    """However many, in any order, also where the question is the same; without ids by their scores."""
+    """This holds for any number and order, and for the same question; rows without ids are compared by scores."""
     rng = np.random.default_rng(seed)
     remaining = rng.permutation(3000)[dropped:]
     numbers = rng.permutation(np.concatenate([remaining, np.arange(3000, 3000 + added)]))

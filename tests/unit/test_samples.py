@@ -48,7 +48,7 @@ def test_a_rate_is_unattainable_where_both_sides_of_a_tie_are_provably_outside(
     found = granularity.measure(case(policy, fit, np.linspace(0, 1, 100)))
     assert found is not None
     (finding,) = granularity.judge(policy, evidence(policy, fit_n=n, granularity=found))
-    allowed = float(target.fpr) * (n + 0.365) + 0.3175  # of the rows a calibrator may promise, by Filliben
+    allowed = float(target.fpr) * (n + 0.365) + 0.3175  # how many rows a calibrator may flag, by Filliben's position
     block = (above, above + tied) if above <= allowed < above + tied else None
     atom = found.targets[0]
     if block is not None:

@@ -457,7 +457,7 @@ def test_a_null_is_refused_with_its_row_among_all_and_among_benign_rows(tmp_path
     ],
 )
 def test_an_empty_cell_is_a_missing_score(tmp_path: Path, text: str, row: str) -> None:
-    """Also a blank line, where there is no other column that could make it no row at all."""
+    """A blank line is such a score too, if no other column could make it no row at all."""
     message = refused_text(tmp_path, text)
     assert message == f"column 'score' must hold a score in every row, got none in {row}; remove or score these rows"
 

@@ -178,7 +178,7 @@ def test_what_there_was_no_time_to_compute_is_said(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_was_not_counted_is_inconclusive() -> None:
-    """Nothing counted at all, or at another score only."""
+    """There is no count at all, or only one at another score."""
     other = found().model_copy(update={"benign": ()})
     for counted in (None, other):
         assert [*judge(policy_of(), known(counted))] == []

@@ -111,7 +111,7 @@ def verdict(policy: Policy, *counts: int, n: int = N, today: date = TODAY) -> Ve
 
 @pytest.fixture
 def _without_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where thousands of counts are judged: how many rows would do is for the tests of planning."""
+    """Leave out advice if thousands of counts are judged; the tests of planning cover it."""
     monkeypatch.setattr(targets, "Budget", lambda: Budget(0))
 
 
@@ -234,7 +234,7 @@ def test_an_unreachable_threshold_cannot_keep_a_two_sided_promise(rule: str, min
 
 
 def test_an_unreachable_threshold_keeps_a_promise_about_excess() -> None:
-    """Where only excess counts, never flagging is proven by enough rows, and the remedy says by how many."""
+    """If only excess counts, enough rows prove a release that never flags, and the remedy says how many."""
     policy = make("proven", target(min_n=1, tolerance="{above: 0.25, below: 1}"))
     assert find(policy, 0, N, threshold=None).outcome == "pass"
     few = find(policy, 0, 1000, threshold=None)
