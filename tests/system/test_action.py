@@ -81,7 +81,7 @@ def here(workspace: Path) -> Callable[..., runner.Job]:
 def test_a_verdict_sets_outputs_summary_annotations_artifact_and_status(
     here: Callable[..., runner.Job], workspace: Path, outcome: str
 ) -> None:
-    """Everything is there whatever the verdict, and the job fails last."""
+    """Whatever the verdict, the job sets and writes everything, and only then fails."""
     job = here(**INPUTS, holdout=f"{outcome}.npy")
     code = CODES[outcome]
     assert job.codes == {"gate": 0, "collect": 0, "Verdict": code}, job.log
@@ -151,7 +151,7 @@ def test_an_exit_code_without_its_verdict_never_passes(tmp_path: Path, outcome: 
 
 
 def test_a_step_that_breaks_before_the_verdict_never_passes(tmp_path: Path) -> None:
-    """No exit code is known then, and the last step says so."""
+    """Then there is no exit code, and the last step says so."""
     values = {"inputs.fail-on": "never"}
     assert runner.wanted(STEPS["Verdict"]["if"], values, failed=True)
     assert runner.run(STEPS["Verdict"], values, tmp_path, CLEAN).code == 70
@@ -164,7 +164,7 @@ def test_a_step_that_breaks_before_the_verdict_never_passes(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place with a Python that only writes down its arguments, separated by NUL."""
+    """Make a place with a Python that only writes down its arguments, separated by NUL."""
     place = tmp_path_factory.mktemp("recorder")
     script = place / "venv" / "bin" / "python"
     script.parent.mkdir(parents=True)
@@ -174,7 +174,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def arguments(recorder: Path, given: dict[str, str], workspace: Path) -> list[str]:
-    """What `gate` is called with for these inputs; nothing else may have happened in the workspace."""
+    """Return the arguments of `gate` for these inputs; nothing else may have happened in the workspace."""
     before = sorted(path.name for path in workspace.iterdir())
     values = {f"inputs.{name}": about.get("default", "") for name, about in ACTION["inputs"].items()}
     values |= {f"inputs.{name}": value for name, value in given.items()}
@@ -209,7 +209,7 @@ def test_any_text_arrives_as_one_argument(recorder: Path, tmp_path: Path, text: 
 
 @pytest.mark.parametrize("name", EACH)
 def test_several_files_stand_one_to_a_line(recorder: Path, tmp_path: Path, name: str) -> None:
-    """Empty lines are none, and Windows line ends are line ends."""
+    """Empty lines do not count, and Windows line ends are line ends."""
     given = {"release": "v1", "policy": "built-in", name: "\na b.npy\n\nscores/*.parquet\r\n$(touch pwned).npy\n"}
     assert arguments(recorder, given, tmp_path) == [
         "run",
@@ -236,7 +236,7 @@ def test_force_is_passed_only_when_true(recorder: Path, tmp_path: Path) -> None:
 def test_hostile_names_pass_through_the_whole_action(
     here: Callable[..., runner.Job], workspace: Path, attack: str
 ) -> None:
-    """As file, directory and release names: nothing is run, no annotation or output is forged, the verdict holds."""
+    """File, directory and release names run nothing and forge no annotation or output, and the verdict holds."""
     name = HOSTILE[attack].replace("/", "-")
     (workspace / "policy.yaml").rename(workspace / f"{name}.yaml")
     (workspace / "fail.npy").rename(workspace / f"{name}.npy")
@@ -255,7 +255,7 @@ def test_hostile_names_pass_through_the_whole_action(
 
 
 def test_no_module_of_the_workspace_rewrites_a_verdict(here: Callable[..., runner.Job], workspace: Path) -> None:
-    """Though the job points PYTHONPATH, PYTHONSTARTUP and PYTHONHOME at it, as jobs do for their own tests."""
+    """The job points PYTHONPATH, PYTHONSTARTUP and PYTHONHOME at the workspace, as jobs do for their own tests."""
     python = workspace.parent / "temp" / "venv" / "bin" / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     for module in ("sitecustomize", "usercustomize", "gate", "numpy", "yaml", "click", "pip"):
@@ -268,7 +268,7 @@ def test_no_module_of_the_workspace_rewrites_a_verdict(here: Callable[..., runne
 
 
 def test_every_python_call_of_the_action_is_isolated() -> None:
-    """And no variable of Python's reaches it, nor what it starts."""
+    """No variable of Python reaches a call, or the processes that it starts."""
     for step in ACTION["runs"]["steps"]:
         for line in step.get("run", "").splitlines():
             if re.search(r"(bin/python|INTERPRETER|pip)\b", line) and not line.lstrip().startswith("#"):
@@ -284,7 +284,7 @@ BRANCH = "release-gate-ledger"
 
 @pytest.fixture
 def remote(tmp_path: Path, workspace: Path) -> Path:
-    """A bare repository in GitHub's place, with a branch of its own work, and a policy that spends."""
+    """Make a bare repository in GitHub's place, with a branch of its own work, and a policy that spends."""
     place = tmp_path / "server" / "me" / "model"
     place.mkdir(parents=True)
     git("init", "--quiet", "--bare", "--initial-branch=main", place)
@@ -304,7 +304,7 @@ def server(remote: Path) -> dict[str, str]:
 
 
 def counted(remote: Path, place: Path) -> list[str]:
-    """The releases in the ledger on the server, in order."""
+    """List the releases in the ledger on the server, in order."""
     (place / "seen.jsonl").write_text(git("show", f"{BRANCH}:ledger.jsonl", cwd=remote))
     return [entry.release for entry in read_ledger(str(place / "seen.jsonl"))]
 
@@ -416,7 +416,7 @@ REFUSALS = {
 def test_what_cannot_be_counted_is_not_judged(
     here: Callable[..., runner.Job], workspace: Path, remote: Path, case: str
 ) -> None:
-    """No verdict, no release, no artifact: exit code 2 and a line that says why."""
+    """There is no verdict, release or artifact: only exit code 2 and a line that says why."""
     branch = "..a" if case == "no name" else "main" if case == "other work" else BRANCH
     if case == "no right to push":
         (remote / "hooks" / "pre-receive").write_text("#!/bin/sh\nexit 1\n")
@@ -479,7 +479,7 @@ def test_gate_is_installed_from_the_actions_own_checkout(workspace: Path, tmp_pa
 
 
 def test_every_option_that_the_action_passes_is_one_of_gate_run() -> None:
-    """And every option of `gate run` that a workflow needs is an input, under the same name."""
+    """Every option of `gate run` that a workflow needs is also an input, under the same name."""
     passed = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", STEPS["gate"]["run"]))
     options = {name for option in cli.commands["run"].params for name in option.opts if name.startswith("--")}
     assert passed <= options
@@ -498,7 +498,7 @@ def test_every_input_and_output_is_documented() -> None:
 
 
 def test_the_folders_readme_lists_every_input_and_output() -> None:
-    """With the words of the action itself, and the defaults."""
+    """The README has the words of the action itself, and the defaults."""
     text = (ROOT / ".github" / "actions" / "release-gate" / "README.md").read_text()
     shown = {
         name: (rest[0], rest[-1])
@@ -514,7 +514,7 @@ def test_the_folders_readme_lists_every_input_and_output() -> None:
 
 
 def test_the_reusable_workflow_has_the_inputs_of_the_action() -> None:
-    """All but those about a place on the runner, which is gone after the call, and what takes the right to push."""
+    """It lacks only inputs on places on the runner, which is gone after the call, and what needs the right to push."""
     called = WORKFLOW[True]["workflow_call"]  # YAML 1.1 reads the key `on` as true
     [step] = [step for step in WORKFLOW["jobs"]["gate"]["steps"] if step.get("id") == "gate"]
     assert step["uses"] == "$/.github/actions/release-gate"
@@ -539,7 +539,7 @@ FROM_HERE = {
 
 
 def release_in(directory: Path) -> Path:
-    """A release directory as the artifact unpacks it."""
+    """Make a release directory as the artifact unpacks it."""
     import numpy as np
 
     import gate
@@ -584,7 +584,7 @@ def test_what_is_attested_is_what_was_judged(tmp_path: Path) -> None:
     """The subjects and the predicate are files of the release, and every file has the digest that the gate gave."""
     release = release_in(tmp_path)
     compare, attest = JOBS["attest"]["steps"][-2:]
-    assert JOBS["comment"]["steps"][-2] == compare  # the text that people read is no less
+    assert JOBS["comment"]["steps"][-2] == compare  # the text that people read is compared too
     subjects = [path for line in attest["with"]["subject-path"].split() for path in tmp_path.glob(line)]
     assert [path.name for path in subjects] == ["calibrator.joblib", "calibrator.json", "verdict.json"]
     assert all(path.is_file() for path in [*subjects, tmp_path / attest["with"]["predicate-path"]])
@@ -606,7 +606,7 @@ def test_what_is_attested_is_what_was_judged(tmp_path: Path) -> None:
 
 
 def test_a_release_of_several_detectors_is_attested_with_each_of_them(tmp_path: Path) -> None:
-    """Their directories are no strangers; another one is, and so is a link in the place of one."""
+    """The detectors' directories are accepted; any other directory is refused, and so is a link in place of one."""
     release = tmp_path / "release"
     files = {f"detectors/{name}/{file}": b"x" for name in "ab" for file in ("calibrator.joblib", "verdict.json")}
     files |= dict.fromkeys(("verdict.json", "predicate.json"), b"y")

@@ -16,7 +16,7 @@ RUN = ("run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.npy", 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release with both exports and a check below it, and another release without."""
+    """Make a release with both exports and a check below it, and another release without them."""
     directory = tmp_path_factory.mktemp("beside")
     write_inputs(directory)
     assert gate(*RUN, cwd=directory).returncode == 0
@@ -36,7 +36,7 @@ def place(made: Path, tmp_path: Path) -> Path:
 
 
 def verified(place: Path, directory: str = "releases/v1", **more: str) -> tuple[int, dict[str, str]]:
-    """The exit code of `gate verify`, and each line of its answer by name."""
+    """Return the exit code of `gate verify`, and each line of its answer by name."""
     result = gate("verify", directory, "--json", cwd=place)
     answers = json.loads(result.stdout)["checks"]
     return result.returncode, {one["name"]: f"{one['state']}: {one['message']}" for one in answers}
@@ -82,7 +82,7 @@ def test_an_export_of_other_bytes_or_of_another_release_does_not_hold(place: Pat
 
 
 def test_without_onnx_its_export_cannot_be_checked(place: Path) -> None:
-    """And that is no pass; what is wrong with the other one is still said."""
+    """What cannot be checked is no pass; what is wrong with the other export is still said."""
     absent = "import sys\nsys.modules['onnx'] = None"
     result = gate("verify", "releases/v1", cwd=place, before=absent)
     assert result.returncode == 2
@@ -132,7 +132,7 @@ def test_an_export_is_never_listed(place: Path) -> None:
 
 
 def test_force_replaces_no_release_that_has_checks(place: Path) -> None:
-    """Neither a run that knows nothing of them nor one with the same calibrator; moved away, they are no hindrance."""
+    """Neither a run that does not know of them nor one with the same calibrator does; without the checks it can."""
     before = contents(place)
     result = gate(*RUN, "--force", cwd=place)
     assert (result.returncode, result.stdout) == (2, "")
@@ -149,7 +149,7 @@ def test_force_replaces_no_release_that_has_checks(place: Path) -> None:
 
 
 def test_a_check_goes_below_its_release_by_its_time(place: Path) -> None:
-    """Whole or not at all; one of the same second is refused, and the history shows it with its release."""
+    """It is written whole or not at all; a second one in the same second is refused; the history shows it."""
     known = only_check(place).name
     env = {"SOURCE_DATE_EPOCH": "1767225600"}
     result = gate("check", "releases/v1/", "--holdout", "pass.npy", cwd=place, env=env)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.figures
 CASES = sorted(RECORDS)
 PAGES = [*CASES, "history", "history-of-many"]
 COLORS = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
-# What a page gets from Jenkins: no scripts, no inline style sheet or style attribute, no data images.
+# Jenkins serves pages so: without scripts, inline style sheets, style attributes and data images.
 JENKINS = "sandbox allow-same-origin; default-src 'none'; img-src 'self'; style-src 'self'"
 
 
@@ -47,7 +47,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def tab(browser: Any) -> Iterator[Any]:
-    """One page for all tests that only look at what is shown: a new one is a process, and costs more than the look."""
+    """One page for all tests that only look at what is shown: a new page is a process, and costs more than the look."""
     page = browser.new_page()
     yield page
     page.close()
@@ -61,7 +61,7 @@ def opened(tab: Any, path: Path, width: int = 1280, height: int = 800, scheme: s
 
 
 def history_of(directory: Path, records: list[Record]) -> History:
-    """With one release that cannot be read."""
+    """Make a history with one release that cannot be read."""
     for i, record in enumerate(records):
         (directory / str(i)).mkdir(parents=True)
         (directory / str(i) / "verdict.json").write_text(record.to_json(), encoding="utf-8")
@@ -109,7 +109,7 @@ def test_a_history_opens_without_scripts_errors_or_requests(browser: Any, pages:
 
 
 def overflowing(page: Any, widths: tuple[int, ...]) -> list[int]:
-    """The widths at which the page scrolls sideways."""
+    """List the widths at which the page scrolls sideways."""
     found = []
     for width in widths:
         page.set_viewport_size({"width": width, "height": 800})
@@ -151,7 +151,7 @@ def test_hostile_names_run_nothing_and_scroll_nothing(attack: str, browser: Any,
 
 
 def test_counts_of_any_size_leave_the_page_in_place(tab: Any, tmp_path: Path) -> None:
-    """Where the table does not fit, it scrolls by itself."""
+    """If the table does not fit, only the table scrolls."""
     tally = RECORDS["pass"].of(Targets).anchors[0].tally
     grown = {"tally": tally.model_copy(update={"flagged": 204 * 10**12, "rows": 200_000 * 10**12})}
     grown |= {"accepts": (10**17, 10**18)}
@@ -192,7 +192,7 @@ pre { overflow: auto; padding: 16px; font-size: 85%; }
 
 
 def test_no_table_of_a_comment_scrolls_and_none_has_more_than_five_columns(tab: Any, tmp_path: Path) -> None:
-    """In 780 pixels, as GitHub's style sheet lays Markdown out, also where folds are open."""
+    """This holds in 780 pixels, as GitHub's style sheet lays out Markdown, also if folds are open."""
     page = tab
     page.set_viewport_size({"width": 780, "height": 900})
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table")

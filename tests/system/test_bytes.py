@@ -41,7 +41,7 @@ LARGE = 1 << 30
 
 @pytest.fixture(autouse=True)
 def keep_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As they are: the command ignores all when it has ended, and what it starts later would inherit that."""
+    """Restore signals after a test: a command that has ended ignores all, and later processes would inherit that."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     yield
@@ -87,7 +87,7 @@ def refusal(path: Path, content: bytes, columns: Columns = NAMED) -> str:
 
 
 def replaced(content: bytes, old: int, new: int) -> bytes:
-    """Every aligned whole number of eight bytes that is the old one."""
+    """Replace every aligned whole number of eight bytes that equals the old one."""
     numbers = np.frombuffer(content[: len(content) // 8 * 8], dtype="<i8").copy()
     assert (numbers == old).any()
     numbers[numbers == old] = new
@@ -140,7 +140,7 @@ def test_a_claim_of_more_rows_is_exit_code_2(tmp_path: Path, capsys: pytest.Capt
 def test_a_changed_number_gives_all_rows_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, seed: int, kind: str, place: float, width: int, change: Any
 ) -> None:
-    """Wherever it is: in a length, an offset, a dictionary, a count of nulls, the footer."""
+    """The number may be anywhere: in a length, an offset, a dictionary, a count of nulls or the footer."""
     table = table_of(245, seed)
     content = bytearray(
         {
@@ -180,7 +180,7 @@ def test_an_index_behind_its_dictionary_is_refused(tmp_path: Path, column: str, 
 
 
 def test_an_index_behind_its_dictionary_in_parquet_is_refused(tmp_path: Path) -> None:
-    """By the one byte of bit-packed indices that the writer leaves for the second of two names."""
+    """The test changes the one byte of bit-packed indices that the writer leaves for the second of two names."""
     table = pa.table({"score": np.full(8, 0.5), "segment": ["a", "b", "b", "b", "b", "b", "b", "b"]})
     content = parquet_bytes(table, compression="none", write_statistics=False)
     assert take(tmp_path / "scores.parquet", content, Columns(segment="segment")).segment_names == ("a", "b")
@@ -225,7 +225,7 @@ def test_a_cut_or_extended_stream_is_refused(tmp_path: Path, compression: str | 
 
 
 def footer_of(content: bytes) -> tuple[int, list[int]]:
-    """Where the footer begins, and where in the file its blocks are: 24 bytes, offset and two lengths."""
+    """Find where the footer begins, and where its blocks are: 24 bytes each, an offset and two lengths."""
     (length,) = struct.unpack("<i", content[-10:-6])
     start = len(content) - 10 - length
     footer = layout._Metadata(content[start:-10])
@@ -256,7 +256,7 @@ def test_a_footer_that_hides_or_repeats_a_batch_is_refused(tmp_path: Path) -> No
 def test_values_from_elsewhere_in_the_file_are_refused(
     tmp_path_factory: pytest.TempPathFactory, rows: int, form: str, shift: int, fewer: int
 ) -> None:
-    """An offset into another column, and rows that the file holds and its lengths leave out."""
+    """One file has an offset into another column, another holds rows that its lengths leave out."""
     path = tmp_path_factory.mktemp("elsewhere") / "scores.arrow"
     rng = np.random.default_rng(rows)
     content = arrow_bytes(pa.table({"other": rng.random(rows), "score": rng.random(rows)}), form)
@@ -299,7 +299,7 @@ def test_files_of_another_writer_are_read(
 
 @pytest.mark.parametrize("more", [-8, -1, 1, 8, 8000])
 def test_npy_files_hold_what_their_header_says(tmp_path: Path, more: int) -> None:
-    """Two arrays saved into one file are such a case: NumPy would read the first."""
+    """One case has two arrays saved into one file: NumPy would read the first."""
     np.save(tmp_path / "scores.npy", np.linspace(0, 1, 1000))
     content = (tmp_path / "scores.npy").read_bytes()
     changed = content[:more] if more < 0 else content + content[-more:]
@@ -488,7 +488,7 @@ def test_threads_may_read_at_once(tmp_path: Path) -> None:
 
 
 def many_rows(path: Path, rows: int, score: float) -> None:
-    """Few bytes that are many scores."""
+    """Write few bytes that hold many scores."""
     match path.suffix:
         case ".parquet":
             path.write_bytes(parquet_bytes(pa.table({"score": np.full(rows, score)})))
@@ -523,7 +523,7 @@ def test_decoded_bytes_are_bounded(tmp_path: Path, ending: str, files: int) -> N
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet", ".npy", ".arrow"])
 def test_what_is_packed_unpacks_to_no_more_than_may_be_decoded(tmp_path: Path, ending: str) -> None:
-    """And not to whatever the temporary directory takes; columns that nobody reads count too, for they are written."""
+    """The limit is not the temporary directory's size; columns that nobody reads count too, for they are written."""
     rows, path = 5_000, tmp_path / f"scores{ending}"
     many_rows(path, rows, 0.5)
     content = path.read_bytes()
@@ -541,7 +541,7 @@ def test_what_is_packed_unpacks_to_no_more_than_may_be_decoded(tmp_path: Path, e
 
 
 def test_text_is_counted_as_it_is_decoded(tmp_path: Path) -> None:
-    """From a dictionary that names one long text twenty thousand times."""
+    """The file has a dictionary whose one long text stands in twenty thousand rows."""
     ids = pa.DictionaryArray.from_arrays(pa.array(np.zeros(20_000, dtype=np.int32)), pa.array(["x" * 100_000]))
     table = pa.table({"score": np.full(20_000, 0.5), "id": ids})
     for path, content in (
@@ -587,7 +587,7 @@ def test_every_command_that_reads_scores_takes_max_bytes(
 
 
 def test_without_max_bytes_a_quarter_of_the_memory_is_the_bound(tmp_path: Path) -> None:
-    """Of the least of what the machine has and this process may use."""
+    """It is a quarter of what the machine has or this process may use, whichever is less."""
     code = "import resource\nfrom gate.scores.budget import ByteBudget, memory\nprint(memory(), ByteBudget().limit)\n"
     code += "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\nprint(memory(), ByteBudget().limit)"
     lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()

@@ -52,7 +52,7 @@ INPUTS = ["--policy", "policy.yaml", "--fit", "fit.npy"]
 
 
 def on_terminal(*args: str, cwd: Path, width: int, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Run with a terminal of this width as stdout; the exit code and what the terminal was sent."""
+    """Run with a terminal of this width as stdout; return the exit code and what the terminal received."""
     screen, process_side = pty.openpty()
     fcntl.ioctl(process_side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     process = commands.start(*args, cwd=cwd, env={**CLEAN, "TERM": "xterm", **(env or {})}, stdout=process_side)
@@ -61,7 +61,7 @@ def on_terminal(*args: str, cwd: Path, width: int, env: Mapping[str, str] | None
     try:
         while part := os.read(screen, 65536):
             sent += part
-    except OSError:  # how a terminal says that its other side is closed
+    except OSError:  # a terminal says in this way that its other side is closed
         pass
     os.close(screen)
     return process.wait(), sent.decode().replace("\r\n", "\n")
@@ -150,7 +150,7 @@ def test_a_dry_run_writes_nothing_and_exits_as_the_real_run(runs: dict[str, Run]
 
 
 def test_an_existing_release_needs_force(runs: dict[str, Run], here: Path) -> None:
-    """Also where a file's name is bytes that are no text."""
+    """This also holds if a file's name is bytes that are no text."""
     name = os.fsdecode(b"fit-\xff.npy")
     (here / "fit.npy").rename(here / name)
     shutil.copytree(runs["pass"].directory, here / "out")
@@ -199,7 +199,7 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
     ids=" ".join,
 )
 def test_the_command_of_a_report_gives_the_same_verdict(here: Path, options: list[str], own: bool) -> None:
-    """Whatever the policy was and the domain; a check by another policy than the release's too."""
+    """This holds whatever the policy and the domain, and for a check by another policy than the release's."""
     (here / "wide.yaml").write_text(POLICY + "calibration: {domain: [-1, 2.0]}\n")
     detectors = "calibration:\n  domain: [-1, 1]\ndata: {id: id}\ndetectors: [{name: a}, {name: b, score: b}]\n"
     (here / "two.yaml").write_text(POLICY + detectors)
@@ -221,7 +221,7 @@ def test_the_command_of_a_check_by_the_built_in_policy_does_so_too(here: Path) -
 
 
 def same_verdict(first: subprocess.CompletedProcess[str], here: Path) -> None:
-    """What the command that a report prints says of the same files, to the byte."""
+    """Check that the command in a report gives the same verdict on the same files, to the byte."""
     assert first.returncode in OUTCOMES.values(), first.stderr
     moment, program, *words = shlex.split(" ".join(command(Record.model_validate_json(first.stdout), LIMITS[0])))
     assert program == "gate"
@@ -240,7 +240,7 @@ BY_POLICY = ["run", "--fit", "fit.npy", *HELD_OUT, "--release", "v1", "--policy"
 NO_JUDGEMENT = {
     "no command": ([], "Usage: gate"),
     "unknown command": (["rnu"], "No such command 'rnu'"),
-    "unknown option": (["run", "--polciy", "x"], "--policy"),  # what was meant, in the words that click has for it
+    "unknown option": (["run", "--polciy", "x"], "--policy"),  # click says what was meant
     "option of two lines": (["run", "--x\n::error::y"], "No such option"),
     "missing option": (["run", *INPUTS, *HELD_OUT], "Missing option '--release'"),
     "missing argument": (["schema"], "Choose from: policy, record"),
@@ -284,7 +284,7 @@ def mistakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", NO_JUDGEMENT)
 def test_a_mistake_is_exit_code_2_and_says_what_is_wrong(mistakes: Path, case: str) -> None:
-    """One line or a few on stderr, nothing on stdout, no traceback, nothing written."""
+    """It gives one or a few lines on stderr, nothing on stdout and no traceback, and writes nothing."""
     args, sentence = NO_JUDGEMENT[case]
     before = contents(mistakes)
     result = gate(*args, cwd=mistakes)
@@ -369,7 +369,7 @@ def test_a_run_on_a_terminal_has_the_same_verdict(here: Path) -> None:
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_reader_that_goes_away_changes_nothing(here: Path, stream: str) -> None:
-    """As with `| head -1`: the exit code stays the verdict's, the files are there, nothing is printed about it."""
+    """After `| head -1` the exit code is still the verdict's, the files are there, and nothing is printed about it."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     streams: dict[str, Any] = {stream: write_end}
@@ -416,7 +416,7 @@ def test_output_is_utf8_in_every_locale(here: Path) -> None:
 
 @pytest.mark.each_run(0)
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
-    """Whatever the hash seed, the time zone, the language, the file mode and the order of the rows."""
+    """The hash seed, the time zone, the language, the file mode and the order of the rows change nothing."""
     environments = [
         {"PYTHONHASHSEED": "1", "TZ": "UTC", "LC_ALL": "C", "OMP_NUM_THREADS": "1"},
         {"PYTHONHASHSEED": "2", "TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8", "COLUMNS": "40"},
@@ -448,7 +448,7 @@ def test_a_report_rendered_again_is_the_file_in_the_release(runs: dict[str, Run]
 
 
 def test_a_text_report_rendered_again_is_what_the_run_printed(runs: dict[str, Run], tmp_path: Path) -> None:
-    """On stdout, into a file, and with `-` for stdout, which is no file name."""
+    """This holds on stdout, in a file, and for `-`, which means stdout and is no file name."""
     run = runs["fail"]
     for args in ([], ["-o", "-"], ["-o", str(tmp_path / "report.txt")]):
         result = gate("report", "releases/fail", *args, cwd=run.place)

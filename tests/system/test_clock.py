@@ -51,7 +51,7 @@ def drawn(seed: int) -> tuple[date, date, int, date]:
 def test_no_environment_revives_what_has_expired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seed: int
 ) -> None:
-    """Whatever day the variable names, the later of it and today decides, and the record says which day that was."""
+    """The later of today and the day in the variable decides, and the record says which day that was."""
     expires, oldest, max_age, epoch = drawn(seed)
     write_inputs(tmp_path, expires, oldest, max_age)
     monkeypatch.chdir(tmp_path)

@@ -146,7 +146,7 @@ BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
 def test_a_missing_or_tampered_baseline_is_no_judgement(
     place: Path, tmp_path: Path, breaking: Callable[[Path], None], message: str
 ) -> None:
-    """It is never passed over: exit code 2 before any score is read."""
+    """A missing baseline is never ignored: the command exits with 2 before it reads any score."""
     broken = tmp_path / "broken"
     broken.mkdir()
     for file in (place / "releases" / "v1").iterdir():
@@ -333,7 +333,7 @@ def test_compare_can_write_a_file(place: Path, tmp_path: Path) -> None:
 
 
 def test_a_record_with_the_targets_alone_can_be_a_baseline(place: Path) -> None:
-    """Without what a later version may have added, what is there is compared."""
+    """If a record lacks what a later version may have added, what it has is compared."""
     stored = read_release(place / "releases" / "v1")
     content = json.loads(stored.record.to_json())
     for key in ("malicious", "curve", "split", "warnings"):

@@ -79,7 +79,7 @@ def test_the_directory_has_one_release_for_each_and_files_for_all(place: Path) -
 
 
 def test_every_single_release_is_that_of_a_run_of_its_own(place: Path) -> None:
-    """To the byte, where the detector has scored every row; its policy is `FILE#NAME`."""
+    """They agree to the byte if the detector has scored every row; the policy of one is `FILE#NAME`."""
     for name in (NAMES[0], NAMES[2]):
         ran = run(place, f"alone-{name}", policy=f"several.yaml#{name}")
         assert ran.returncode == 0, ran.stderr
@@ -89,7 +89,7 @@ def test_every_single_release_is_that_of_a_run_of_its_own(place: Path) -> None:
 
 
 def test_rows_without_a_score_are_counted(place: Path) -> None:
-    """In the detector's own record, in that of all, and in what was said."""
+    """The count is in the detector's own record, in the record of all, and on stderr."""
     record = json.loads((place / "release" / "verdict.json").read_text())
     own = json.loads((place / "release" / "detectors" / "jailbreak" / "verdict.json").read_text())
     assert own["holdout"]["unscored"] == 6
@@ -120,7 +120,7 @@ def test_the_system_is_counted_as_the_rows_show(place: Path) -> None:
 
 
 def test_a_run_is_repeated_to_the_byte(place: Path) -> None:
-    """However the detectors were spread over the cores."""
+    """This holds however the detectors were spread over the cores."""
     assert run(place, "again").returncode == 0
     for path in sorted((place / "release").rglob("*")):
         if path.is_file():
@@ -152,7 +152,7 @@ def test_verify_holds_with_and_without_the_data(place: Path) -> None:
 
 
 def test_verify_finds_any_change_in_any_directory(place: Path, tmp_path: Path) -> None:
-    """One byte of any file, a file too many or too few, a directory too many or too few, a link."""
+    """The changes: one byte of any file, a file or directory too many or too few, a link."""
     files = sorted(path.relative_to(place / "release") for path in (place / "release").rglob("*") if path.is_file())
     chosen = [path for path in files if path.parts[0] != "detectors" or path.parts[1] == NAMES[1]]
     for path in chosen[:: often(2, 1)]:
@@ -232,7 +232,7 @@ def test_the_record_of_all_says_which_version_wrote_the_others(place: Path, tmp_
 
 
 def test_a_check_judges_every_detector_again(place: Path) -> None:
-    """With the calibrators of the release, on new rows; what it writes can be verified."""
+    """It uses the calibrators of the release on new rows, and what it writes can be verified."""
     found = gate("check", "release", "--holdout", "holdout.parquet", "--out", "checked", cwd=place, env=CREATED)
     assert found.returncode == 0, found.stderr
     assert "still keeps its contract" in found.stdout
@@ -242,7 +242,7 @@ def test_a_check_judges_every_detector_again(place: Path) -> None:
 
 
 def test_a_baseline_is_held_against_detector_by_detector(place: Path) -> None:
-    """Each against its own earlier release; a detector that is new is a first release."""
+    """Each is compared with its own earlier release; a new detector is a first release."""
     names = (*NAMES[:2], "newer")
     text = several.policy(names).replace("newer_score", f"{NAMES[2]}_score")
     (place / "newer.yaml").write_text(text)
@@ -255,7 +255,7 @@ def test_a_baseline_is_held_against_detector_by_detector(place: Path) -> None:
 
 
 def test_reports_can_be_rendered_again(place: Path) -> None:
-    """In every format, from the record alone; JUnit has a suite for each detector and one for the system."""
+    """Every format comes from the record alone; JUnit has a suite for each detector and one for the system."""
     for format_, file in (
         ("html", "report.html"),
         ("md", "report.md"),
@@ -271,7 +271,7 @@ def test_reports_can_be_rendered_again(place: Path) -> None:
 
 
 def test_github_is_told_once_for_each_detector_that_blocks(place: Path, tmp_path: Path) -> None:
-    """An annotation at the detector's line of the policy."""
+    """The annotation stands at the detector's line of the policy."""
     table = several.simulate(12_000, NAMES, 5, 0.4, {NAMES[0]: 1.0, NAMES[1]: 1.0})
     pq.write_table(table, place / "drifted.parquet")
     files = ("--fit", "fit.parquet", "--holdout", "drifted.parquet")
@@ -347,7 +347,7 @@ def test_one_sample_is_split_alike_for_all(place: Path) -> None:
     ],
 )
 def test_an_unknown_column_is_an_error(place: Path, change: tuple[str, str], said: str) -> None:
-    """Exit code 2, the file and the column."""
+    """The exit code is 2, and the message names the file and the column."""
     (place / "wrong.yaml").write_text(several.policy(NAMES).replace(*change))
     ran = run(place, "wrong", policy="wrong.yaml")
     assert ran.returncode == 2
@@ -363,7 +363,7 @@ def test_detectors_without_files_are_named(place: Path) -> None:
 
 
 def test_the_ledger_counts_one_use_of_the_rows_for_all_detectors(place: Path) -> None:
-    """However many detectors judge by them; the next release is the second use of all."""
+    """The number of detectors does not matter; the next release is the second use of all rows."""
     (place / "reuse.yaml").write_text(several.policy(NAMES, end="reuse: {max_uses: 5}\n"))
     (place / "reuse2.yaml").write_text(several.policy(NAMES, end="reuse: {max_uses: 6}\n"))
     for number, policy in ((1, "reuse.yaml"), (2, "reuse2.yaml"), (1, "reuse.yaml")):
@@ -382,7 +382,7 @@ def test_the_ledger_counts_one_use_of_the_rows_for_all_detectors(place: Path) ->
 
 @pytest.mark.parametrize("together_first", [False, True])
 def test_malicious_rows_are_used_again_by_one_detector_and_by_several(tmp_path: Path, together_first: bool) -> None:
-    """Whichever comes first; the held-out rows are others each time."""
+    """Either may come first; the held-out rows are different each time."""
     end = "reuse: {max_uses: 5}\n"
     alone = document(NAMES, end=end).detectors[NAMES[0]]
     of_all, ledger = document(NAMES, end=end), str(tmp_path / "ledger.jsonl")
@@ -398,7 +398,7 @@ def test_malicious_rows_are_used_again_by_one_detector_and_by_several(tmp_path: 
 
 
 def test_many_detectors_are_one_release() -> None:
-    """Independent ones add up: the rate of all is near the sum, and each has its line in every report."""
+    """Independent rates add up: the rate of all is near the sum, and each detector has its line in every report."""
     names = [f"detector-{i:02}" for i in range(often(20, 50))]
     fit, holdout = several.simulate(6000, names, 1), several.simulate(6000, names, 2)
     release = api.run_system(fit, holdout, release="v1", policy=document(names, "90%"))

@@ -50,7 +50,7 @@ def write_inputs(place: Path, seed: int | None = None) -> None:
 
 
 def run(place: Path, env: dict[str, str] | None) -> dict[str, bytes]:
-    """By an interpreter of its own with these variables, or, where there are none, by a fork."""
+    """Run in an own interpreter with these variables, or, if there are none, in a fork."""
     args = ["run", "--policy", "policy.yaml", "--release", "v1", "--fit", "fit.parquet", "--holdout", "holdout.parquet"]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600", **(env or {})}
     start = commands.gate if env is None else commands.cold
@@ -99,7 +99,7 @@ def test_a_release_holds_on_another_processor(tmp_path: Path, expected: dict[str
 
 
 def test_a_release_is_the_same_whatever_the_order_of_the_rows(tmp_path: Path) -> None:
-    """Also where rows come in groups and have ids, and in another number of row groups."""
+    """This also holds if rows come in groups and have ids, and in another number of row groups."""
     found = []
     for seed in (None, 9):
         place = tmp_path / str(seed)

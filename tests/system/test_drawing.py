@@ -29,7 +29,7 @@ def release() -> Release:
 
 @pytest.fixture(autouse=True)
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has drawn nothing yet, on two cores."""
+    """Start as in a process that has drawn nothing yet, on two cores."""
     monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
     monkeypatch.setattr(formats, "warm_up", lambda: None)
     monkeypatch.setattr("gate.ordered.cores", lambda: 2)
@@ -94,7 +94,7 @@ def no_process(*_: object) -> tuple[int, object]:
 
 
 def test_a_command_that_fails_leaves_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that nobody asks for a page would wait for ever."""
+    """A child that nobody asks for a page would wait for ever."""
     started: list[int] = []
     fork = os.fork
 

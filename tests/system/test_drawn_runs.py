@@ -24,7 +24,7 @@ def test_drawn_runs_end_in_a_verdict_that_verifies() -> None:
 
 
 def test_the_cases_are_as_varied_as_they_should_be() -> None:
-    """So that the test above says something: every shape, option and check is drawn, and sizes over five decades."""
+    """Otherwise the test above would show little: every shape, option and check is drawn, and sizes of five decades."""
     cases = [draw(SEED, number) for number in range(CASES)]
     assert {drawn.shape for case in cases for drawn in case.samples.values()} == {*SHAPES}
     sizes = [len(drawn.taken) for case in cases for drawn in case.samples.values()]

@@ -49,7 +49,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is stopped at the end, by its number."""
+    """Start a process, and stop it at the end by its number."""
     with (cwd / "engine.log").open("ab") as log:
         process = subprocess.Popen([sys.executable, "-m", *command], cwd=cwd, stdout=log, stderr=log, env=ENVIRONMENT)
     try:
@@ -81,7 +81,7 @@ def dask(cwd: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two workers of Dask, for all tests that lose none of them."""
+    """Two Dask workers for all tests that stop neither."""
     with dask(tmp_path_factory.mktemp("dask")) as (engine, _):
         yield engine
 
@@ -101,7 +101,7 @@ def ray(cwd: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
 
 
 def scores(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Smooth, with an atom and coarse ties."""
+    """Draw smooth scores with an atom and coarse ties."""
     drawn = np.concatenate(
         [rng.beta(0.5, 8, n // 2), np.zeros(n // 4), np.round(rng.beta(0.5, 8, n - n // 2 - n // 4), 3)]
     )
@@ -132,13 +132,13 @@ def run(cwd: Path, out: str, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def begin(cwd: Path, out: str, *options: str) -> Any:
-    """The same, which goes on while the test does; what it says is in a file of the same name."""
+    """Start the same run while the test goes on; its output is in a file of the same name."""
     with (cwd / f"{out}.log").open("wb") as log:
         return commands.start(*words(out, *options), cwd=cwd, env=ENVIRONMENT, stderr=log)
 
 
 def same(cwd: Path, engine: str, *options: str) -> None:
-    """Memory, disk and engine: one release, to the byte."""
+    """Check that memory, disk and engine give the same release to the byte."""
     found = {
         "memory": run(cwd, "memory", *options),
         "disk": run(cwd, "disk", *options, *SMALL),

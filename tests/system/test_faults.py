@@ -69,7 +69,7 @@ class Forked:
     """A run that is forked from a process which has imported everything: what the tests use of `subprocess.Popen`."""
 
     def __init__(self, place: Path, words: list[str], before: str = "") -> None:
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115, which `communicate` closes
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115, `communicate` closes it
         self.process: Any = commands.start(*words, cwd=place, env=environment(), stderr=self.log, before=before)
         self.pid = self.process.pid
         self.returncode: int | None = None
@@ -98,7 +98,7 @@ def test_kills_lose_nothing(tmp_path: Path) -> None:
     assert sum(count for what, count in counts.items() if "ended" not in what) >= kills // 2
 
 
-# A run that meets a signal at one point of its way, whatever the machine's speed.
+# This run gets a signal at one chosen point, whatever the machine's speed.
 STOPPED = """\
 import contextlib, os, time
 from gate import gating, storage
@@ -127,17 +127,17 @@ def stopped(here: Path, number: signal.Signals, place: str, swallowed: str) -> N
 @pytest.mark.parametrize("place", ["gating.gate_release", "storage.write", "storage._put_in_place"])
 @pytest.mark.parametrize("number", STOPS)
 def test_a_stopped_run_says_so_and_leaves_nothing(here: Path, number: signal.Signals, place: str) -> None:
-    """Before rows are counted, before anything is written, and before what is written gets its name."""
+    """It is stopped before rows are counted, before anything is written, and before what is written gets its name."""
     stopped(here, number, place, "")
 
 
 def test_a_stop_that_a_library_swallows_is_heeded_before_anything_is_written(here: Path) -> None:
-    """Some catch whatever is raised in them while they are imported."""
+    """Some libraries catch whatever is raised in them while they are imported."""
     stopped(here, signal.SIGTERM, "gating.gate_release", "BaseException")
 
 
 def test_a_signal_that_the_caller_ignores_stops_nothing(here: Path) -> None:
-    """As under nohup, or in the background of a shell."""
+    """This is so under nohup, or in the background of a shell."""
     code = "import os, signal\nfrom gate import gating\nreal = gating.gate_release\n"
     code += "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)]\n"
     code += "def stop(*args, **kwargs):\n    os.kill(0, 0)\n    [os.kill(os.getpid(), n) for n in (2, 15)]\n"
@@ -147,7 +147,7 @@ def test_a_signal_that_the_caller_ignores_stops_nothing(here: Path) -> None:
     assert (here / "releases" / "v1" / "verdict.json").exists()
 
 
-# A run that waits, when all is judged and nothing written, until the file `go` is there.
+# This run waits until the file `go` is there, when all is judged and nothing is written.
 WAITING = """\
 import os, pathlib, time
 from gate import storage
@@ -189,7 +189,7 @@ def no_file_above(size: int) -> str:
 
 
 def test_a_full_disk_leaves_the_release_that_was_there(here: Path) -> None:
-    """By the system's own limit on a file's size, which is what a full disk does to the largest file."""
+    """The system's limit on a file's size has the effect that a full disk has on the largest file."""
     assert gate(*RUN, "--holdout", "one.npy", cwd=here).returncode == 0
     before = snapshot(here / "releases" / "v1")
     result = gate(*RUN, "--holdout", "two.npy", "--force", cwd=here, before=no_file_above(100_000))
@@ -227,7 +227,7 @@ def addresses(size: int) -> str:
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("options", [[], ["--max-bytes", "1TB"]])
 def test_a_file_larger_than_the_addresses_is_refused(here: Path, options: list[str]) -> None:
-    """A sparse file of 40 GB that its header describes truly, and 4 GB of addresses to read it with."""
+    """The file is sparse and has 40 GB, as its header says; there are 4 GB of addresses to read it."""
     rows = 5 * 10**9
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({rows},), }}".ljust(117) + "\n"
     with open(here / "huge.npy", "wb") as file:
@@ -253,7 +253,7 @@ def limited(megabytes: int) -> Callable[[], None]:
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("part", range(6))
 def test_any_limit_on_memory_gives_a_verdict_or_one_line(tmp_path: Path, part: int) -> None:
-    """Limits drawn from 200 MB to 4 GB, a third of them just above what the libraries need, and rows to fill them."""
+    """Limits are drawn from 200 MB to 4 GB, a third just above what libraries need, with rows that fill them."""
     rng = np.random.default_rng([part, 12])
     rows = int(rng.integers(200_000, 1_000_000))
     for number, name in enumerate(("fit", "holdout")):
