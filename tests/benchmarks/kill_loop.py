@@ -37,7 +37,7 @@ def write_inputs(place: Path) -> None:
 
 
 def arguments(holdout: str) -> list[str]:
-    """Of a run that replaces whatever release is there."""
+    """Return the arguments of a run that replaces whatever release is there."""
     args = ["run", "--policy", "policy.yaml", "--release", "v1", "--out", "releases/v1", "--force"]
     return [*args, "--fit", "fit.npy", "--holdout", f"{holdout}.npy"]
 
@@ -55,7 +55,7 @@ def start(place: Path, holdout: str) -> subprocess.Popen[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what runs in the background ignores it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a process in the background ignores it
     )
 
 
@@ -89,14 +89,14 @@ def finished(place: Path, name: str, begin: Start) -> int:
 
 
 def kill_loop(kills: int, seed: int, place: Path, begin: Start = start) -> Counter[str]:
-    """Kill so many runs; what became of each, counted. An AssertionError says what was lost."""
+    """Kill so many runs, and count what became of each. An AssertionError says what was lost."""
     write_inputs(place)
     target, parent = place / "releases" / "v1", place / "releases"
     whole, duration = {}, 0.0
     for name in ("one", "two"):
         began = time.monotonic()
         assert finished(place, name, begin) in OUTCOMES
-        duration = time.monotonic() - began  # of the second: the first one has files to find
+        duration = time.monotonic() - began  # the duration of the second run: the first must find its files
         whole[name] = snapshot(target)
     assert whole["one"] != whole["two"]
     rng, counts = random.Random(seed), Counter[str]()

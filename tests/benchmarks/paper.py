@@ -86,7 +86,7 @@ def download(home: str | None = None) -> Rows:
     socket.setdefaulttimeout(60)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it tries again
+            warnings.simplefilter("ignore")  # it warns that it tries again
             data = fetch_openml(
                 "creditcard", version=1, as_frame=False, parser="liac-arff", data_home=home, n_retries=1
             )

@@ -94,7 +94,7 @@ class Rival:
 
     @property
     def version(self) -> str | None:
-        """The installed version, None where it is missing or too old; a published formula has its own."""
+        """Return the installed version, None if it is missing or too old; a published formula has its own version."""
         if self.package is None:
             return "formula"
         if self.package == "scikit-learn" and find_spec("sklearn.frozen") is None:  # before 1.6
@@ -479,7 +479,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Setting:
-    """Draws the releases of a detector, the same for the same seed; `steps` names pairs of them: before and after."""
+    """A setting draws the releases of a detector, the same for the same seed; `steps` names pairs: before and after."""
 
     draw: Callable[[int], list[Release]]
     steps: dict[str, tuple[int, int]]
@@ -586,7 +586,7 @@ def find_thresholds(fitted: Fitted, levels: Floats) -> Floats:
 def measure_ratio(rival: Rival, fitted: Fitted, levels: Floats, release: Release, ordered: Floats) -> Floats:
     """FPR / target at each level, on the fresh rows; `ordered` are their scores.
 
-    By threshold where higher scores have higher values. Rows with neighbours, and a probability that falls with the
+    A threshold decides if higher scores have higher values. Rows with neighbours, and a probability that falls with the
     score (which few positives can make it do), are counted row by row.
     """
     ends = None if rival.whole else fitted.values(np.array([0.0, 1.0]))
@@ -599,7 +599,7 @@ def measure_ratio(rival: Rival, fitted: Fitted, levels: Floats, release: Release
 
 
 def measure(rivals: list[Rival], setting: Setting, fits: int) -> dict[str, dict[str, Outcome]]:
-    """By step, by rival."""
+    """Measure every rival at every step; the outcomes are given by step and by rival."""
     ratios: dict[tuple[str, str], list[tuple[Floats, Floats]]] = {}
     for seed in range(fits):
         releases = setting.draw(seed)
@@ -660,7 +660,7 @@ def cell(ratios: Floats) -> str:
 
 
 def hold(retrained: Floats) -> str:
-    """In words whether four rates still hold: half of the target to one and a half, as in policies/paper.yaml."""
+    """Say in words whether four rates still hold: half of the target to one and a half, as in policies/paper.yaml."""
     means = retrained.mean(axis=0)
     worst, least = int(np.argmax(means)), int(np.argmin(means))
     if means[worst].round(2) > 1.5:

@@ -108,7 +108,7 @@ def _proportional(pid: int) -> float:
 
 
 def best(repeats: int, **commands: tuple[str, ...]) -> dict[str, Cost]:
-    """The least of each command, in turns."""
+    """Run the commands in turns, and return the least cost of each."""
     found: dict[str, list[Cost]] = {name: [] for name in commands}
     for _ in range(repeats):
         for name, command in commands.items():
@@ -180,7 +180,7 @@ def against_the_script(directory: Path) -> None:
 
 
 def on_disk(directory: Path) -> None:
-    """The same rows sorted in runs and in memory."""
+    """Compare the same rows sorted in runs and in memory."""
     n = 20_000_000
     draw(directory, n)
     paths = f"fit-{n}", f"holdout-{n}"
@@ -225,7 +225,7 @@ def larger(directory: Path, full: bool) -> None:
 
 
 def on_workers(directory: Path) -> None:
-    """Two Dask workers on loopback against one process."""
+    """Compare two Dask workers on loopback with one process."""
     if importlib.util.find_spec("distributed") is None:
         print("\nDask is not installed: no workers to compare with")
         return

@@ -35,12 +35,12 @@ def looks(number: int, most: int = 200_000) -> NDArray[np.int64]:
 
 
 def promised() -> list[tuple[float, str, float]]:
-    """A release's rate over its target, how it is graded in the end, and how often at least."""
+    """List a release's rate over its target, its grade in the end, and how often at least."""
     return [(1.0, "proven", 0.995), (1.3, "proven", 0.99), (0.3, "refuted", 0.999), (3.0, "refuted", 0.999)]
 
 
 def decided(kind: type[Band], multiple: float, at: NDArray[np.int64], paths: int, seed: int = 3) -> Decided:
-    """Looks at growing samples of releases whose true rate is so many times the target, until one decides."""
+    """Look at growing samples of releases whose true rate is so many times the target, until a look decides."""
     rng = np.random.default_rng([seed, round(multiple * 100)])
     band = kind.around(TARGET, TOLERANCE, TOLERANCE, ALPHA)
     rows = np.diff(at, prepend=0)

@@ -80,7 +80,7 @@ def _pareto(rng: np.random.Generator, rate: float) -> Groups:
 
 
 def _informative(rng: np.random.Generator, rate: float) -> Groups:
-    """The largest tenth of the groups, which has 0.37 of the rows, is flagged three times as often as the others."""
+    """Flag the largest tenth of the groups, which has 0.37 of the rows, three times as often as the others."""
     sizes = _lognormal(rng, 2, 1, 8000)
     large = sizes > math.exp(2 + float(ndtri(0.9)))
     z = rng.standard_normal(len(sizes))
@@ -89,7 +89,7 @@ def _informative(rng: np.random.Generator, rate: float) -> Groups:
 
 
 def _hot(rng: np.random.Generator, rate: float) -> Groups:
-    """One group in a hundred has half of all flagged rows."""
+    """Give one group in a hundred half of all flagged rows."""
     sizes = _lognormal(rng, 2, 1, 8000)
     return sizes, rng.binomial(sizes, np.where(rng.random(8000) < 0.01, rate * 50, rate / 1.98))
 

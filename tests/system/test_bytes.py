@@ -541,7 +541,7 @@ def test_what_is_packed_unpacks_to_no_more_than_may_be_decoded(tmp_path: Path, e
 
 
 def test_text_is_counted_as_it_is_decoded(tmp_path: Path) -> None:
-    """The file has a dictionary whose one long text stands in twenty thousand rows."""
+    """The text comes from a dictionary that names one long text twenty thousand times."""
     ids = pa.DictionaryArray.from_arrays(pa.array(np.zeros(20_000, dtype=np.int32)), pa.array(["x" * 100_000]))
     table = pa.table({"score": np.full(20_000, 0.5), "id": ids})
     for path, content in (

@@ -26,7 +26,7 @@ INPUTS = often(200, 400)
 
 
 def test_mutated_inputs_break_no_promise(tmp_path: Path) -> None:
-    """In a process of its own, whose children's memory and addresses are limited."""
+    """The test runs in its own process, whose children have limited memory and addresses."""
     result = subprocess.run(
         [sys.executable, fuzz.__file__, "--inputs", str(INPUTS), "--seed", "7"],
         cwd=tmp_path,
@@ -44,11 +44,11 @@ def test_mutated_inputs_break_no_promise(tmp_path: Path) -> None:
     assert len(reached) >= 6
 
 
-# What is reached of a module where most of it is not for files: remote ones, objects in memory, the comparison by id.
+# These modules do much that is not about files: remote places, objects in memory, the comparison by id.
 LEAST = {
     f"gate/scores/{name}.py": share for name, share in (("files", 30), ("reading", 40), ("split", 40), ("sample", 50))
 }
-# Samples larger than the memory, mostly in processes that are not watched, and on a cluster; several detectors.
+# These read samples larger than the memory, in unwatched processes and on clusters, and several detectors.
 LEAST |= {
     f"gate/scores/{name}.py": 0
     for name in ("blocks", "engines", "place", "runs", "several", "shards", "stored", "streaming")
@@ -57,7 +57,7 @@ LEAST |= {
 
 @pytest.mark.parametrize("case", hostile.CRAFTED)
 def test_what_was_found_once_is_refused(case: str, tmp_path: Path) -> None:
-    """By the command itself, in a process that may not die of it; nothing is written, and stderr is one line."""
+    """The command refuses it, and its process does not die; nothing is written, and stderr is one line."""
     made = hostile.CRAFTED[case]()
     pa.parquet.write_table(fuzz.sound_rows(1), tmp_path / "fit.parquet")
     with contextlib.chdir(tmp_path):
@@ -72,7 +72,7 @@ def test_what_was_found_once_is_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_a_broken_promise_is_noticed() -> None:
-    """So that the counts above say something."""
+    """Otherwise the counts above would say nothing."""
     with pytest.raises(fuzz.BrokenPromiseError, match="must be printable"):
         fuzz.refused(lambda: (_ for _ in ()).throw(GateError("a.csv: must\x1b[31m")), "a.csv")
     with pytest.raises(ZeroDivisionError):
@@ -127,7 +127,7 @@ def test_an_input_that_kills_its_process_is_kept_and_the_others_go_on(
 
 
 def test_the_command_breaks_no_promise_either(tmp_path: Path) -> None:
-    """Whole processes, with every file of a run mutated in turn: exit codes, no traceback, nothing outside --out."""
+    """Whole processes get every file of a run mutated: known exit codes, no traceback, nothing outside --out."""
     rng = random.Random(4)
     files = fuzz.release_files()
     jobs: list[tuple[str, list[bytes], list[str]]] = [
@@ -178,7 +178,7 @@ def test_the_usual_bombs_are_refused_at_once(case: str, tmp_path: Path, monkeypa
     assert not fuzz.take_policy(BOMBS[case])
     assert not fuzz.take_record(BOMBS[case])
     assert not fuzz.take_calibrator(BOMBS[case])
-    assert not fuzz.take_ledger(BOMBS[case] + b"\n")  # a last line without its end is one that was torn
+    assert not fuzz.take_ledger(BOMBS[case] + b"\n")  # a last line without a line end counts as torn
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("policy.yaml", "ledger.jsonl")] == []
 
 

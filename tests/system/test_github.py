@@ -42,7 +42,7 @@ checks:
 
 
 def with_findings(record: Record, count: int) -> Record:
-    """The record with its blocking finding so many times over, as many segments would be."""
+    """Return the record with its blocking finding repeated, as if it were of many segments."""
     finding = next(finding for finding in record.findings if finding.blocks)
     copies = [
         finding.model_copy(update={"check": replace(finding.check, segment=f"segment={i}")}) for i in range(count)
@@ -118,7 +118,7 @@ reuse: {max_uses: 3}                                                          # 
 
 
 def test_every_check_points_at_the_line_that_asks_for_it(tmp_path: Path) -> None:
-    """All checks in one run; each name stands in a comment on its line of the policy."""
+    """One run has all checks; each name stands in a comment on its line of the policy."""
     rng = np.random.default_rng(3)
 
     def table(n: int, benign: bool) -> pa.Table:
@@ -357,7 +357,7 @@ def test_other_commands_tell_github_nothing(workspace: Path) -> None:
 @pytest.mark.each_run(2)
 @pytest.mark.parametrize("attack", ["command", "command-after-a-long-word", "entity", "markdown-link"])
 def test_hostile_names_reach_no_command_through_any_stream(workspace: Path, attack: str) -> None:
-    """In the release, the file names and the policy; as a table and as JSON."""
+    """The names are those of the release, the files and the policy; the streams hold a table and JSON."""
     name = ATTACKS[attack][:60].replace("/", "-")
     for kind in ("fit", "fail"):
         shutil.copy(workspace / f"{kind}.npy", workspace / f"{name} {kind}.npy")

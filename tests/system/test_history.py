@@ -29,7 +29,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    """The releases of records.py and one that cannot be read, by names that hold no temporary directory."""
+    """The releases of records.py and one that cannot be read; no name holds a temporary directory."""
     monkeypatch.chdir(tmp_path)
     history_of(Path("releases"), releases())
     write(Path("releases", "broken"), RECORDS["pass"]).joinpath("verdict.json").write_text('{"schema_version": 2}')
@@ -52,7 +52,7 @@ def names(history: History) -> list[str]:
 
 
 def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
-    """A record that lacks what a later version may have added: no split, no curve, no warnings, few checks."""
+    """The record lacks what a later version may have added: it has no split, curve or warnings, and few checks."""
     content = RECORDS["pass"].model_dump(mode="json")
     for key in ("split", "curve", "warnings", "not_asked", "malicious", "waivers", "judged_on"):
         del content[key]
@@ -196,7 +196,7 @@ def test_what_a_kept_threshold_would_flag_is_what_it_does_flag(
 
 
 def marks(svg: str) -> tuple[list[str], list[tuple[float, float]]]:
-    """The words of a figure and where its markers stand."""
+    """Return the words of a figure and the places of its markers."""
     root = ElementTree.fromstring(svg)
     words = ["".join(element.itertext()) for element in root.iter() if element.tag.endswith(("}text", "}desc"))]
     uses = [element.attrib for element in root.iter() if element.tag.endswith("}use")]
@@ -206,7 +206,7 @@ def marks(svg: str) -> tuple[list[str], list[tuple[float, float]]]:
 def test_the_figure_of_the_readme_is_the_one_that_the_demo_draws(
     demo: tuple[Path, subprocess.CompletedProcess[str]], request: pytest.FixtureRequest
 ) -> None:
-    """The same words and marks; how a line is written is matplotlib's, and changes with it."""
+    """Words and marks are the same; matplotlib decides how lines are written, and that may change."""
     drawn = (demo[0] / "history.svg").read_text(encoding="utf-8")
     path = ROOT / ".github" / "why-calibrate.svg"
     if request.config.getoption("--update-golden"):

@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.figures, pytest.mark.usefixtures("in_one_process", "fe
 
 
 def check_of(directory: Path) -> Record:
-    """A check of the release that was written there, which it knows by the digest of its record."""
+    """Make a check of the release that was written there; the digest of its record names it."""
     record = RECORDS["check"]
     comparison = record.of(Comparison)
     assert comparison is not None
@@ -52,7 +52,7 @@ def check_of(directory: Path) -> Record:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> History:
-    """The releases of records.py and one that cannot be read, by names that hold no temporary directory."""
+    """The releases of records.py and one that cannot be read; no name holds a temporary directory."""
     with contextlib.chdir(tmp_path_factory.mktemp("whole")):
         history_of(Path("releases"), releases())
         write(Path("releases", "broken"), RECORDS["pass"]).joinpath("verdict.json").write_text('{"schema_version": 2}')
@@ -61,7 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> History:
 
 @pytest.fixture(scope="module")
 def pages(whole: History) -> dict[str, str]:
-    """What is rendered of it, once for all tests that only read it."""
+    """The history in every format, rendered once for all tests that only read it."""
     return {suffix: render(whole) for suffix, render in RENDERERS.items()}
 
 
@@ -69,7 +69,7 @@ TENTH = CheckName("fpr", Decimal("0.001"))
 
 
 def with_tally(finding: Finding, **changes: Any) -> Finding:
-    """The finding of another count, or at another threshold."""
+    """Return the finding with another count, or at another threshold."""
     assert finding.rate is not None
     tally = finding.rate.tally.model_copy(update=changes)
     return finding.model_copy(update={"rate": finding.rate.model_copy(update={"tally": tally})})
@@ -89,7 +89,7 @@ def test_releases_stand_in_the_order_of_time_and_then_of_names(tmp_path: Path) -
 
 
 def test_checks_below_a_release_stand_on_the_same_time_line(tmp_path: Path) -> None:
-    """In the order of their days, between the releases, each known by the release that it was made of."""
+    """Checks stand between the releases in the order of their days, each with the release that it is of."""
     first, second = (
         retrained(RECORDS["pass"], name, f"2026-0{month}-01T00:00:00Z", 1.0) for name, month in (("v1", 1), ("v2", 3))
     )
@@ -230,7 +230,7 @@ def test_what_else_keeps_a_release_from_passing_is_named(tmp_path: Path) -> None
 
 
 def test_a_kept_threshold_is_bracketed_by_the_curve(tmp_path: Path) -> None:
-    """Exact where the threshold is a point of the curve, everything below all of them, nothing above."""
+    """It is exact if the threshold is a point of the curve; below all points it flags all rows, above them none."""
     record = retrained(RECORDS["pass"], "new", "2026-02-01T00:00:00Z", 1.0)
     assert record.curve is not None
     points = [(p.tally.threshold, p.tally.flagged) for p in record.curve.points if p.tally.threshold is not None]
@@ -346,7 +346,7 @@ def test_one_odd_record_does_not_take_the_page_with_it(numbers: dict[str, Any], 
 
 
 def test_a_history_fits_a_terminal_and_ends_with_its_verdict(whole: History) -> None:
-    """What is longer than a screen says last what it said first; what is too wide is told in several tables."""
+    """A text longer than a screen repeats its first line at the end; a table that is too wide becomes several."""
     text = report.render(whole, width=80)
     assert max(map(cell_len, text.splitlines())) <= 80
     first = text.partition("\n4 releases and 1 check")[0]
@@ -387,7 +387,7 @@ def test_a_thousand_records_are_a_page_in_seconds(tmp_path: Path) -> None:
     start = time.process_time()
     history = collect([str(tmp_path)])
     pages = {suffix: render(history) for suffix, render in RENDERERS.items()}
-    assert time.process_time() - start < 20  # of the processor's, whatever else it does
+    assert time.process_time() - start < 20  # seconds of the processor, whatever else it does
     assert {suffix: len(page.encode()) <= 1_000_000 for suffix, page in pages.items()} == dict.fromkeys(pages, True)
     assert len(pages["md"].encode()) <= 60_000
     for page in pages.values():
@@ -416,7 +416,7 @@ def test_a_page_of_many_targets_says_what_it_leaves_out(tmp_path: Path) -> None:
 
 @pytest.mark.each_run(0)
 def test_a_sound_retraining_passes_as_often_as_planned() -> None:
-    """Sixty retrainings, from seeds that nobody chose, at the size where the plan says that some do not pass."""
+    """Sixty retrainings, from seeds that nobody chose, have a size at which the plan says that some do not pass."""
     document, rows = default_policy(), 98_000
     planned = plan(document.policy, rows, rows)
     required = [target.sound[0].passes for target in planned.targets if target.target.required]

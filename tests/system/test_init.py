@@ -40,7 +40,7 @@ FILES = [str(init.WORKFLOW), str(init.POLICY)]
     ids=["https", "ssh", "another host", "odd name", "directory", "index"],
 )
 def test_the_workflow_uses_the_action_that_gate_was_installed_from(tmp_path: Path, origin: object, action: str) -> None:
-    """With its commit, where pip took it from git; else the user is told to name the repository."""
+    """It names the commit if pip took gate from git; otherwise it tells the user to name the repository."""
     packages, place = installed(tmp_path, origin), tmp_path / "repository"
     place.mkdir()
     result = gate("init", cwd=place, before=f"import sys\nsys.path.insert(0, {str(packages)!r})")
@@ -94,7 +94,7 @@ def test_it_never_overwrites_without_force(tmp_path: Path, name: str) -> None:
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("obstacle", [".github", ".github/workflows", str(init.WORKFLOW)])
 def test_where_one_file_cannot_be_written_neither_is(tmp_path: Path, obstacle: str) -> None:
-    """Also with --force, where what was there comes back; a file or a directory stands in the way."""
+    """With --force too, what was there comes back; a file or a directory is in the way."""
     place = tmp_path / obstacle
     place.parent.mkdir(parents=True, exist_ok=True)
     if obstacle == str(init.WORKFLOW):

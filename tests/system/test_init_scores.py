@@ -35,7 +35,7 @@ def probabilities(rng: Rng, n: int, shift: float | np.ndarray = 0.0) -> Any:
 
 
 def labelled(rng: Rng, n: int) -> tuple[Any, Any]:
-    """Labels, one in twenty of them malicious, and scores that rise with them."""
+    """Draw labels, one in twenty of them malicious, and scores that rise with them."""
     labels = (rng.random(n) < 0.05).astype(np.int64)
     return labels, probabilities(rng, n, 4.0 * labels)
 
@@ -115,7 +115,7 @@ def tied(place: Path, rng: Rng, n: int) -> list[str]:
 
 
 def two_models(place: Path, rng: Rng, n: int) -> list[str]:
-    """Real files look so: an id, a label and the scores of two models, one of them with many ties."""
+    """Draw what real files hold: an id, a label and the scores of two models, one of them with many ties."""
     labels, scores = labelled(rng, n)
     columns = {"id": np.arange(n, dtype=np.int32), "label": labels.astype(np.int8)}
     pq.write_table(pa.table({**columns, "logistic": scores, "boosted": np.round(scores, 2)}), place / "http.parquet")
@@ -183,7 +183,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_printed_command_runs_to_a_verdict(
     kind: Callable[[Path, Rng, int], list[str]], tmp_path: Path, programs: str
 ) -> None:
-    """Whatever the files are like: what is odd about them is said, and neither exit code 2 nor 70 comes of it."""
+    """Whatever the files are like, their faults are named, and the exit code is neither 2 nor 70."""
     seed = 0 if os.environ.get("CI") else secrets.randbelow(2**32)
     print(f"seed {seed}")  # shown where the test fails
     rng = np.random.default_rng(seed)
@@ -214,7 +214,7 @@ def test_the_printed_command_runs_to_a_verdict(
 
 @pytest.mark.parametrize("named", ["logistic,boosted", "all"])
 def test_score_columns_side_by_side_become_detectors(tmp_path: Path, programs: str, named: str) -> None:
-    """One with ties has targets of its own, the sum of all a limit, and the deploy job the manifest of all."""
+    """A detector with ties has its own targets, their sum has a limit, and the deploy job uses the manifest of all."""
     files = two_models(tmp_path, np.random.default_rng(3), 12_000)
     result = gate("init", "--scores", *files, "--detectors", named, "--action", "acme/gate@v1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -284,7 +284,7 @@ def test_detectors_that_are_none_are_refused_in_one_line(tmp_path: Path, named: 
     ],
 )
 def test_files_that_cannot_be_gated_are_refused_in_one_line(tmp_path: Path, files: list[str], sentence: str) -> None:
-    """Nothing is written then."""
+    """After a refusal nothing is written."""
     (tmp_path / "words.csv").write_text("a\nx\ny\n")
     (tmp_path / "attack.csv").write_text("score\n0.5\n0.6\n0.7\n")
     (tmp_path / "a.csv").write_text("score\n0.5\n0.6\n0.7\n")

@@ -15,7 +15,7 @@ import pyarrow.parquet
 
 
 def test_the_log_line_names_labels_and_what_was_skipped(tmp_path: Path) -> None:
-    """From the command line, where several benign labels are given one by one."""
+    """The command line gives several benign labels one by one."""
     (tmp_path / "in").mkdir()
     scores = np.random.default_rng(4).random(300)
     labels = ["0"] * 150 + ["0.0"] * 100 + ["attack"] * 50

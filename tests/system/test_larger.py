@@ -25,7 +25,7 @@ DISK = ("--memory", f"{N // 150}kB")  # some runs for each sample
 
 
 def scores(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Smooth, with an atom that outgrows a run, and coarse ties."""
+    """Draw smooth scores with an atom that outgrows a run, and coarse ties."""
     smooth, coarse = rng.beta(0.5, 8, n - n // 4 - n // 8), np.round(rng.beta(0.5, 8, n // 8), 3)
     drawn = np.concatenate([smooth, np.full(n // 4, 0.0), coarse])
     rng.shuffle(drawn)
@@ -97,7 +97,7 @@ def test_labels_are_read_in_shards_too(tmp_path: Path) -> None:
 
 
 def with_columns(rng: np.random.Generator, n: int, first: int) -> pa.Table:
-    """Rows that have an id, a segment and a time; some ids come twice."""
+    """Draw rows with an id, a segment and a time; some ids come twice."""
     again = np.concatenate([np.arange(n), rng.integers(0, n, n // 50)])
     names = np.array(["de", "en", "fr"])[rng.integers(0, 3, n)]
     times = 1_790_000_000 + rng.integers(0, 10**6, len(again))

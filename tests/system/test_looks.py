@@ -140,12 +140,12 @@ FILES = "abcdef"
 
 
 def hashed(n: int) -> Ordered:
-    """So many rows, each with a score of its own."""
+    """Make so many rows, each with its own score."""
     return Ordered(np.sort(hash_scores(np.arange(float(n)), np.zeros(n, dtype=np.int64))))
 
 
 def entry(number: int, files: frozenset[str], question: str) -> Entry:
-    """Every judgement shares all of its rows with every other."""
+    """Make an entry that shares all of its rows with every other."""
     scores = sketch(hashed(100))
     return Entry(question, f"v{number}", "", Known(f"rows {number}", None, scores, 100, tuple(sorted(files))))
 

@@ -36,7 +36,7 @@ GOLDEN = json.loads((TESTS / "golden" / "statistics.json").read_text())
 
 
 def labelled(n: int, attacks: int, seed: int = 1, columns: int = 3) -> Rows:
-    """Features of which the first tells attacks from the rest."""
+    """Draw features, of which the first separates attacks from the rest."""
     rng = np.random.default_rng(seed)
     labels = np.zeros(n, np.int64)
     labels[rng.choice(n, attacks, replace=False)] = 1
@@ -73,7 +73,7 @@ def test_intervals_equal_the_golden_ones(case: dict[str, float]) -> None:
 
 
 def test_the_papers_counts_prove_three_targets_and_leave_the_last_open() -> None:
-    """And its printed rates and errors are those of the counts."""
+    """The paper's printed rates and errors are those of the counts."""
     grades = [paper.prove(line.flagged, line.benign, RATES[percent])[1] for percent, line in PRINTED.items()]
     assert grades == ["proven", "proven", "proven", "open"]
     for percent, line in PRINTED.items():
@@ -250,7 +250,7 @@ def test_credit_cards_are_downloaded_trained_on_and_judged(tmp_path: Path, monke
 
 
 def test_without_a_network_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody listens any more where the stand-in was."""
+    """No server listens any more at the address of the stand-in."""
     monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
     with openml(labelled(2_000, 20), monkeypatch):
         pass
@@ -374,7 +374,7 @@ DATA = Path(os.environ.get("GATE_DATA", TESTS.parents[1] / "shared" / "data"))
 
 @pytest.mark.numbers
 def test_the_numbers_of_the_tests_readme_are_the_scripts(tmp_path: Path) -> None:
-    """Tables and what stands below them; without the data set only what needs none."""
+    """Tables and the text below them agree; without the data set only those are compared that need none."""
     files = [path for name in ("kdd_http", "kdd_smtp") if (path := DATA / f"{name}.parquet").is_file()]
     result = run("--figure", str(tmp_path / "label-error.svg"), "--score", "logistic", *map(str, files))
     assert result.returncode == 0, result.stderr

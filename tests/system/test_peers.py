@@ -77,7 +77,7 @@ def test_the_raw_threshold_has_the_rate_on_the_fit_rows() -> None:
 
 
 def test_platt_scaling_finds_the_logistic_law() -> None:
-    """Labels drawn with probability expit(8 s - 5)."""
+    """The labels are drawn with probability expit(8 s - 5)."""
     rng = np.random.default_rng(2)
     scores = rng.random(200_000)
     positive = rng.random(200_000) < expit(8 * scores - 5)
@@ -89,7 +89,7 @@ def test_platt_scaling_finds_the_logistic_law() -> None:
 def test_isotonic_calibration_pools_adjacent_violators() -> None:
     """Labels 0 1 0 1 1 0 1 along the scores: the blocks are 0, 1/2 1/2, 2/3 2/3 2/3, 1."""
     scores, labels = np.arange(1, 8) / 10, np.array([0, 1, 0, 1, 1, 0, 1])
-    many = np.repeat(scores, 20), np.repeat(labels, 20)  # its default of five folds wants rows of either kind
+    many = np.repeat(scores, 20), np.repeat(labels, 20)  # its default of five folds needs rows of both kinds
     fitted = fit("isotonic calibration", sample_of(many[0][many[1] == 0], many[0][many[1] == 1]))
     assert fitted.values(scores) == pytest.approx([0, 1 / 2, 1 / 2, 2 / 3, 2 / 3, 2 / 3, 1], abs=1e-9)
 
@@ -308,7 +308,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_runs_to_the_end_on_a_plain_machine_and_on_files(tmp_path: Path) -> None:
-    """Without any package but gate's, small samples: two simulated settings, and a file with two columns of scores."""
+    """It needs no package but gate's: two simulated settings with small samples, and a file with two score columns."""
     rng = np.random.default_rng(8)
     labels = (rng.random(4000) < 0.05).astype(int)
     columns = {name: expit(rng.normal(-3 + 4 * labels, 1.2)) for name in ("old", "new")}
@@ -374,7 +374,7 @@ def test_the_readme_shows_six_rows_of_the_scripts_table() -> None:
 
 
 def test_the_whole_output_stands_in_the_tests_readme() -> None:
-    """With every rival measured; the same words for what each needs and lacks."""
+    """The README has every rival as measured, and the same words for what each needs and lacks."""
     tables = [rows for rows in read_tables((TESTS / "README.md").read_text()) if rows[0][0] == "rival"]
     *rates, costs = tables
     assert len(rates) >= 4

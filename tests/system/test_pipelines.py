@@ -31,7 +31,7 @@ def shown(heading: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with a policy and two score files, and gate where the scripts install it."""
+    """Make a repository with a policy and two score files, and gate where the scripts install it."""
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "release.yaml").write_text(POLICY)
     (tmp_path / "scores").mkdir()
@@ -51,7 +51,7 @@ def write_scores(directory: Path, name: str, shift: float, rows: int = 20_000) -
     ("heading", "schema"), [("GitLab", "vendor.gitlab-ci"), ("Azure Pipelines", "vendor.azure-pipelines")]
 )
 def test_the_files_fit_the_published_schemas(tmp_path: Path, heading: str, schema: str) -> None:
-    """And a misspelt key does not."""
+    """A misspelt key does not fit."""
     path = tmp_path / "pipeline.yml"
     transform = ["--data-transform", "azure-pipelines", "--regex-variant", "nonunicode"] if "azure" in schema else []
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *transform, str(path)]
@@ -78,7 +78,7 @@ def test_the_azure_script_gates_the_tag(checkout: Path) -> None:
 
 
 def test_cron_says_nothing_while_the_contract_holds(checkout: Path) -> None:
-    """And one line and the verdict on the first day on which it does not, or cannot be judged."""
+    """On the first day on which the contract fails or cannot be judged, it prints one line and the verdict."""
     (checkout / "watch.sh").write_text(shown("cron"))
     (checkout / "watch.sh").chmod(0o755)
     environment = {**CLEAN, "PATH": f"{checkout / '.gate' / 'bin'}:{CLEAN['PATH']}"}
@@ -96,7 +96,7 @@ def test_cron_says_nothing_while_the_contract_holds(checkout: Path) -> None:
         done = subprocess.run(watch, cwd=checkout, env=environment, capture_output=True, text=True, timeout=300)
         assert done.stderr == ""
         found.append((done.returncode, done.stdout.partition("\n")[0]))
-        for written in (checkout / "releases/v1").glob("checks/20*"):  # the next may come within the same second
+        for written in (checkout / "releases/v1").glob("checks/20*"):  # the next check may come within the same second
             written.rename(written.with_name(str(len(found))))
     assert found == [
         (0, ""),

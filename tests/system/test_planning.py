@@ -126,7 +126,7 @@ def test_the_chart_is_svg_with_text_and_the_same_bytes_again(place: Path) -> Non
     ],
 )
 def test_bad_values_are_usage_errors(args: list[str], tmp_path: Path) -> None:
-    """One line on stderr, exit code 2, nothing on stdout."""
+    """Each gives one line on stderr, exit code 2 and nothing on stdout."""
     (tmp_path / "nowhere").write_text("a file, not a directory")
     result = gate("plan", *args, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")

@@ -97,7 +97,7 @@ def run(fit: Any, holdout: Any, policy: Any = None) -> gate.Release:
 
 @cache
 def plainly() -> gate.Release:
-    """From arrays of NumPy."""
+    """Make a release from NumPy arrays."""
     return run(FIT, HOLDOUT)
 
 

@@ -31,7 +31,7 @@ def shell(script: str, cwd: Path, env: dict[str, str]) -> int:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a runner checks out for the tag that the README's commands have pushed."""
+    """Make what a runner checks out for the tag that the README's commands have pushed."""
     place = tmp_path_factory.mktemp("quickstart")
     repository, remote, env = place / "repository", place / "remote", dict(CLEAN)
     env |= {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in PERSON.items()}

@@ -66,13 +66,13 @@ def of_range(record: Record) -> Finding:
 
 @pytest.fixture(scope="module")
 def base() -> Evidence:
-    """What was measured of some run; tests put other counts into it."""
+    """The evidence of some run; tests put other counts into it."""
     rng = np.random.default_rng(1)
     return run(document(), rng.random(20_000), rng.random(20_000)).record.evidence
 
 
 def evidence_with(base: Evidence, policy: Policy, counts: Any, n: int, lowest_label: float = 1e-6) -> Evidence:
-    """The evidence of a policy's first range with these counts of n rows, and at its targets the same."""
+    """Make the evidence of a policy's first range with these counts of n rows; its targets have the same counts."""
     judged = policy.ranges[0]
     points = corridor_of(policy, judged, policy.alpha()).grid.points
     flagged = tuple(int(k) for k in counts)
@@ -102,7 +102,7 @@ def judged_of(base: Evidence, policy: Policy, counts: Any, n: int) -> JudgedSpan
 def test_a_proven_range_proves_every_target_inside_it(
     base: Evidence, seed: int, n: int, tilt: float, error: str
 ) -> None:
-    """Without groups, whatever the counts: the same bounds are held against no less at an anchor of the range."""
+    """Without groups this holds for all counts: at an anchor the range allows no more than the target does."""
     policy, rng = document(error=error).policy, np.random.default_rng(seed)
     corridor = corridor_of(policy, policy.ranges[0], policy.alpha())
     rates = np.minimum(corridor.grid.fprs * np.linspace(tilt, 1, len(corridor.grid.fprs)), 1)

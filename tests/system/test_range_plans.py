@@ -62,7 +62,7 @@ def test_sound_releases_pass_as_often_as_published(r: str, n: int, share: float)
 
 
 def test_a_range_costs_an_eighth_more_than_its_lowest_rate() -> None:
-    """109,000 rows for a chance of 95 %, where the anchor alone takes 97,826."""
+    """A chance of 95 % takes 109,000 rows; the anchor alone takes 97,826."""
     found = planned(make(min_n=109_000))
     assert found.equal_needed is not None
     assert found.equal_needed.value == pytest.approx(109_000, abs=3 * found.equal_needed.error + 500)
@@ -91,7 +91,7 @@ def test_a_range_too_narrow_for_its_rows_is_dead_and_says_what_would_do() -> Non
 
 
 def test_a_range_that_has_passed_is_never_said_to_be_impossible() -> None:
-    """Nor is one of which no draw passes, where some count would."""
+    """The same holds for a range of which no draw passes, though some count would."""
     found = replace(planned(make(), holdout_n=10_000), passes=Estimate(0.0, 0.001))
     assert "a sound release passes only 0 % of the time" in (describe_weakness(found, 0.95) or "")
     said = range_warning(make(), make().ranges[0], 10_000, 10_000)
@@ -124,7 +124,7 @@ def test_too_few_rows_never_pass() -> None:
 
 
 def test_a_release_off_in_one_decade_hardly_ships() -> None:
-    """At 1 + 2r in any decade; with few rows the lowest one is where it may."""
+    """It is off by 1 + 2r in any decade; with few rows it may ship if the decade is the lowest one."""
     lax = make(rule="not-refuted")
     found = RangeLaw(lax, lax.ranges[0]).bad(4000, 4000)
     assert [(round(t.start, 9), round(t.stop, 9)) for t in found] == [(0.01, 0.001), (0.1, 0.01)]
@@ -221,7 +221,7 @@ def test_a_band_of_looks_plans_as_one_of_rows_does() -> None:
 
 
 def test_the_lowest_rate_of_a_range_is_planned_like_a_target() -> None:
-    """Also where no anchor is there."""
+    """This also holds if no anchor lies there."""
     found = planned(make(stop="0.3%"))
     lowest = Target.model_validate({"fpr": "0.3%", "min_n": 1, "max_relative_error": 0.5})
     assert found.anchor_needed == Law(make(), lowest).holdout_needed(None, 0.95)

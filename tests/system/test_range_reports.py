@@ -51,7 +51,7 @@ def judged(fit: Floats, holdout: Floats, doc: Document) -> Record:
 
 @pytest.fixture(scope="module")
 def records() -> dict[str, Record]:
-    """One range of each kind: proven, open in part, disproved, and with rows that share a score."""
+    """Records with one range of each kind: proven, open in part, disproved, and with rows that share a score."""
     rng = np.random.default_rng(2)
 
     def tied(n: int) -> Floats:

@@ -21,7 +21,7 @@ BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
 def run(command: str, cwd: Path, last: int) -> subprocess.CompletedProcess[str]:
-    """One line of a console block; `echo $?` shows the code of the one before, as a shell would."""
+    """Run one line of a console block; `echo $?` shows the code of the line before, as in a shell."""
     if command == "echo $?":
         return subprocess.CompletedProcess(command, 0, f"{last}\n", "")
     arguments = shlex.split(command)
@@ -32,7 +32,7 @@ def run(command: str, cwd: Path, last: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_console_blocks_are_what_the_commands_print(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """All blocks of both documents, in order, in one directory; `--update-golden` writes them anew."""
+    """All blocks of both documents run in order in one directory; `--update-golden` writes them anew."""
     last = 0
 
     def replay(match: re.Match[str]) -> str:
@@ -62,7 +62,7 @@ def section(heading: str) -> str:
 
 @pytest.mark.skipif(not (DATA / "kdd_http.parquet").is_file(), reason="needs the scores of both detectors")
 def test_the_worked_example_prints_what_is_shown(tmp_path: Path) -> None:
-    """The two commands as they stand, the policy that the first writes, and what the second prints."""
+    """Both commands run as they stand; the first writes the policy shown, and the second prints what is shown."""
     shown = section("Several detectors")
     (tmp_path / "kdd_http.parquet").symlink_to(DATA / "kdd_http.parquet")
     [script] = re.findall(r"```sh\n(.*?)```", shown, re.DOTALL)
@@ -75,13 +75,13 @@ def test_the_worked_example_prints_what_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_ranges_of_the_plan_are_those_of_the_folders_readme() -> None:
-    """Where the whole plan is replayed."""
+    """The folder's README replays the whole plan."""
     [table] = re.findall(r"```text\n(.*?)```", section("Every threshold, not only six"), re.DOTALL)
     assert table in (ROOT / "gate" / "README.md").read_text()
 
 
 def test_the_figure_of_the_range_is_that_of_the_demo(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """The same words; how a line is written is matplotlib's, and changes with it."""
+    """The words are the same; matplotlib decides how lines are written, and that may change."""
     from gate.record import read_record
     from gate.report.corridor import CorridorDisplay, range_findings, title_of
     from gate.report.figures import to_standalone_svg
@@ -100,7 +100,7 @@ def test_the_figure_of_the_range_is_that_of_the_demo(tmp_path: Path, request: py
 
 
 def test_the_snippets_of_python_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that serve a calibrator, on that of the demo; those of other libraries are read only."""
+    """The snippets that serve a calibrator run on that of the demo."""
     run("gate demo", tmp_path, 0)
     monkeypatch.chdir(tmp_path / "gate-demo" / "releases" / "demo")
     snippets = re.findall(r"```python\n(.*?)```", section("Reading a verdict"), re.DOTALL)

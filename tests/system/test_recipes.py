@@ -44,7 +44,7 @@ def run(heading: str, **names: Any) -> dict[str, Any]:
 
 @pytest.fixture(params=SEEDS)
 def served(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calibrator:
-    """A drawn calibrator, with its files where the recipes look for them."""
+    """Make a drawn calibrator, with its files where the recipes look for them."""
     calibrator = drawn(request.param, domains=DOMAINS)
     monkeypatch.chdir(tmp_path)
     Path("releases/v1").mkdir(parents=True)
@@ -97,7 +97,7 @@ def test_duckdb(served: Calibrator) -> None:
 
 
 def test_numpy(served: Calibrator) -> None:
-    """Five lines, as the README's contract with its reader has it."""
+    """The recipe has five lines, as the README promises."""
     points = points_of(served)
     document = json.loads(Path("releases/v1/calibrator.json").read_text())
     with np.errstate(over="ignore"):
@@ -141,7 +141,7 @@ json.dump({"tags": tags, "back": back, "name": found.info.run_name}, sys.stdout)
 
 
 def test_mlflow(tmp_path: Path) -> None:
-    """A real release in a real file store: found by its tag, and after the way back still the same to the byte."""
+    """A real release in a real file store is found by its tag, and comes back the same to the byte."""
     python = os.environ.get("GATE_MLFLOW")
     if not python:
         pytest.skip("GATE_MLFLOW does not name a Python that has MLflow")

@@ -63,7 +63,7 @@ checks: {detection: {targets: [{fpr: 10%, min_tpr: 0.5}], max_drop: 0.2}}
 
 @dataclass(frozen=True)
 class Case:
-    """A release directory with all that it takes to repeat it."""
+    """A release directory, with everything that repeating it takes."""
 
     directory: Path
     data: Data
@@ -83,7 +83,7 @@ class Case:
 
 
 def write_rows(place: Path) -> None:
-    """Benign rows of two releases and of today, malicious ones of both, with every column that a policy may name."""
+    """Write benign rows of two releases and of today, and malicious ones of both, with all columns of a policy."""
     rng = np.random.default_rng(7)
     for name, n, shape in (
         ("fit", 1_500, 0.5),
@@ -105,9 +105,9 @@ def write_rows(place: Path) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _record_alone() -> Iterator[None]:
-    """As if a release had no reports beside its record, and a curve of few points.
+    """Let releases have no reports beside the record, and a curve of few points.
 
-    They take their time, and are tested where they are made.
+    Reports and curves take long, and have their own tests.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gate.checks.curve.STEPS", 10)
@@ -178,7 +178,7 @@ def seal(directory: Path) -> None:
 
 
 def indexed(place: Place) -> str:
-    """As `differences` names it."""
+    """Name a place as `differences` does."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
 
 
@@ -254,7 +254,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     traced: dict[Any, Calibrator] = {}
 
     def replaced(value: Any, **changes: Any) -> Any:
-        """The calibrator on the curve's grid, whose thresholds are found by bisection."""
+        """Put the calibrator on the curve's grid, whose thresholds are found by bisection."""
         if not isinstance(value, Calibrator):
             return replace(value, **changes)
         return traced.setdefault((id(value), changes["contract"]), replace(value, **changes))
@@ -277,7 +277,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("name", NAMES)
 def test_no_changed_record_holds_with_all_data_given(cases: dict[str, Case], name: str, tmp_path: Path) -> None:
-    """Rendered and sealed again by whoever changed it: also what is fed into the repetition, and what is left out."""
+    """The changed record is rendered and sealed again; changes include inputs of the repetition, and omissions."""
     case = cases[name].copied(tmp_path)
     content = case.content
     record = Record.model_validate(content)
@@ -328,13 +328,13 @@ def test_no_changed_record_holds_with_all_data_given(cases: dict[str, Case], nam
 
 
 def asked(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, dict[str, Any]]:
-    """The exit code and the answer of the command."""
+    """Return the exit code and the answer of the command."""
     code = cli.main(["verify", *args, "--json"], standalone_mode=False)
     return code, json.loads(capsys.readouterr().out)
 
 
 def options(case: Case) -> dict[str, list[str]]:
-    """What the command is given, by option."""
+    """Return the arguments of the command by option."""
     given = {}
     for name in case.data.given:
         value, option = getattr(case.data, name), f"--{name.replace('_', '-')}"
@@ -372,7 +372,7 @@ def test_what_nothing_binds_is_listed_and_is_no_pass_once_data_is_given(
 def test_a_check_is_never_taken_for_a_release(
     cases: dict[str, Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither in words nor for programs, and no calibrator can be slipped into it."""
+    """Neither words nor JSON show it as a release, and no calibrator can be slipped into it."""
     case = cases["check"].copied(tmp_path)
     assert cli.main(["verify", str(case.directory)], standalone_mode=False) == 0
     assert "holds: kind: a check of 'first', not a release: nothing in it may be deployed" in capsys.readouterr().out

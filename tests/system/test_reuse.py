@@ -70,7 +70,7 @@ def gate(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def write_rows(path: Path, seed: int, ids: list[int] | None, rows: int = 3000) -> None:
-    """A release's scores of the same rows: new scores under the same ids."""
+    """Write a release's scores of the same rows: new scores under the same ids."""
     columns: dict[str, Any] = {"score": np.random.default_rng(seed).random(rows)}
     if ids is not None:
         columns["row"] = ids
@@ -108,7 +108,7 @@ def uses(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_releases_judged_on_the_same_rows_spend_alpha_and_exhaust_them(releases: Path) -> None:
-    """Counted by ids though scores and order change; a repetition is free; a dry run is a look like any other."""
+    """Uses are counted by ids though scores and order change; a repetition is free; a dry run is a use too."""
     ledger = releases / "spent.jsonl"
     code, first = run(releases, 1, "--ledger", ledger.name)
     assert (code, uses(first)["number"], uses(first)["earlier"]) == (0, 1, [])

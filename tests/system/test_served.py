@@ -78,7 +78,7 @@ def narrowed(values: np.ndarray) -> np.ndarray:
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_calibrated_scores_are_counted_as_the_raw_ones_they_come_from(place: Path, seed: int) -> None:
-    """At every anchor, in every segment and group alike: the same counts and findings, at the contract's own scores."""
+    """At every anchor, in every segment and group, counts and findings agree, at the contract's own scores."""
     raw, rng = draw(10 + seed), np.random.default_rng(seed)
     extra = {
         "language": rng.choice(["de", "en", "pt"], ROWS).tolist(),
@@ -176,7 +176,7 @@ WRONG: dict[str, tuple[Callable[[Path, np.ndarray], np.ndarray], str, str]] = {
 @pytest.mark.each_run(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_was_served_otherwise_is_counted_and_named(place: Path, name: str) -> None:
-    """It blocks, in the words of its cause, with the remedy that helps; and whoever has the data finds the same."""
+    """The finding blocks, names the cause and the remedy that helps; whoever has the data finds the same."""
     change, words, kind = WRONG[name]
     raw = draw(30)
     served, expected = change(place, raw), calibrator_of(place).predict(raw)

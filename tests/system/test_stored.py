@@ -41,7 +41,7 @@ class Drawn:
 
 
 def draw(folder: Path, seed: int, keys: tuple[str, ...], first: int = 0) -> Drawn:
-    """Rows over a few files; some ids come again, groups are of all sizes, and one segment is rare."""
+    """Draw rows over a few files; some ids come again, groups are of all sizes, and one segment is rare."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(9_000, 14_000))
     again = np.concatenate([np.arange(n), rng.integers(0, n, n // 20)])
@@ -136,7 +136,7 @@ def test_so_is_every_division(tmp_path: Path, keys: tuple[str, ...]) -> None:
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("keys", [("id",), ("group",), KEYS])
 def test_so_is_what_two_samples_share(tmp_path: Path, keys: tuple[str, ...]) -> None:
-    """Whichever of the two lies where, and however many parts they are in."""
+    """It does not matter which of the two lies on disk, and in how many parts."""
     small, large = Place(500_000, str(tmp_path / "small")), Place(1_000_000, str(tmp_path / "large"))
     one = read_both(draw(tmp_path / "one", 20, keys), small)
     other = read_both(draw(tmp_path / "other", 21, keys, first=2_000), large)
@@ -201,14 +201,14 @@ def test_to_count_in_groups_and_segments_reads_no_column_whole(tmp_path: Path) -
 CHOICES = [
     tuple(compress(("count", "id", "group", "segment"), chosen))
     for chosen in product((False, True), repeat=4)
-    if not (chosen[0] and (chosen[1] or chosen[2]))  # which a policy may not name beside counts
+    if not (chosen[0] and (chosen[1] or chosen[2]))  # a policy may not name these beside counts
 ]
 
 
 @pytest.mark.each_run(3)
 @pytest.mark.parametrize("keys", CHOICES, ids="-".join)
 def test_release_division_and_list_are_those_of_the_memory(tmp_path: Path, keys: tuple[str, ...]) -> None:
-    """Whatever columns there are, through the functions that everyone calls: the same, or refused alike."""
+    """With any columns, the functions that everyone calls give the same, or refuse alike."""
     rng = np.random.default_rng(len(keys))
     for name in ("fit", "holdout"):
         n = 5_000

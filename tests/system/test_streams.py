@@ -176,7 +176,7 @@ def test_what_a_command_prints_as_json_is_the_record_to_the_letter(evil: Path) -
 
 
 def test_annotations_are_commands_and_the_only_ones(evil: Path) -> None:
-    """On GitHub: as many as findings block, none of them forged."""
+    """On GitHub there are as many as findings block, and none is forged."""
     (evil / "strict.yaml").write_text((evil / f"{EVIL}.yaml").read_text().replace("min_n: 1000", "min_n: 100000"))
     args = [arg.replace(f"--policy={EVIL}", "--policy=strict") for arg in run_of("c")]
     result = gate(*args, "--dry-run", "--json", cwd=evil, env={"GITHUB_ACTIONS": "true"})
@@ -192,7 +192,7 @@ def test_annotations_are_commands_and_the_only_ones(evil: Path) -> None:
 @pytest.mark.each_run(1)
 @pytest.mark.parametrize("variable", [None, ".", "matplotlibrc"])
 def test_no_matplotlibrc_of_the_working_directory_is_read(tmp_path: Path, variable: str | None) -> None:
-    """It is a pipe here: to read it would be to wait for ever."""
+    """Here it is a pipe: a process that read it would wait for ever."""
     os.mkfifo(tmp_path / "matplotlibrc")
     env = {**CLEAN, "MPLBACKEND": "nonsense", **({"MATPLOTLIBRC": variable} if variable else {})}
     code = (

@@ -240,7 +240,7 @@ def test_what_each_detector_flags_and_the_uses_are_found_without_data(
 def test_a_record_without_detectors_crashes_no_command(
     cases: dict[str, Case], tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one line, whatever reads it; what only shows a record may show it."""
+    """Each command refuses it in one line; commands that only show a record may show it."""
     case = cases["labelled"]
     directory = Path(shutil.copytree(case.directory, tmp_path / "v1"))
     seal(directory, changed(case.content, place, []))
@@ -283,7 +283,7 @@ def test_waivers_of_all_and_of_each_detector_that_have_expired_are_said(
 
 
 def test_each_sample_that_is_given_is_compared_though_others_are_lacking(cases: dict[str, Case]) -> None:
-    """Of each detector, by the digest of its scores."""
+    """Each detector's sample is compared by the digest of its scores."""
     case = cases["counted"]
     for paths, state, of_all in (
         (case.data.holdout, "holds", "cannot be checked"),

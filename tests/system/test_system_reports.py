@@ -110,7 +110,7 @@ def test_a_release_is_shown_shortly_in_python(three: api.SystemRelease) -> None:
 
 @pytest.mark.parametrize("format_", ["short", "md", "html"])
 def test_a_pass_says_in_its_headline_whose_detection_was_not_judged(three: api.SystemRelease, format_: str) -> None:
-    """Of all detectors, or of those that had no malicious rows; it is said once."""
+    """It names all detectors, or those that had no malicious rows, and says it once."""
     record = three.record.model_copy(update={"outcome": "pass", "reason": f"3 required detectors pass; {NOT_JUDGED}"})
     said = " ".join(render(record, format_).split())
     assert "may ship; detection was not judged" in said

@@ -47,7 +47,7 @@ def history(place: Path) -> History:
 
 
 def test_json_names_the_release_of_every_check(place: Path, history: History) -> None:
-    """By the digest that the check recorded, whatever the names and the times."""
+    """It finds the release by the digest that the check recorded, whatever the names and the times."""
     content = json.loads(histories.to_json(history))["releases"]
     assert [(entry["release"], entry["kind"], entry["calibrated"]) for entry in content] == [
         ("v1", "run", False),
@@ -92,7 +92,7 @@ def test_every_format_says_which_records_are_checks(history: History) -> None:
 
 
 def test_calibrated_scores_show_the_raw_threshold_of_their_release(history: History) -> None:
-    """And nothing is said of what a kept raw threshold would flag of them."""
+    """Nothing is said of what a kept raw threshold would flag of calibrated scores."""
     readings = [release.readings[history.checks[0]] for release in history.releases]
     assert [reading.if_kept is None for reading in readings] == [True, False, False, False, True, True]
     assert readings[-1].fpr.rate is not None

@@ -75,7 +75,7 @@ def test_a_dry_run_does_not_mind_an_existing_directory(here: Path) -> None:
 
 
 def test_a_domain_on_the_command_line_is_part_of_the_recorded_policy(here: Path) -> None:
-    """So that the release verifies, with the same option where the policy is pinned."""
+    """Therefore the release verifies, with the same option if the policy is pinned."""
     for name in ("fit", "pass"):
         np.save(here / f"{name}.npy", 200 * np.load(here / f"{name}.npy") - 100)
     assert gate("run", "--release", "v2", cwd=here).returncode == 2
@@ -121,7 +121,7 @@ def test_the_ending_says_the_format(here: Path, ending: str, begins: str) -> Non
 
 
 def test_help_is_in_the_order_of_use_and_whole(here: Path) -> None:
-    """At any width; every option of every command says what it is."""
+    """This holds at any width; every option of every command says what it is."""
     for width in ("40", "80", "200"):
         text = gate("--help", cwd=here, env={"COLUMNS": width}).stdout
         listed = text.partition("Commands:")[2].partition("Exit codes")[0]

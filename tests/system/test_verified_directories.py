@@ -76,7 +76,7 @@ def rendered_once(record: Record) -> dict[str, bytes]:
 
 @pytest.fixture
 def record_alone(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a release had no reports beside its record, for tests of many records."""
+    """Let releases have no reports beside the record, for tests of many records."""
     for module in (inspection, sys.modules[__name__]):
         monkeypatch.setattr(module, "rendered", lambda record, *_: {"verdict.json": record.to_json().encode()})
     for name in ("report.html", "report.md", "junit.xml", "predicate.json"):
@@ -109,7 +109,7 @@ def states(checks: tuple[Answer, ...]) -> dict[str, str]:
 
 
 def seal(release: Path) -> None:
-    """What a careful forger does last: the manifest agrees again."""
+    """Do what a careful forger does last: make the manifest agree again."""
     files = {path.name: path.read_bytes() for path in release.iterdir() if path.name != "manifest.json"}
     (release / "manifest.json").write_bytes(manifest_of(files))
 
@@ -224,7 +224,7 @@ FILES = [
 
 
 def damages(content: bytes) -> Iterator[bytes]:
-    """One byte of each class changed, wherever it first stands, and the ends of the file cut and added to."""
+    """Yield damaged files: one byte of each class changed in up to three places, or an end cut or extended."""
     classes = {
         "digit": b"0123456789",
         "letter": bytes(range(ord("a"), ord("z") + 1)),
@@ -367,7 +367,7 @@ def test_what_groups_are_worth_is_held_against_the_data(grouped: Path, tmp_path:
     (made / "verdict.json").write_bytes(original)
 
     def everywhere(content: dict[str, Any]) -> None:
-        """In the evidence and in all that is drawn from it: what follows from it follows."""
+        """Change a value in the evidence and in everything that is drawn from it, so that the rest follows."""
         content["checks"]["fpr"]["anchors"][1]["tally"].update(effective=more)
         for point in content["curve"]["points"]:
             if point["fpr"] == 0.01:
@@ -402,7 +402,7 @@ def test_another_pickle_is_found_without_being_loaded(release: Path, tmp_path: P
     assert checks["calibrator"].message.endswith("do not load it")
     assert not trace.exists()
     pickle.loads(harmful)
-    assert trace.exists()  # so that its absence above says something
+    assert trace.exists()  # otherwise its absence above would show nothing
 
 
 def test_a_knot_moved_in_calibrator_json_is_found(release: Path) -> None:

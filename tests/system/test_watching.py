@@ -11,7 +11,7 @@ from calls import call
 from scipy.stats import binom, nbinom
 from watched import policy_text
 
-CHANCE = 3e-5  # that a test of true chances fails: four deviations
+CHANCE = 3e-5  # the chance that a test of true chances fails: four deviations
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_the_plan_is_what_the_command_prints(watched: Watched, tmp_path: Path) -
 @pytest.mark.parametrize("calibrated", [False, True])
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_drift_is_found_as_soon_as_planned(watched: Watched, which: int, calibrated: bool) -> None:
-    """On raw scores as on those that were served: days until the first failure are those of the planned chance."""
+    """On raw and on served scores, the days until the first failure are those of the planned chance."""
     alarm = watched.planned.drifted[which]
     waited = watched.days_until_found(which, float(alarm.multiple), 12, calibrated)
     low, high = nbinom.ppf([CHANCE, 1 - CHANCE], len(waited), alarm.fails) + len(waited)

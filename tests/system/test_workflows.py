@@ -65,7 +65,7 @@ def test_githubs_parser_finds_nothing(files: list[Path], tmp_path: Path) -> None
 
 
 def test_zizmor_finds_nothing(files: list[Path], tmp_path: Path) -> None:
-    """Without a network: what it can tell from the files alone, and from all of `.github`, as in CI."""
+    """Without a network it judges the files alone, and all of `.github`, as in CI."""
     zizmor = [PROGRAMS / "zizmor", "--offline", "--no-progress", "--quiet"]
     found = result(*zizmor, ROOT / ".github", *(path for path in files if path not in OWN))
     assert (found.returncode, found.stderr) == (0, ""), found.stdout
@@ -98,7 +98,7 @@ def test_no_script_has_an_expression_in_it(files: list[Path]) -> None:
 
 
 def test_every_action_is_pinned_to_one_commit_with_its_version_beside_it(files: list[Path]) -> None:
-    """The same commit in every file; this repository's own action is the one of the running commit."""
+    """Every file has the same commit; this repository's own action is the one of the running commit."""
     pins: dict[str, set[str]] = {}
     for path in files:
         for uses in re.findall(r"^ +(?:- )?uses: (.+)$", path.read_text(), re.MULTILINE):
