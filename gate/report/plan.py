@@ -303,7 +303,7 @@ class OperatingCharacteristicDisplay(Display):
         ax.set_axis_off()
         shown = list(range(len(self.curves)))[: self.MOST]
         height, left = self._size()
-        bottom, top = AXES_BOTTOM, height - AXES_TOP - AXES_BOTTOM  # of the axes that hold the panels
+        bottom, top = AXES_BOTTOM, height - AXES_TOP - AXES_BOTTOM  # edges of the axes that hold the panels
         for row, i in enumerate(shown):
             place = (self.FOOT - bottom + self.PANEL * (len(shown) - 1 - row)) / top
             panel = ax.inset_axes((0, place, 1, 0.78 * self.PANEL / top))

@@ -378,7 +378,7 @@ def _relative_error(found: RatedFinding) -> Decimal:
 
 def passed_checks(findings: list[Row]) -> list[str]:
     """Name the checks that pass; `granularity@10%` and the others of its kind are one name if all of them pass."""
-    other = {row.kind for row in findings if row.outcome != "pass"} | {"fpr"}  # of a range, its own name
+    other = {row.kind for row in findings if row.outcome != "pass"} | {"fpr"}  # a range has its own name
     kinds = [(row.check, row.kind) for row in findings if row.outcome == "pass"]
     return list(dict.fromkeys(check if kind in other else kind for check, kind in kinds))
 

@@ -300,7 +300,7 @@ def _refuse_repeated(file: File, seen: dict[Hashable, str]) -> None:
 
 def find_copy(files: Iterable[File]) -> tuple[File, File] | None:
     """Find the first two files with the same bytes; only files with the same size and ends are read whole."""
-    groups = [[file for file in files if file.path not in ("", "-")]]  # neither an object in memory nor stdin
+    groups = [[file for file in files if file.path not in ("", "-")]]  # not objects in memory or stdin
     for feature in (_size, _ends, _digest):
         groups = [alike for group in groups for alike in _alike(group, feature)]
     return (groups[0][0], groups[0][1]) if groups else None

@@ -31,7 +31,7 @@ _SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
 _VERSION_5 = 4
 _CODECS = ("lz4", "zstd")
 _FRAMES = (b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd")  # the first bytes of packed buffers, one for each codec
-_DEPTH = 64  # of fields in fields, as Arrow itself allows
+_DEPTH = 64  # the depth of fields in fields, as Arrow allows it
 _OUTSIDE = "metadata that points outside itself"
 
 

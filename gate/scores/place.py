@@ -27,7 +27,7 @@ from gate.scores.budget import memory
 from gate.scores.wording import reason_of
 
 PREFIX = "gate-scratch-"
-SHARE = 0.6  # of the memory that the machine or its control group grants
+SHARE = 0.6  # the share of the memory that the machine or its control group grants
 
 
 class Place:

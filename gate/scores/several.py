@@ -1,4 +1,4 @@
-"""The same rows as several detectors have scored them: read once, a sample for each detector, joined row by row."""
+"""Reads rows that several detectors have scored: once, into a sample for each detector, joined row by row."""
 
 from __future__ import annotations
 

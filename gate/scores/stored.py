@@ -44,7 +44,7 @@ from gate.scores.taking import UNREAD, Taken, source_of, take
 from gate.scores.wording import count_rows_from
 from gate.sources import Source
 
-LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 24  # of a run
+LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 24  # in a run
 ROW = 48  # bytes that a row takes while it is read and sorted: decoded, taken and sorted, twice each
 MORE = {"id": 160, "group": 96, "segment": 48, "timestamp": 32, "count": 16}  # of other columns, names of some length
 
@@ -217,7 +217,7 @@ class _Storage:
 
     keep: Keep
     place: Place
-    rows: int  # of a run
+    rows: int  # in a run
     known: dict[str, Any]
 
     def gather(self, blocks: list[BlockFacts], paths: list[str]) -> Stored:

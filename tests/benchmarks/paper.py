@@ -35,7 +35,7 @@ SEED = 42
 SIMULATION_SEED = 20_260_507
 REPEATS = 50_000
 SIZES = (100, 1_000, 10_000)
-TOLERANCE = 0.5  # of policies/paper.yaml, by which both rows of a target are judged
+TOLERANCE = 0.5  # the tolerance in policies/paper.yaml, by which both rows of a target are judged
 
 PLANNED = ("10%", "1%", "0.1%", "0.01%", "0.001%", "0.0001%")
 
@@ -363,7 +363,7 @@ def plan_table() -> str:
 def evaluate_credit_cards() -> str:
     try:
         return evaluate(download())
-    except OSError as error:  # of the network: URLError is one
+    except OSError as error:  # an error of the network: URLError is one
         return f"creditcard: not downloaded ({error}); the same protocol runs on any labelled file."
 
 

@@ -131,7 +131,7 @@ def picked(sample: Sample, values: Callable[[Floats], Floats], artifact: int) ->
 
 
 def fit_gate(sample: Sample, policy: str) -> Fitted:
-    """As production does it: the pipeline in `calibrator.joblib`, loaded."""
+    """Load the pipeline in `calibrator.joblib`, as production does."""
     import gate
 
     artifact = gate.fit(sample.scores, policy=ROOT / "policies" / f"{policy}.yaml").artifact
@@ -264,7 +264,7 @@ def fit_learn_then_test(sample: Sample, correction: str) -> Fitted:
             fwer_method=correction,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that no candidate is proven is shown as a rate of 0
+            warnings.simplefilter("ignore")  # if no candidate is proven, a rate of 0 shows it
             controller.calibrate(scores, labels)
         if controller.best_predict_param is not None:
             levels[i] = controller.best_predict_param
@@ -320,7 +320,7 @@ def fit_dadalto(sample: Sample) -> Fitted:
         return -2 * np.log((1 + np.array(above)) / (n + 1))
 
     one, two = fisher(sample.benign)
-    mean, variance = 4.0, 8.0 + 2 * np.cov(one, two)[0, 1]  # of the sum; independent: chi-squared with 4
+    mean, variance = 4.0, 8.0 + 2 * np.cov(one, two)[0, 1]  # mean and variance of the sum; if independent, chi-squared with 4
     scale, freedom = variance / (2 * mean), 2 * mean**2 / variance
     return Fitted(
         lambda rows: -chdtrc(freedom, fisher(rows).sum(axis=0) / scale), -RATES, ordered.nbytes + 2 * ordered.itemsize

@@ -85,7 +85,7 @@ def bad_at(fprs: Floats, at: float, edge: float) -> Floats:
 
 
 def tied(rates: Floats, ratio: float = 1.15) -> Floats:
-    """The same rates where scores are tied: only some are possible, so many times apart."""
+    """Return these rates for tied scores: only some rates are possible, so many times apart."""
     steps = np.floor(np.log(rates) / math.log(ratio) + 1e-9)
     return ratio**steps
 

@@ -33,7 +33,7 @@ MATPLOTLIBRC = "axes.grid: True\nlines.linewidth: 9\nfont.size: 30\nsavefig.bbox
 
 
 def write_inputs(place: Path, seed: int | None = None) -> None:
-    """The same rows, in an order of their own where a seed is given, and in pieces of another size."""
+    """Write the same rows; a seed gives another order, and pieces may have another size."""
     for name, first in (("fit", 1), ("holdout", 2)):
         scores = np.random.default_rng(first).beta(0.5, 8, 20_000).round(6)
         scores[::100] = -0.0

@@ -227,7 +227,7 @@ def test_a_sound_retraining_moves_every_threshold_and_keeps_the_contract() -> No
 
 
 def test_row_by_row_proves_what_counts_alone_leave_open() -> None:
-    """The same rows under both releases: their own noise cancels."""
+    """Both releases score the same rows, so the noise of the rows cancels."""
     past, widths = retraining(2), []
     world = past.world
     seen, attacks = (new_detector(world.seen(rows)) for rows in (world.holdout, world.malicious))

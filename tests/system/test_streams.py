@@ -224,7 +224,7 @@ def test_matplotlib_is_imported_in_one_place_only() -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_log_that_nobody_reads_changes_no_exit_code(tmp_path: Path, unbuffered: str) -> None:
-    """Also where Python was asked not to buffer: the last flush of the interpreter must find nothing to fail at."""
+    """This also holds if Python does not buffer: the interpreter's last flush must find nothing to fail at."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     command = [sys.executable, "-m", "gate", "report", "nowhere"]

@@ -102,7 +102,7 @@ def test_calibrated_scores_show_the_raw_threshold_of_their_release(history: Hist
 @settings(deadline=None, max_examples=examples(100))
 @given(kinds=st.lists(st.sampled_from(["run", "check"]), max_size=60), most=st.integers(2, 40))
 def test_neither_releases_nor_checks_crowd_the_others_out(history: History, kinds: list[str], most: int) -> None:
-    """As many as there is room for, each kind at least half of it where it has so many, and always its latest."""
+    """All places are used; each kind has at least half of them if it has so many, and always its latest records."""
     records = [replace(history.releases[0], kind=kind, created=str(i)) for i, kind in enumerate(kinds)]
     chosen = latest(records, most)
     assert len(chosen) == min(most, len(records))

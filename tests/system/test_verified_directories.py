@@ -514,7 +514,7 @@ def test_a_record_without_its_counts_does_not_hold(release: Path, lacking: Calla
 
 
 def test_reports_of_another_version_are_not_called_forged(release: Path) -> None:
-    """Nor are they called sound: they may say anything."""
+    """They are not called sound either: they may say anything."""
 
     def older(record: dict[str, Any]) -> None:
         record["tool"]["version"] = "0.0.9"
