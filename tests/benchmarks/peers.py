@@ -320,7 +320,7 @@ def fit_dadalto(sample: Sample) -> Fitted:
         return -2 * np.log((1 + np.array(above)) / (n + 1))
 
     one, two = fisher(sample.benign)
-    mean, variance = 4.0, 8.0 + 2 * np.cov(one, two)[0, 1]  # mean and variance of the sum; if independent, chi-squared with 4
+    mean, variance = 4.0, 8.0 + 2 * np.cov(one, two)[0, 1]  # of the sum; if independent, chi-squared with 4
     scale, freedom = variance / (2 * mean), 2 * mean**2 / variance
     return Fitted(
         lambda rows: -chdtrc(freedom, fisher(rows).sum(axis=0) / scale), -RATES, ordered.nbytes + 2 * ordered.itemsize
