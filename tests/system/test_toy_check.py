@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from commands import GATE
 from repository import PACKAGE
 from small import CLEAN
 
@@ -91,14 +91,12 @@ checks: {haystack: {least: 1e6}}
 """
 WAIVER = "waivers: [{check: haystack, reason: no hay, owner: o, expires: 2099-12-31}]\n"
 SAMPLES = ("--fit", "fit.npy", "--holdout", "holdout.npy")
-FIRST = {
+COMMANDS = {
     "policy schema": ("schema", "policy"),
     "record schema": ("schema", "record"),
     "explained": ("explain", "haystack"),
     "failed": ("run", "--policy", "policy.yaml", "--release", "v1", *SAMPLES),
     "waived": ("run", "--policy", "waived.yaml", "--release", "v2", *SAMPLES, "--dry-run", "--json"),
-}
-THEN = {
     "verified": ("verify", "releases/v1", "--policy", "policy.yaml", *SAMPLES),
     "reported": ("report", "releases/v1"),
 }
@@ -122,21 +120,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+ALL = """
+import json, sys
+from calls import call
+print(json.dumps({name: vars(call(*words)) for name, words in json.loads(sys.argv[1]).items()}))
+"""
+
+
 @pytest.fixture(scope="module")
 def printed(place: Path) -> dict[str, tuple[int, str]]:
-    """The exit code and the output of every command, each from a new interpreter, and two at a time."""
-
-    def run(words: tuple[str, ...]) -> tuple[int, str]:
-        environment = {**CLEAN, "PYTHONPATH": str(place / "copy")}
-        result = subprocess.run([*GATE, *words], cwd=place, env=environment, capture_output=True, encoding="utf-8")
-        assert "Traceback" not in result.stderr, result.stderr
-        return result.returncode, result.stdout
-
-    found: dict[str, tuple[int, str]] = {}
-    with ThreadPoolExecutor(2) as pool:
-        for commands in (FIRST, THEN):
-            found |= dict(zip(commands, pool.map(run, commands.values()), strict=True))
-    return found
+    """The exit code and the output of every command, all in one new interpreter that imports the copy."""
+    environment = {**CLEAN, "PYTHONPATH": os.pathsep.join((str(place / "copy"), str(Path(__file__).parents[1])))}
+    command = [sys.executable, "-c", ALL, json.dumps(COMMANDS)]
+    result = subprocess.run(command, cwd=place, env=environment, capture_output=True, encoding="utf-8")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert [name for name, one in found.items() if "Traceback" in one["stderr"]] == []
+    return {name: (one["code"], one["stdout"]) for name, one in found.items()}
 
 
 def test_it_is_in_both_schemas(printed: dict[str, tuple[int, str]]) -> None:
