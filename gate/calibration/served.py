@@ -31,7 +31,7 @@ ROUNDINGS = {"float32-calibrated", "float32-raw", "float32-both", "float32-log",
 
 
 class Cause(Section):
-    """Why rows differ: of what kind, how many, and the end of the sentence that says what was done to them."""
+    """One cause of differences: its kind, its rows, and the end of the sentence that says what was done to them."""
 
     kind: str
     rows: Count

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Flipped(Section):
-    """Of the rows that both releases scored, those that only one of them flags.
+    """Rows that both releases scored and only one of them flags.
 
     `effective` are the independent rows that these are worth to the difference of the rates; null where all are.
     """

@@ -52,7 +52,7 @@ class AtScore(Section):
 
 
 class AtTarget(AtScore):
-    """The same at the score that a target's share of the pooled rows reaches.
+    """Rows of both samples that reach the score of one target's share of the pooled rows, and the held-out ones.
 
     fit         the fit rows at the target's own threshold
     predicted   the held-out counts that 95 % of divisions of all groups show; null where rows are independent
