@@ -317,9 +317,8 @@ def _require(job: Job) -> None:
 def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, split: Split | None) -> Release:
     _refuse_copies(case)
     looks = case.policy.interval == "sequential" and split is None
-    case = replace(
-        case, uses=_uses(job, case, fitted.sha256, looks)
-    )  # late, because a refusal before this line has shown nothing
+    # The ledger counts late: a refusal before this line has shown nothing.
+    case = replace(case, uses=_uses(job, case, fitted.sha256, looks))
     evidence = gather(case, fit, fitted, job.day)
     record = compose(
         release=job.release,

@@ -86,11 +86,10 @@ def refuse_identical(fit: Scores, holdout: Scores) -> None:
 
 
 def measure(case: Case) -> Overlap | None:
-    """Count the held-out rows that the fit sample holds too; if it holds them all, there is nothing to judge."""
+    """Count the held-out rows that the fit sample holds too; the gate has refused identical samples before."""
     fit, holdout = case.fit, case.holdout
     if fit is None:
         return None
-    refuse_identical(fit, holdout)
 
     ids = groups = rows_in_groups = None
     if fit.has_ids and holdout.has_ids:
