@@ -28,6 +28,10 @@ class Meter:
         with self._lock:
             self.rows, self.share = self.rows + rows, min(self.share + share, 1.0)
 
+    def reach(self, share: float) -> None:
+        with self._lock:
+            self.share = min(max(share, 0.0), 1.0)
+
     def text(self, now: float | None = None) -> str:
         """The known facts, as `reading fit: 12,000,000 rows, 3,100,000 rows/s, 45 % done, 12 s left`."""
         with self._lock:
@@ -77,6 +81,12 @@ def advance(rows: int, share: float) -> None:
     """Count rows that are done, and the share of the stage."""
     if _meters:
         _meters[-1].advance(rows, share)
+
+
+def reach(share: float) -> None:
+    """Say what share of the stage is done."""
+    if _meters:
+        _meters[-1].reach(share)
 
 
 def _rounded(rate: float) -> int:
