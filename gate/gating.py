@@ -72,7 +72,7 @@ def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrat
 
     >>> import gate, numpy as np
     >>> gate.fit(np.linspace(0, 1, 1_001))
-    Calibrator(fitted on 1,001 benign scores, 1,001 distinct, 6 anchors, domain [0, 1])
+    Calibrator(fitted on 1,001 benign scores, 6 anchors, domain [0, 1])
     """
     document = _document(policy)
     sample = _sample(benign, "fit", document.policy)
@@ -399,7 +399,6 @@ def facts_of(calibrator: Calibrator) -> CalibratorFacts:
         knots=len(calibrator.knots[0]),
         plotting_position=calibrator.settings.plotting_position,
         ties=calibrator.settings.ties,
-        distinct=calibrator.facts.distinct,
         lowest_label=calibrator.facts.lowest_label,
         anchors=tuple(
             AnchorFacts(fpr=anchor.fpr, score=anchor.score, threshold=calibrator.thresholds[anchor.fpr])

@@ -36,7 +36,6 @@ class FitFacts:
     """What the fit sample was, as far as reports and verdicts need it."""
 
     n: int
-    distinct: int
     lowest_label: float
 
 
@@ -52,7 +51,7 @@ class Calibrator:
     def __repr__(self) -> str:
         low, high = self.settings.domain
         return (
-            f"Calibrator(fitted on {self.facts.n:,} benign scores, {self.facts.distinct:,} distinct, "
+            f"Calibrator(fitted on {self.facts.n:,} benign scores, "
             f"{len(self.contract.anchors)} anchors, domain [{low:g}, {high:g}])"
         )
 
@@ -133,7 +132,7 @@ class Calibrator:
             "plotting_position": self.settings.plotting_position,
             "ties": self.settings.ties,
             "knots": self.settings.knots,
-            "fit": {"n": self.facts.n, "distinct": self.facts.distinct, "lowest_label": self.facts.lowest_label},
+            "fit": {"n": self.facts.n, "lowest_label": self.facts.lowest_label},
             "contract": [{"fpr": float(anchor.fpr), "score": float(anchor.score)} for anchor in self.contract.anchors],
             "thresholds": [{"fpr": float(fpr), "raw_score": threshold} for fpr, threshold in self.thresholds.items()],
         }
@@ -176,8 +175,8 @@ def from_json(text: str, where: str = "calibrator.json") -> Calibrator:
         spline = IsotonicRegression(increasing=True, out_of_bounds="clip").fit(x, y)
         points = (FLAG_ALL, *anchors, LOWEST)
         ordered = all(one.fpr > other.fpr and one.score < other.score for one, other in pairwise(points))
-        plain = type(facts.n) is int and type(facts.distinct) is int and type(facts.lowest_label) is float
-        possible = plain and facts.n >= 2 and 1 <= facts.distinct <= facts.n and 0 < facts.lowest_label <= 1
+        plain = type(facts.n) is int and type(facts.lowest_label) is float
+        possible = plain and facts.n >= 2 and 0 < facts.lowest_label <= 1
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         said = visible(" ".join(str(error).split())[:200])
         raise GateError(f"{where}: must be a calibrator written by gate, got {type(error).__name__}: {said}") from None

@@ -22,12 +22,12 @@ from gate.calibration.calibrator import TOP, Calibrator, FitFacts
 from gate.calibration.positions import Position, fractional_rank, named
 from gate.contract import Contract, Floats, Ints
 from gate.errors import GateError
-from gate.ordered import Ordered, in_order, sort
 from gate.policy import Calibration
+from gate.rows.ordered import LAST, Ordered, Sorted, sort
 from gate.statistics.floats import from_ordinal, ordinal
 
 DECADES = 10  # the grid runs from 1e-10 to 1
-PIECE = 1 << 16  # rows; stays in the processor's cache
+CELLS = 2.0**LAST  # of the grid on which rescaled scores are ties; 1 / CELLS is more than RESOLUTION
 RESOLUTION = 1e-15  # IsotonicRegression merges float64 inputs closer than this, and averages them
 SLACK = 1e-12  # what rounding may add to a calibrated score
 NEIGHBOURS = 64  # rounding leaves the inverse of a rescaled score within so many float64 values on either side
@@ -36,14 +36,12 @@ STEP = 2 * RESOLUTION  # the spline of a bound rises from one score's value to t
 
 def fit(scores: ArrayLike, settings: Calibration | None = None, contract: Contract | None = None) -> Calibrator:
     """Fit the release's calibrator on benign raw scores, in any order."""
-    return fit_sorted(sort(np.asarray(scores, dtype=np.float64).ravel()), settings, contract)
+    return fit_ordered(Sorted(sort(np.asarray(scores, dtype=np.float64).ravel())), settings, contract)
 
 
-def fit_sorted(
-    scores: Ordered | Floats, settings: Calibration | None = None, contract: Contract | None = None
-) -> Calibrator:
-    """Fit on scores that are already in rising order; they are asked, never changed."""
-    ordered, settings, contract = in_order(scores), settings or Calibration(), contract or Contract()
+def fit_ordered(ordered: Ordered, settings: Calibration | None = None, contract: Contract | None = None) -> Calibrator:
+    """Fit on scores whose order is known, wherever they stand; they are asked, never changed."""
+    settings, contract = settings or Calibration(), contract or Contract()
     low, high = settings.domain
     if ordered.n < 2:
         raise GateError(f"fit: must have at least 2 benign scores, got {ordered.n}; give more benign rows")
@@ -54,31 +52,32 @@ def fit_sorted(
             "set calibration.domain in the policy"
         )
     scaler = MinMaxScaler(feature_range=(0, TOP), clip=True).fit([[low], [high]])
-    sample = _Sample(ordered, scaler, named(settings.plotting_position))
-    if settings.ties == "conservative" or sample.position.is_bound:  # ties that are averaged keep no bound
-        sample.merge_near_ties()
+    position = named(settings.plotting_position)
+    merging = settings.ties == "conservative" or position.is_bound  # ties that are averaged keep no bound
+    sample = _Sample(ordered, scaler, position, merging)
+    if merging:
         spline = _fit_conservative(sample, contract, settings.knots)
         rarest = sample.label(sample.rank_at_or_above(sample.at_rank(np.array([1]))))
     else:
         spline = _fit_spline(*_storage_knots(sample, contract, settings.knots, sample.average_atoms))
         rarest = sample.label(np.array([1]))
-    facts = FitFacts(sample.n, ordered.survey.distinct, float(rarest[0]))
+    facts = FitFacts(sample.n, float(rarest[0]))
     return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), contract, settings, facts)
 
 
 class _Sample:
     """Rescaled benign scores, with the FPR label of each rank counted from the largest.
 
-    Searches use the raw scores, because rescaling keeps their order. A block's scores, from its bottom to its top,
-    count as one score.
+    Searches use the raw scores, because rescaling keeps their order. With `merging`, the scores in one cell of a grid
+    count as one score, the highest of them: float noise is not a difference, and sklearn would average it.
     """
 
-    def __init__(self, ordered: Ordered, scaler: Any, position: Position) -> None:
+    def __init__(self, ordered: Ordered, scaler: Any, position: Position, merging: bool) -> None:
         self.ordered = ordered
         self.n = ordered.n
         self.scaler = scaler
         self.position = position
-        self.bottoms = self.tops = np.empty(0)
+        self.merging = merging
 
     def label(self, rank: Ints) -> Floats:
         return self.position.label(rank, self.n)
@@ -98,27 +97,21 @@ class _Sample:
 
     def at_rank(self, rank: Ints) -> Floats:
         scores = _rescale(self.ordered.at_rank(rank), self.scaler)
-        block = self._block(scores)
-        return np.where(block >= 0, self.tops[block], scores) if len(self.tops) else scores
+        if not self.merging:
+            return scores
+        return _rescale(self.ordered.at_rank(self._reaching(_cell(scores) + 1 / CELLS) + 1), self.scaler)
 
     def rank_at_or_above(self, score: Floats) -> Ints:
         """The inclusive rank: how many scores reach `score`."""
-        block = self._block(score)
-        if len(self.tops):
-            score = np.where(block >= 0, self.bottoms[block], score)
-        first = self._first(lambda rescaled: rescaled >= score, score)
-        return np.where(_rescale(first, self.scaler) >= score, self.ordered.at_or_above(first), 0)
+        return self._reaching(_cell(score) if self.merging else score)
 
     def rank_above(self, score: Floats) -> Ints:
         """How many scores exceed `score`."""
-        return self.rank_at_or_above(np.nextafter(score, np.inf))
+        return self._reaching(_cell(score) + 1 / CELLS if self.merging else np.nextafter(score, np.inf))
 
-    def _block(self, scores: Floats) -> Ints:
-        """The block that each score lies in, or -1; a block reaches down to the next score below it."""
-        place = np.searchsorted(self.tops, scores)
-        inside = place < len(self.tops)
-        inside[inside] = scores[inside] >= self.bottoms[place[inside]]
-        return np.where(inside, place, -1)
+    def _reaching(self, score: Floats) -> Ints:
+        first = self._first(lambda rescaled: rescaled >= score, score)
+        return np.where(_rescale(first, self.scaler) >= score, self.ordered.at_or_above(first), 0)
 
     def _first(self, holds: Callable[[Floats], NDArray[np.bool_]], near: Floats) -> Floats:
         """The lowest raw score from which on each condition holds; the highest raw score if it holds at none.
@@ -157,36 +150,6 @@ class _Sample:
         next_below = self.rank_at_or_above(self.at_rank(np.minimum(lower + 1, self.n)))
         return np.where(top, lower, upper), np.where(top, next_below, lower)
 
-    def merge_near_ties(self) -> None:
-        """Give scores that sklearn would merge one value, the highest of them: float noise is not a difference.
-
-        It goes down each chain from the top, so that the values that stay are RESOLUTION apart.
-        """
-        tops = np.sort(np.fromiter(self._tops(), dtype=np.float64))
-        if len(tops):
-            self.bottoms = _rescale(self._first(lambda rescaled: tops - rescaled < RESOLUTION, tops), self.scaler)
-            self.tops = tops
-
-    def _tops(self) -> Iterator[float]:
-        """The highest score of every block of two or more, range by range from the highest on down.
-
-        A block may go on in the range below. Then its top is passed on, and whether it was given already.
-        """
-        cuts = self.ordered.cuts(PIECE)
-        top, given = np.empty(0), False
-        for ends in reversed([*zip([None, *cuts], [*cuts, None], strict=True)]):
-            values = np.concatenate([_rescale(self.ordered.between(*ends)[0], self.scaler), top])
-            gaps = np.diff(values)
-            if not ((gaps > 0) & (gaps < RESOLUTION)).any():
-                top, given = values[:1], given and values[0] == values[-1]
-                continue
-            fallen = -values[np.concatenate([[True], gaps > 0])][::-1]
-            blocks = [*_near_blocks(fallen, np.diff(fallen) < RESOLUTION)]
-            yield from (float(-fallen[start]) for start, _ in blocks if start > 0 or not given)
-            start, stop = blocks[-1]
-            given = stop == len(fallen)
-            top = -fallen[[start if given else -1]]
-
 
 class Attainable(NamedTuple):
     """What an anchor can flag of the fit rows: at most `below` of them are allowed, and the next score has `through`.
@@ -201,11 +164,10 @@ class Attainable(NamedTuple):
     saturated: bool
 
 
-def attainable(scores: Ordered | Floats, calibrator: Calibrator) -> tuple[Attainable, ...]:
+def attainable(ordered: Ordered, calibrator: Calibrator) -> tuple[Attainable, ...]:
     """The two counts of fit rows between which no threshold falls, for each anchor, as the fit sees the scores."""
-    ordered = in_order(scores)
-    sample = _Sample(ordered, calibrator.pipeline[0], named(calibrator.settings.plotting_position))
-    sample.merge_near_ties()
+    position = named(calibrator.settings.plotting_position)
+    sample = _Sample(ordered, calibrator.pipeline[0], position, merging=True)
     allowed = np.array([sample.allowance(anchor.fpr) for anchor in calibrator.contract.anchors])
     inside = allowed < sample.n
     next_rank = np.where(inside, allowed + 1, sample.n)
@@ -225,6 +187,11 @@ def _rescale(scores: Floats, scaler: Any) -> Floats:
     rescaled = scores * scaler.scale_[0]
     rescaled += scaler.min_[0]
     return np.asarray(np.clip(rescaled, 0.0, TOP, out=rescaled))
+
+
+def _cell(rescaled: Floats) -> Floats:
+    """The lower edge of the cell that a rescaled score lies in."""
+    return np.floor(rescaled * CELLS) / CELLS
 
 
 def _grid(contract: Contract, knots: int) -> Floats:

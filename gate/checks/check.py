@@ -171,7 +171,6 @@ class CalibratorFacts(Section):
     knots: Count
     plotting_position: str
     ties: str
-    distinct: Count
     lowest_label: Rate = Field(gt=0)
     anchors: tuple[AnchorFacts, ...]
 

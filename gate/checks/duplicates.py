@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
 from gate.checks.check import Asked, Case, Check, Evidence, Finding, Judgement
 from gate.checks.overlap import Overlap, a_share
-from gate.checks.shared import Shared
+from gate.checks.shared import Shared, compare_halves
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.stored import Count, Section
 from gate.words import plural
 
 if TYPE_CHECKING:
-    from gate.scores import Scores
+    from gate.rows.sample import Sample
 
 NAME = CheckName("duplicates")
 
@@ -37,36 +37,66 @@ class DuplicatesSettings(Frozen):
 
 
 class Repeats(Section):
-    """Rows read of one sample, and how many of them have the id of another: these count once."""
+    """Rows of one sample as they were read, and how many of them repeat another one.
+
+    by   what shows it: the same id, or the same value in every column; null where no column tells rows apart
+    halves   what rows of one score say, of the first and the second half of the rows in the order of the files
+    """
 
     rows: Count
-    repeated: Count
+    by: Literal["ids", "rows"] | None = None
+    repeated: Count = 0
+    halves: Shared | None = None
+
+    @property
+    def excess(self) -> int:
+        """The rows that repeat others, by whatever shows it."""
+        return self.repeated if self.by else self._by_halves
+
+    @property
+    def _by_halves(self) -> int:
+        return 0 if self.halves is None else self.halves.copied
+
+    @property
+    def could_show(self) -> bool:
+        """Whether many copies would have shown."""
+        return self.by is not None or (self.halves is not None and self.halves.shows_copies)
 
 
 class Duplicates(Section):
-    """Rows that repeat: by id in each sample that has ids, and by the scores that fit and held-out rows share.
+    """Rows that repeat, in each sample; where gate divided one sample, in the whole of it, as `pool`.
 
-    The shared scores are those of the overlap. Copies inside one sample leave fewer of them than true ties would, which
-    appear on both sides. Rows of one group may repeat: what groups are worth accounts for it, and of each one only its
-    highest score is compared.
+    Copies inside one sample also leave fewer pairs of rows with one score on both sides than true ties would: these are
+    the shared scores of the overlap. Rows of one group may repeat: the effective sample size accounts for it.
     """
 
     fit: Repeats | None = None
     holdout: Repeats | None = None
+    pool: Repeats | None = None
     malicious: Repeats | None = None
+
+    @property
+    def samples(self) -> dict[str, Repeats]:
+        named = {"fit": self.fit, "held-out": self.holdout, "benign": self.pool, "malicious": self.malicious}
+        return {name: found for name, found in named.items() if found is not None}
 
 
 def measure(case: Case) -> Duplicates | None:
-    """Count the repeats; None if there are neither ids nor fit rows to compare with."""
-    samples = {"fit": case.fit, "holdout": case.holdout, "malicious": case.malicious}
-    counted = {name: repeats_of(sample) for name, sample in samples.items()}
-    return None if case.fit is None and not any(counted.values()) else Duplicates(**counted)
+    """Count the repeats of every sample."""
+    malicious = None if case.malicious is None else repeats_of(case.malicious)
+    if case.holdout.pool is not None:
+        return Duplicates(pool=repeats_of(case.holdout.pool), malicious=malicious)
+    fit = None if case.fit is None else repeats_of(case.fit)
+    return Duplicates(fit=fit, holdout=repeats_of(case.holdout), malicious=malicious)
 
 
-def repeats_of(scores: Scores | None) -> Repeats | None:
-    if scores is None or scores.repeated is None:
-        return None
-    return Repeats(rows=len(scores) + scores.repeated, repeated=scores.repeated)
+def repeats_of(sample: Sample) -> Repeats:
+    if sample.repeated is not None:
+        return Repeats(rows=sample.n + sample.repeated, by="ids", repeated=sample.repeated)
+    if sample.copied is not None:
+        return Repeats(rows=sample.n, by="rows", repeated=sample.copied)
+    halves = None if sample.has_groups or sample.has_weights else compare_halves(sample)
+    return Repeats(rows=sample.n, halves=halves)
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
@@ -76,69 +106,64 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 
 
 def decide(settings: DuplicatesSettings, found: Duplicates, scores: Shared | None) -> Judgement:
-    """Fail if more ids repeat than allowed; block as inconclusive if fewer scores are shared than chance leaves.
+    """Fail if more rows repeat than allowed; block as inconclusive if only scores say so.
 
-    If these rows have different ids, they may be items that recur. Then they block only if most rows repeat, and else
-    advise.
+    If rows with different ids share scores, they may be items that recur. Then they block only if most rows repeat, and
+    else advise.
     """
-    samples = {"fit": found.fit, "held-out": found.holdout, "malicious": found.malicious}
-    counted = {name: sample for name, sample in samples.items() if sample is not None}
-    excess = [name for name, sample in counted.items() if sample.repeated > settings.max_share * sample.rows]
-    parts = [f"{s.repeated:,} of {plural(s.rows, f'{name} row')} repeat an id" for name, s in counted.items()]
-    repeated = 0
-    if scores is not None and scores.repeated > settings.max_share * scores.n:
-        repeated = scores.repeated
-    if scores is not None and (repeated or not counted):
+    samples = found.samples
+    excess = [part for part in samples.values() if part.excess > settings.max_share * part.rows]
+    repeated = 0 if scores is None or scores.repeated <= settings.max_share * scores.n else scores.repeated
+    parts = [_message(name, part, part in excess) for name, part in samples.items() if part.by or part in excess]
+    if scores is not None and repeated:
         parts.append(_shared_message(scores, repeated))
-    message = "; ".join(parts)
-    if excess:
-        return Judgement("fail", settings.required, "repeated-ids", message, _IDS_REMEDY)
-    if scores is None or not repeated:
-        return Judgement("pass", settings.required, "once", message, None)
-    recur = bool(counted) and 2 * repeated <= scores.n
-    remedy = _RECUR_REMEDY if counted else _SCORES_REMEDY
-    return Judgement("inconclusive", settings.required and not recur, "repeated-scores", message, remedy)
+    named = any(part.by == "ids" for part in samples.values())
+    if any(part.by for part in excess):
+        return Judgement("fail", settings.required, "repeated-rows", "; ".join(parts), _COPIES)
+    if excess or repeated:
+        recur = not excess and named and scores is not None and 2 * repeated <= scores.n
+        remedy = _RECUR if named else _SCORES
+        return Judgement("inconclusive", settings.required and not recur, "repeated-scores", "; ".join(parts), remedy)
+    hidden = [name for name, part in samples.items() if not part.could_show]
+    if hidden:
+        parts.append(f"in the {' and '.join(hidden)} rows no column would show a copy")
+        return Judgement("inconclusive", False, "cannot-tell", "; ".join(parts), _BY_ID)
+    return Judgement("pass", settings.required, "once", "; ".join(parts) or "rows of one score are as rare as chance makes them", None)
+
+
+def _message(name: str, part: Repeats, exceeds: bool) -> str:
+    rows = plural(part.rows, f"{name} row")
+    if part.by == "ids":
+        return f"{part.repeated:,} of {rows} repeat an id"
+    if part.by == "rows":
+        return f"{part.repeated:,} of {rows} equal another one in every column"
+    return f"about {part.excess:,} of {rows} have the scores of others, by their order in the files" if exceeds else ""
 
 
 def _shared_message(scores: Shared, repeated: int) -> str:
-    """`0 scores of 120,000 held-out rows are those of fit rows too, where true ties leave about 1,900: ...`."""
-    message = f"{plural(scores.shared, 'score')} of {scores.n:,} held-out {scores.unit} are those of fit {scores.unit}"
-    if not repeated:
-        return f"{message} too, as many as true ties leave (about {scores.expected:,.0f})"
-    copies = f"about {repeated:,} of both samples repeat another of their own"
-    return f"{message} too, where true ties leave about {scores.expected:,.0f}: {copies}"
+    """`900 pairs of rows with one score are within one sample, where chance puts about 40: ...`."""
+    within, expected = scores.fit + scores.held_out, scores.expected[1] + scores.expected[2]
+    pairs = f"{plural(within, 'pair')} of {scores.unit} with one score are within one sample"
+    return f"{pairs}, where chance puts about {expected:,.0f}: about {repeated:,} {scores.unit} repeat another of their own"
 
 
-_IDS_REMEDY = "give each row once: rows with one id were counted once, but whatever repeats them is wrong"
-_SCORES_REMEDY = "name what tells rows apart with data.id, or what they share with data.group; or give each row once"
-_RECUR_REMEDY = "find out what recurs inside one sample, and name it with data.group; or give each row once"
+_BY_ID = "name an id: the column that tells rows apart, as data.id"
+_COPIES = "give each row once: rows with one id were counted once, but whatever repeats rows is wrong"
+_SCORES = "name what tells rows apart with data.id, or what they share with data.group; or give each row once"
+_RECUR = "find out what recurs inside one sample, and name it with data.group; or give each row once"
 
 
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
     settings = policy.settings(DuplicatesSettings)
     if settings is not None:
-        needs = "ids or fit rows" if evidence.kind == "check" else "fit rows"
-        yield Asked(NAME, settings.required, needs, ("checks", "duplicates"), by_check=False)
-
-
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Repeats of other rows than the record's, or not counted in exactly the samples that have ids."""
-    found = evidence.of(Duplicates) or Duplicates()
-    fit = evidence.fit if evidence.kind == "run" else None
-    samples = {"fit": (found.fit, fit), "holdout": (found.holdout, evidence.holdout)}
-    samples["malicious"] = (found.malicious, evidence.malicious)
-    for name, (counted, facts) in samples.items():
-        if (counted is not None) != (facts is not None and facts.rows_sha256 is not None):
-            yield f"duplicates.{name} must be counted where rows have ids, only there"
-        elif counted is not None and facts is not None and counted.rows - counted.repeated != facts.n:
-            yield f"duplicates.{name} are no counts of these rows"
+        yield Asked(NAME, settings.required, "held-out rows", ("checks", "duplicates"), by_check=False)
 
 
 CHECK = Check(
     key="duplicates",
     asks="whether rows count more than once",
-    decides="Rows with one id count once, and more of them than max_share fail. Without ids, copies inside one sample "
-    "leave fewer scores shared between the samples than true ties would.",
+    decides="Rows with one id count once, and more of them than max_share fail; so do rows that are equal in every "
+    "column, where one column tells rows apart. Without either, pairs of rows with one score may show copies.",
     causes="a join that multiplied rows, a file read twice, or items that recur",
     helps=(
         "Remove the copies and run again. Where items recur, name them: data.id for rows that are the same, "
@@ -148,15 +173,15 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     reasons={
         "once": "each row counts once",
-        "repeated-ids": "ids that repeat",
+        "cannot-tell": "cannot tell",
+        "repeated-rows": "rows that repeat",
         "repeated-scores": "rows that seem to repeat",
     },
     sentences={
-        "repeated-ids": "too many rows repeat the id of another",
-        "repeated-scores": "rows repeat inside one sample, so that some count more than once",
+        "repeated-rows": "too many rows repeat another one",
+        "repeated-scores": "rows seem to repeat others, so that some count more than once",
     },
     settings=DuplicatesSettings,
     default=DuplicatesSettings(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -17,10 +17,6 @@ from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy, PolicyRate
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Rate, Section
-
-if TYPE_CHECKING:
-    from gate.contract import Floats
-    from gate.scores import Reached, Scores
 
 NAME = CheckName("exchangeability")
 MAX_RANKS = 200
@@ -82,7 +78,8 @@ class Exchangeability(Section):
 
 def measure(case: Case) -> Exchangeability | None:
     """Count both samples at pooled scores; if rows come in groups, exchange the groups."""
-    from gate.statistics.exchangeability import pooled_scores, scanned_ranks
+    from gate.rows.ordered import pooled_at_rank
+    from gate.statistics.exchangeability import scanned_ranks
 
     if case.fit is None:
         return None
@@ -91,7 +88,7 @@ def measure(case: Case) -> Exchangeability | None:
     rates = [target.fpr for target in case.policy.targets]
     wanted = [min(max(round(Fraction(fpr) * total), 1), total) for fpr in rates]
     ranks = scanned_ranks(total)
-    scores = pooled_scores(fit.ordered, holdout.ordered, np.concatenate([ranks, wanted]).astype(np.int64))
+    scores = pooled_at_rank(fit.ordered, holdout.ordered, np.concatenate([ranks, wanted]).astype(np.int64))
     held_out = holdout.ordered.at_or_above(scores)
     pooled = held_out + fit.ordered.at_or_above(scores)
     p_values: list[float | None] = [None] * len(scores)
@@ -99,7 +96,7 @@ def measure(case: Case) -> Exchangeability | None:
     if fit.has_groups and holdout.has_groups:
         from gate.statistics.permutation import exchange
 
-        of_fit, held = _by_unit(fit, holdout, scores), _by_unit(holdout, fit, scores)
+        of_fit, held = fit.by_group(scores, units=True), holdout.by_group(scores, units=True)
         found = exchange(of_fit.sizes, of_fit.reached, held.sizes, held.reached)
         p_values, whole, least = [*found.each], found.p_value, found.least
     fitted = count(fit, [case.calibrator.thresholds[fpr] for fpr in rates], case.alpha)
@@ -119,27 +116,20 @@ def measure(case: Case) -> Exchangeability | None:
     )
 
 
-def _by_unit(sample: Scores, other: Scores, scores: Floats) -> Reached:
-    """The rows of each group, or of several groups together if there are too many for a table."""
-    from gate.statistics.permutation import units_of
-
-    return sample.by_group(scores, units_of(sample.group_count, other.group_count))
-
-
 def _predicted(case: Case, rates: list[Decimal]) -> list[tuple[int, int] | None]:
     """The held-out counts of sound releases at each target, from new divisions of whole groups."""
     from gate.calibration.positions import fractional_rank, named
-    from gate.statistics.exchangeability import pooled_scores
+    from gate.rows.ordered import pooled_at_rank
     from gate.statistics.prediction import looked_at, predicted_counts
 
     fit, holdout = case.fit, case.holdout
     none: list[tuple[int, int] | None] = [None] * len(rates)
     if fit is None or not (fit.has_groups and holdout.has_groups):
         return none
-    scores = pooled_scores(fit.ordered, holdout.ordered, looked_at(len(fit) + len(holdout)))
+    scores = pooled_at_rank(fit.ordered, holdout.ordered, looked_at(len(fit) + len(holdout)))
     position = named(case.policy.calibration.plotting_position)
     ranks = [float(fractional_rank(position, Fraction(fpr), len(fit))) for fpr in rates]
-    of_fit, held = (_by_unit(*samples, scores).reached for samples in ((fit, holdout), (holdout, fit)))
+    of_fit, held = (sample.by_group(scores, units=True).reached for sample in (fit, holdout))
     if min(len(of_fit), len(held)) < 2:
         return none
     found = predicted_counts(of_fit, held, ranks)

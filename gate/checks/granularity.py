@@ -19,7 +19,7 @@ from gate.policy import Flag, Frozen, Policy, Target
 from gate.statistics.atoms import Attainability, attainability, rows_to_reach, rows_to_settle
 from gate.statistics.clusters import effective_rows
 from gate.stored import Count, ExactRate, Outcome, Section, Size
-from gate.words import percent, plural
+from gate.words import percent
 
 
 class GranularitySettings(Frozen):
@@ -47,11 +47,8 @@ class Atom(Section):
 
 
 class Resolution(Section):
-    """How fine the fit scores are: so many distinct ones, the most rows that share one, those that share the highest,
-    and the atom at each target."""
+    """How fine the fit scores are: the rows that share the highest one, and the atom at each target."""
 
-    distinct: Count
-    largest_tie: Count
     top_tie: Count
     targets: tuple[Atom, ...]
 
@@ -74,10 +71,7 @@ def measure(case: Case) -> Resolution | None:
         groups = fit.by_group(fit.ordered.at_rank(ranks))
         alpha = float(case.policy.alpha())
         worth = [min(effective_rows(groups.sizes, groups.reached[:, i], alpha)) for i in range(len(rates))]
-    survey = fit.ordered.survey
     return Resolution(
-        distinct=survey.distinct,
-        largest_tie=survey.largest_tie,
         top_tie=int(fit.ordered.at_or_above(fit.ordered.at_rank(1))),
         targets=tuple(
             Atom(
@@ -134,8 +128,6 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     if found is None or settings is None:
         return
     outcomes: dict[Attainability, Outcome] = {"fine": "pass", "borderline": "inconclusive"}
-    fineness = f"{evidence.fit.n:,} fit rows have {plural(found.distinct, 'distinct score')}"
-    fineness += f", the commonest of them in {plural(found.largest_tie, 'row')}"
     for target in policy.targets:
         said = describe(policy, evidence, target)
         stands = attainability_of(policy, evidence, target)
@@ -145,7 +137,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
                 outcome=outcomes.get(stands, "fail"),
                 required=settings.required,
                 reason="granularity" if stands == "unattainable" else stands,
-                message=f"{said.message}; {fineness}",
+                message=said.message,
                 remedy=said.remedy,
             )
 
@@ -220,10 +212,8 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
     found, n = evidence.of(Resolution), evidence.fit.n
     if found is None:
         return
-    if found.distinct != evidence.calibrator.distinct:
-        yield "granularity.distinct is not that of the calibrator"
-    if not (1 <= found.distinct <= n and 1 <= found.top_tie <= found.largest_tie <= n - found.distinct + 1):
-        yield "granularity.distinct and largest_tie are no counts of one sample"
+    if not 1 <= found.top_tie <= n:
+        yield "granularity.top_tie is no count of this sample"
     if [atom.fpr for atom in found.targets] != [target.fpr for target in policy.targets]:
         yield "granularity.targets are others than the policy's"
     if not all(atom.below <= atom.apart <= atom.through <= n for atom in found.targets):

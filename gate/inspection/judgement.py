@@ -103,7 +103,6 @@ def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy)
             "knots": len(calibrator.knots[0]),
             "plotting_position": policy.calibration.plotting_position,
             "ties": policy.calibration.ties,
-            "distinct": calibrator.facts.distinct,
             "lowest_label": calibrator.facts.lowest_label,
         },
     )

@@ -50,6 +50,12 @@ class Engine(Protocol):
 
     def ask(self, sql: str) -> Columns: ...
 
+    def one_form(self, sql: str) -> str:
+        """A text in one Unicode form (NFC), where the engine can do that."""
+
+    def microseconds(self, sql: str) -> str:
+        """A time as microseconds since 1970 in UTC."""
+
 
 def text(value: str) -> str:
     """A text as SQL writes it."""
@@ -63,7 +69,7 @@ def name(value: str) -> str:
 
 def number(engine: Engine, value: float) -> str:
     """A float as SQL writes it, to its last bit."""
-    return f"CAST('{value!r}' AS {engine.double})"
+    return f"CAST('{float(value)!r}' AS {engine.double})"
 
 
 class Duck:
@@ -100,6 +106,12 @@ class Duck:
             connection.execute(f"SET {setting}")
         connection.execute("SET lock_configuration=true")
         return connection
+
+    def one_form(self, sql: str) -> str:
+        return f"nfc_normalize({sql})"
+
+    def microseconds(self, sql: str) -> str:
+        return f"epoch_us(CAST({sql} AS TIMESTAMPTZ))"
 
     # --- questions ------------------------------------------------------------------------------------------
 

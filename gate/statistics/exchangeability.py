@@ -11,10 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from gate.contract import Floats, Ints
-from gate.ordered import Ordered
+from gate.contract import Ints
 from gate.statistics.binomial import CountLaw, hypergeometric
-from gate.statistics.floats import from_ordinal, ordinal
 
 DRAWS = 9_999
 SEED = 0
@@ -81,15 +79,3 @@ def compare_counts(pooled: int, held_out: int, n: int, total: int) -> PooledTest
         expected=pooled * n / total,
         p_value=float(law.two_sided(np.array([held_out]))[0]),
     )
-
-
-def pooled_scores(fit: Ordered, holdout: Ordered, ranks: Ints) -> Floats:
-    """The rank-th largest scores of both samples together."""
-    lowest, highest = np.array([sample.at_rank([sample.n, 1]) for sample in (fit, holdout)]).T
-    ends = ordinal(np.array([lowest.min(), highest.max()]))
-    low, high = np.full(len(ranks), ends[0]), np.full(len(ranks), ends[1])
-    while np.any(low < high):  # the highest score that `rank` pooled scores reach
-        middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up, without overflow
-        reached = sum(sample.at_or_above(from_ordinal(middle)) for sample in (fit, holdout)) >= ranks
-        low, high = np.where(reached, middle, low), np.where(reached, high, middle - 1)
-    return from_ordinal(low)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from gate.contract import Floats, Ints
+from gate.contract import Floats
 
 DRAWS = 9_999
 ENOUGH = 20  # differences as large as the one observed, after which no more are drawn (Besag and Clifford 1991)
@@ -75,15 +75,6 @@ def divide(held: int, fit: int, draws: int) -> Iterator[Floats]:
     rng = np.random.default_rng(SEED)
     for done in range(0, draws, PIECE):
         yield _drawn(rng, min(PIECE, draws - done), held, held + fit)
-
-
-def units_of(groups: int, others: int) -> Ints:
-    """The unit of each group of a sample: the group alone, or random groups together if there are too many.
-
-    A count by unit instead of group bounds the size of the table; `others` are the groups of the other sample.
-    """
-    share = math.ceil((groups + others) / MOST_UNITS)
-    return np.random.default_rng([SEED, groups]).permutation(groups) // share
 
 
 def _drawn(rng: np.random.Generator, size: int, held: int, units: int) -> Floats:

@@ -1,0 +1,177 @@
+"""Copies by pairs: of the values that exactly two rows of two samples have, how many have one row on each side.
+
+Chance puts a pair on both sides 2 q (1 - q) of the time, where q is the share of one side. Copies across always stand on
+both sides, copies within a sample never do. Rows are compared with those of neighbouring scores only, so that samples
+which differ in where their scores lie show neither. No judgement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gate.contract import Floats, Ints
+from gate.rows.engine import number
+from gate.rows.ordered import LAST, Sorted, sort, sort_counted
+from gate.rows.sample import Sample
+
+ENOUGH = 1 << 21  # rows that are compared; of more, some values are
+STRATA = 256
+LEAST, MOST = 1 << 10, 1 << 18  # rows of a stratum
+PROBED = 1024  # scores that show whether a sample is of float32
+
+
+class Pairs(NamedTuple):
+    """What two samples share, one sample first.
+
+    one_of     of so many values one was looked at
+    rows       the rows that were looked at, of both samples
+    single     rows whose value no other row has
+    within     pairs inside the first sample, and inside the second
+    across     pairs with one row in each
+    expected   how many pairs chance puts across, and inside the first and the second
+    tied       rows of values that three rows or more have; `even` is how evenly these are divided, in standard
+               deviations from chance: far below zero where one sample repeats the other
+    """
+
+    one_of: int
+    rows: int
+    single: int
+    within: tuple[int, int]
+    across: int
+    expected: tuple[float, float, float]
+    tied: int
+    even: float
+
+    @property
+    def total(self) -> int:
+        return self.across + sum(self.within)
+
+
+def pairs_of(first: Sample, second: Sample) -> Pairs:
+    """Count the pairs of two samples; where one of them is of float32, both are compared so."""
+    apart = not (first.pool is not None and first.pool is second.pool)
+    single = apart and _is_single(first) != _is_single(second)
+    one_of = (first.n + second.n) // ENOUGH | 1  # odd, so that the zeros at the end of rounded scores do no harm
+    domain = min(first.lowest, second.lowest), max(first.highest, second.highest)
+    return count_pairs(*(_thinned(sample, one_of, domain, single) for sample in (first, second)), one_of)
+
+
+def halves(sample: Sample) -> tuple[Sample, Sample] | None:
+    """The first and the second half of a sample's rows as they follow one another in its files."""
+    if "nr" not in sample.roles:
+        return None
+    found = sample.engine.ask(
+        f"SELECT f, count(*) AS n, min(nr) AS low, max(nr) AS high FROM {sample.rows} GROUP BY 1 ORDER BY 1"
+    )
+    counts = np.asarray(found["n"], dtype=np.int64)
+    before = np.concatenate([[0], np.cumsum(counts)])
+    i = int(np.searchsorted(before, sample.n / 2, side="right")) - 1
+    file, low, high = (int(found[key][i]) for key in ("f", "low", "high"))
+    cut = low + int((sample.n / 2 - before[i]) / counts[i] * (high + 1 - low))
+    parts = []
+    for where in (f"f < {file} OR (f = {file} AND nr < {cut})", f"f > {file} OR (f = {file} AND nr >= {cut})"):
+        relation = f"SELECT * FROM {sample.rows} WHERE {where}"
+        n = int(sample.engine.ask(f"SELECT count(*) AS n FROM ({relation}) AS h")["n"][0])
+        parts.append(replace(sample, relation=relation, n=n, pool=sample))
+    return (parts[0], parts[1]) if min(part.n for part in parts) else None
+
+
+def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> Pairs:
+    """Count the pairs of two samples whose scores are at hand."""
+    (a, of_a), (b, of_b) = _collapsed(first), _collapsed(second)
+    places = np.searchsorted(a, b)
+    shared = np.zeros(len(b), dtype=bool)
+    inside = places < len(a)
+    shared[inside] = a[places[inside]] == b[inside]
+    in_a = np.zeros(len(a), dtype=bool)
+    in_a[places[shared]] = True
+    across = b[shared][(of_b[shared] == 1) & (of_a[places[shared]] == 1)]
+    within_a, within_b = a[~in_a & (of_a == 2)], b[~shared & (of_b == 2)]
+    single = int(np.count_nonzero(~in_a & (of_a == 1)) + np.count_nonzero(~shared & (of_b == 1)))
+    expected = _expected(np.concatenate([across, within_a, within_b]), first, second)
+    sizes = np.concatenate([of_a[~in_a], of_b[~shared], of_a[places[shared]] + of_b[shared]])
+    held = np.concatenate([np.zeros(int((~in_a).sum()), dtype=np.int64), of_b[~shared], of_b[shared]])
+    tied, even = _evenness(sizes, held, second.n / max(first.n + second.n, 1))
+    rows = first.n + second.n
+    return Pairs(one_of, rows, single, (len(within_a), len(within_b)), len(across), expected, tied, even)
+
+
+def _evenness(sizes: Ints, held: Ints, q: float) -> tuple[int, float]:
+    """How evenly values of three rows or more are divided; drift divides them less evenly than chance, never more."""
+    many = sizes > 2
+    if not many.any() or not 0 < q < 1:
+        return 0, 0.0
+    c, h = sizes[many].astype(np.float64), held[many]
+    spread = (h - c * q) ** 2 / (c * q * (1 - q))
+    variance = 2 - 6 / c + 1 / (c * q * (1 - q))
+    return int(c.sum()), float((spread.sum() - len(c)) / np.sqrt(variance.sum()))
+
+
+def _expected(values: Floats, first: Sorted, second: Sorted) -> tuple[float, float, float]:
+    """How chance divides the pairs, each among the rows of its neighbouring scores."""
+    total = first.n + second.n
+    if not len(values):
+        return 0.0, 0.0, 0.0
+    rows = min(max(total // STRATA, LEAST), MOST)
+    larger = max(first, second, key=lambda sample: sample.n)
+    ranks = np.arange(1, larger.n, max(rows * larger.n // total, 1))
+    cuts = np.unique(larger.at_rank(ranks))
+    cuts = cuts[(first.at_or_above(cuts) + second.at_or_above(cuts)) <= total - LEAST // 2]
+    n, m = (_between(sample, cuts) for sample in (first, second))
+    pairs = np.bincount(np.searchsorted(cuts, values, side="right"), minlength=len(cuts) + 1)
+    t = np.maximum(n + m, 2).astype(np.float64)
+    ways = t * (t - 1)
+    parts = (2 * n * m, n * (n - 1), m * (m - 1))
+    across, in_first, in_second = (float(np.sum(pairs * part / ways)) for part in parts)
+    return across, in_first, in_second
+
+
+def _between(sample: Sorted, cuts: Floats) -> Floats:
+    """The rows between neighbouring cuts."""
+    reached = np.concatenate([[sample.n], sample.at_or_above(cuts), [0]])
+    return -np.diff(reached).astype(np.float64)
+
+
+def _collapsed(sample: Sorted) -> tuple[Floats, Ints]:
+    values = np.asarray(sample.values)
+    if sample.ends is not None:
+        return values, np.diff(sample.ends)
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(values), 1), dtype=bool), values[1:] != values[:-1]]))
+    return values[starts], np.diff(starts, append=len(values))
+
+
+def _is_single(sample: Sample) -> bool:
+    """Whether the scores are those of float32, as far as some hundred of them show."""
+    ranks = np.unique(np.linspace(1, sample.n, min(sample.n, PROBED)).astype(np.int64))
+    return bool(np.all(_narrowed(at := np.asarray(sample.ordered.at_rank(ranks))) == at))
+
+
+def _narrowed(values: Floats) -> Floats:
+    with np.errstate(over="ignore", under="ignore"):
+        return values.astype(np.float32).astype(np.float64)
+
+
+def _thinned(sample: Sample, one_of: int, domain: tuple[float, float], single: bool) -> Sorted:
+    """The scores of a sample, or one value of so many, chosen by the value itself."""
+    low, high = domain
+    scale = 0.99 / (high - low) if high > low else 1.0
+    if (one_of == 1 or "ordered" in vars(sample)) and isinstance(sample.ordered, Sorted):
+        values = np.asarray(sample.ordered.values)
+        counts = None if sample.ordered.ends is None else np.diff(sample.ordered.ends)
+        values = _narrowed(values) if single else values
+        if one_of > 1:
+            chosen = np.floor((values * scale + -low * scale) * 2.0**LAST).astype(np.int64) % one_of == 0
+            values, counts = values[chosen], None if counts is None else counts[chosen]
+        if counts is not None:
+            return sort_counted(values, counts)
+        return Sorted(sort(values) if single else values)
+    score = f"CAST(CAST(score AS REAL) AS {sample.engine.double})" if single else "score"
+    place = f"{score} * {number(sample.engine, scale)} + {number(sample.engine, -low * scale)}"
+    key = f"CAST(floor(({place}) * {number(sample.engine, 2.0**LAST)}) AS BIGINT)"
+    found = sample.engine.ask(
+        f"SELECT {score} AS score, {sample.counted} AS n FROM {sample.rows} WHERE {key} % {one_of} = 0 GROUP BY 1"
+    )
+    return sort_counted(np.asarray(found["score"]), np.asarray(found["n"], dtype=np.int64))

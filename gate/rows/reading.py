@@ -1,0 +1,308 @@
+"""Reading: from files, objects or tables to a sample. Rows stay where they are as far as that can be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gate.errors import GateError
+from gate.policy import Columns, Policy
+from gate.rows.engine import Duck, Engine, here
+from gate.rows.formats import Column, Table, open_object, open_table
+from gate.rows.labels import Kind, count_labels
+from gate.rows.roles import Part, read_part, wanted_columns
+from gate.rows.sample import Piece, Sample
+from gate.rows.sources import digest, find_each, refuse_copies
+from gate.rows.wording import show
+from gate.sources import Source
+from gate.stored import MOST_ROWS
+
+MOST_UNREAD = 50  # columns that no role names and that are looked at
+LOOKED_AT = 10_000  # rows in which such columns are looked at first
+NEARLY = 0.9  # of the different rows differ in a column that tells rows apart
+ALL_ROLES = ("score", "id", "grp", "segment", "time", "weight", "raw", "whole", "copies")
+
+
+def read(
+    paths: Iterable[str], columns: Columns, domain: tuple[float, float], kind: Kind = "benign", gaps: bool = False
+) -> Sample:
+    """The benign rows of one or more files, or the malicious ones: all of them where the policy names no label."""
+    return read_by(paths, {"": (columns, domain)}, kind, gaps)[""]
+
+
+def read_by(
+    paths: Iterable[str], views: dict[str, tuple[Columns, tuple[float, float]]], kind: Kind, gaps: bool = True
+) -> dict[str, Sample]:
+    """The same files as several detectors read them, each with its own columns and domain; they are opened once."""
+    engine = here()
+    wanted = list(dict.fromkeys(name for columns, _ in views.values() for name in wanted_columns(columns)))
+    named = find_each(engine, paths)
+    opened = [
+        (path, [open_table(engine, file, wanted) for file in found.files], found.skipped) for path, found in named
+    ]
+    samples = {}
+    for name, (columns, domain) in views.items():
+        parts, sources = [], []
+        for path, tables, _ in opened:
+            alone = len(tables) == 1
+            now = [read_part(engine, table, columns, domain, kind, alone, gaps) for table in tables]
+            sources.append(source_of(path, now, kind))
+            parts += now
+        pieces = tuple(piece_of(part) for part in parts if part.rows)
+        refuse_copies(piece.file for piece in pieces)
+        skipped = tuple(each for _, _, skipped in opened for each in skipped)
+        samples[name] = replace(
+            join_parts(engine, parts, columns, tuple(sources), kind), pieces=pieces, skipped=skipped, domain=domain
+        )
+    return samples
+
+
+def from_object(
+    data: Any, name: str, columns: Columns, domain: tuple[float, float], kind: Kind = "benign", gaps: bool = False
+) -> Sample:
+    """The rows of an array, a table, a data frame or named files; `name` stands for the data in messages."""
+    return objects_by(data, name, {"": (columns, domain)}, kind, gaps)[""]
+
+
+def objects_by(
+    data: Any, name: str, views: dict[str, tuple[Columns, tuple[float, float]]], kind: Kind, gaps: bool = True
+) -> dict[str, Sample]:
+    """The same object as several detectors read it."""
+    paths = [data] if isinstance(data, str | os.PathLike) else data
+    if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
+        return read_by([os.fspath(path) for path in paths], views, kind, gaps)
+    engine = here()
+    wanted = list(dict.fromkeys(each for columns, _ in views.values() for each in wanted_columns(columns)))
+    table = open_object(engine, data, name, wanted)
+    samples = {}
+    for view, (columns, domain) in views.items():
+        part = read_part(engine, table, columns, domain, kind, alone=True, gaps=gaps)
+        sample = join_parts(engine, [part], columns, (source_of(name, [part], kind),), kind)
+        samples[view] = replace(sample, pieces=(piece_of(part),), domain=domain)
+    return samples
+
+
+def kind_of(name: str) -> Kind:
+    """Which rows a sample of this name holds."""
+    return "malicious" if name.endswith("malicious") else "benign"
+
+
+def columns_for(name: str, policy: Policy, calibrated: bool = False) -> Columns:
+    """The columns of a sample: only benign rows to fit or to judge on have segments and times read.
+
+    If calibrated scores are judged, they are read from the column of that name, or else from that of the scores.
+    """
+    data = policy.data
+    data = data.model_copy(update={"calibrated": (data.calibrated or data.score) if calibrated else None})
+    if name in ("fit", "holdout", "benign"):
+        return data
+    return data.model_copy(update={"segment": None, "timestamp": None})
+
+
+def read_sample(name: str, paths: tuple[str, ...], policy: Policy, calibrated: bool = False) -> Sample:
+    """One sample of a release, read as its name says."""
+    return read(paths, columns_for(name, policy, calibrated), policy.calibration.domain, kind_of(name))
+
+
+# --- from parts to a sample ---------------------------------------------------------------------------------
+
+
+def piece_of(part: Part) -> Piece:
+    file = part.table.file
+    return Piece(file, part.rows, part.taken, digest(file))
+
+
+def source_of(path: str, parts: Sequence[Part], kind: Kind) -> Source:
+    rows, taken = sum(part.rows for part in parts), sum(part.taken for part in parts)
+    return Source(path=path, rows=rows, benign=taken if kind == "benign" else rows - taken)
+
+
+def join_parts(
+    engine: Engine, parts: Sequence[Part], columns: Columns, sources: tuple[Source, ...], kind: Kind
+) -> Sample:
+    """One sample of all files; rows with one id are one observation, and the oldest of them counts."""
+    names = ", ".join(source.path for source in sources)
+    n = sum(part.taken - part.unscored for part in parts)
+    if n > MOST_ROWS:
+        raise GateError(f"{names}: must hold at most {MOST_ROWS:,} rows, got {n:,}; look whether data.count holds counts")
+    if n < 2:
+        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {n}; give more {kind} rows")
+    held = [part for part in parts if part.taken > part.unscored]
+    others = _common(held)
+    relation = _union(engine, held, others)
+    roles = {"score"} | {role for role, column in _named(columns).items() if column is not None}
+    roles |= {"nr"} if all(part.table.numbered for part in held) else set()
+    roles |= {"raw"} if columns.calibrated not in (None, columns.score) else set()
+    ends = [(part.lowest, part.highest) for part in held if part.lowest is not None and part.highest is not None]
+    times = [(part.oldest, part.newest) for part in held if part.oldest is not None and part.newest is not None]
+    labels = [label for part in parts for label in part.labels]
+    unread = dict.fromkeys(column.name for part in parts for column in part.unread)
+    sample = Sample(
+        engine=engine,
+        relation=relation,
+        roles=frozenset(roles),
+        n=n,
+        lowest=min(low for low, _ in ends) + 0.0,
+        highest=max(high for _, high in ends) + 0.0,
+        kind=kind,
+        sources=sources,
+        labels=count_labels(labels) if isinstance(columns.label, str) else None,
+        seen=(min(old for old, _ in times), max(new for _, new in times)) if times else None,
+        unread=tuple(unread),
+        others=tuple(others),
+        unscored=sum(part.unscored for part in parts),
+    )
+    return count_once(sample) if sample.has_ids else _with_whole_rows(sample, held)
+
+
+def _named(columns: Columns) -> dict[str, str | None]:
+    return {
+        "id": columns.id,
+        "grp": columns.group,
+        "segment": columns.segment,
+        "time": columns.timestamp,
+        "weight": columns.count,
+    }
+
+
+def _common(parts: Sequence[Part]) -> list[str]:
+    """The columns that no role names and that every file has, as far as they are looked at."""
+    names: list[str] = []
+    if all(part.table.numbered for part in parts):
+        for column in parts[0].unread:
+            if all(any(each.name == column.name and each.kind != "other" for each in part.unread) for part in parts):
+                names.append(column.name)
+    return names[:MOST_UNREAD]
+
+
+def _union(engine: Engine, parts: Sequence[Part], others: Sequence[str]) -> str:
+    """All rows of all files, numbered by file and row; text is turned into values once."""
+    order = {id(part): i for i, part in enumerate(sorted(parts, key=lambda part: str(part.table.file)))}
+    selects = []
+    for part in parts:
+        read = {column.name: column for column in part.unread}
+        listed = "".join(f", {_plain(engine, read[name], part.table)} AS u{i}" for i, name in enumerate(others))
+        whole = f"SELECT {part.listed}{listed}, {order[id(part)]} AS f FROM {part.source}"
+        if part.table.is_text and isinstance(engine, Duck):
+            table = engine.name("rows")
+            engine.do(f"CREATE TEMP TABLE {table} AS {whole}")
+            whole = f"SELECT * FROM {table}"
+        selects.append(whole)
+    return " UNION ALL ".join(selects)
+
+
+def _plain(engine: Engine, column: Column, table: Table) -> str:
+    if column.kind == "json":
+        return f"({column.sql} ->> '$')"
+    written = f"CAST({column.sql} AS {engine.word})"
+    return f"nullif({written}, '')" if table.is_text else written
+
+
+def facts_of(sample: Sample) -> Sample:
+    """The sample with what its relation holds counted anew, after rows were left out."""
+    asked = [f"{sample.counted} AS n", "min(score) AS low", "max(score) AS high"]
+    asked += ["min(time) AS oldest", "max(time) AS newest"] if sample.has_times else []
+    asked += ["CAST(sum(copies - 1) AS BIGINT) AS again"] if "copies" in sample.roles else []
+    found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
+    n = 0 if np.ma.is_masked(found["n"][0]) else int(found["n"][0])
+    if n == 0:
+        return replace(sample, n=0)
+    return replace(
+        sample,
+        n=n,
+        lowest=float(found["low"][0]) + 0.0,
+        highest=float(found["high"][0]) + 0.0,
+        seen=(int(found["oldest"][0]), int(found["newest"][0])) if sample.has_times else None,
+        repeated=int(found["again"][0]) if "copies" in sample.roles else sample.repeated,
+    )
+
+
+def count_once(sample: Sample) -> Sample:
+    """One row for each id, the oldest: rows with one id are one observation, and must agree."""
+    engine = sample.engine
+    distinct = int(engine.ask(f"SELECT count(DISTINCT id) AS n FROM {sample.rows}")["n"][0])
+    if distinct == sample.n:
+        return replace(sample, repeated=0)
+    if distinct < 2:
+        raise GateError(f"{sample.files}: must hold at least 2 {sample.kind} ids, got 1; give every row its own id")
+    for role, called in (("score", "score"), ("raw", "raw score"), ("grp", "group"), ("segment", "segment")):
+        if role in sample.roles:
+            _require_agreement(sample, role, called)
+    columns = [role for role in ALL_ROLES if role in sample.roles] + [f"u{i}" for i in range(len(sample.others))]
+    order = [*(["time"] if sample.has_times else []), *(["f", "nr"] if "nr" in sample.roles else ["score"])]
+    columns += ["f", "nr"] if "nr" in sample.roles else []
+    inner = (
+        f"SELECT {', '.join(columns)}, row_number() OVER (PARTITION BY id ORDER BY {', '.join(order)}) AS place, "
+        f"count(*) OVER (PARTITION BY id) AS copies FROM {sample.rows}"
+    )
+    relation = kept(engine, f"SELECT {', '.join(columns)}, copies FROM ({inner}) AS d WHERE place = 1")
+    return facts_of(replace(sample, relation=relation, roles=sample.roles | {"copies"}))
+
+
+def kept(engine: Engine, select: str) -> str:
+    """A relation that is worked out once: a temporary table, where the engine is gate's own."""
+    if not isinstance(engine, Duck):
+        return select
+    table = engine.name("rows")
+    engine.do(f"CREATE TEMP TABLE {table} AS {select}")
+    return f"SELECT * FROM {table}"
+
+
+def _require_agreement(sample: Sample, role: str, called: str) -> None:
+    found = sample.engine.ask(
+        f"SELECT id, CAST(min({role}) AS {sample.engine.word}) AS one, CAST(max({role}) AS {sample.engine.word}) AS other "
+        f"FROM {sample.rows} GROUP BY id HAVING min({role}) <> max({role}) ORDER BY id LIMIT 1"
+    )
+    if len(found["id"]):
+        name, one, other = (str(found[key][0]) for key in ("id", "one", "other"))
+        raise GateError(
+            f"{sample.files}: must have one {called} for each id, got {show(name)} with {one} and {other}; "
+            "give every row an id of its own, or each row once"
+        )
+
+
+# --- whole rows ---------------------------------------------------------------------------------------------
+
+
+def _with_whole_rows(sample: Sample, parts: Sequence[Part]) -> Sample:
+    """Where a column tells rows apart, rows that are equal in all columns are copies of one another."""
+    apart = _telling_apart(sample, parts)
+    if apart is None:
+        return sample
+    used, best = apart
+    relation = f"SELECT *, {_whole(sample, used)} AS whole FROM {sample.rows}"
+    whole = replace(sample, relation=relation, roles=sample.roles | {"whole"})
+    found = sample.engine.ask(f"SELECT count(DISTINCT whole) AS w, count(DISTINCT u{best}) AS d FROM {whole.rows}")
+    different, distinct = int(found["w"][0]), int(found["d"][0])
+    if distinct < NEARLY * different:
+        return sample
+    return replace(whole, copied=sample.n - different)
+
+
+def _telling_apart(sample: Sample, parts: Sequence[Part]) -> tuple[list[int], int] | None:
+    """The columns that make up a whole row, and the one that tells rows apart best; numbers of rows tell nothing."""
+    if not sample.others or sample.has_weights or "nr" not in sample.roles:
+        return None
+    kinds = {column.name: column.kind for column in parts[0].unread}
+    listed = range(len(sample.others))
+    few = f"(SELECT * FROM {sample.rows} LIMIT {LOOKED_AT}) AS q"
+    asked = [f"count(DISTINCT u{i}) AS d{i}, count(DISTINCT TRY_CAST(u{i} AS HUGEINT) - nr) AS r{i}" for i in listed]
+    found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {few}")
+    numbers = ("integer", "text", "json")
+    used = [i for i in listed if not (int(found[f"r{i}"][0]) == 1 and kinds[sample.others[i]] in numbers)]
+    best = max(used, key=lambda i: int(found[f"d{i}"][0]), default=None)
+    if best is None:
+        return None
+    different = int(sample.engine.ask(f"SELECT count(DISTINCT {_whole(sample, used)}) AS w FROM {few}")["w"][0])
+    return (used, best) if int(found[f"d{best}"][0]) >= NEARLY * different else None
+
+
+def _whole(sample: Sample, used: Sequence[int]) -> str:
+    """The SQL of what is the same in rows that are equal in all columns."""
+    cells = ["CAST(score AS VARCHAR)", *(f"coalesce(u{i}, '\\0')" for i in used)]
+    cells += [f"CAST({role} AS VARCHAR)" for role in ("grp", "segment", "time") if role in sample.roles]
+    return f"md5(concat_ws(chr(31), {', '.join(cells)}))"

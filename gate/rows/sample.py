@@ -1,0 +1,337 @@
+"""A sample: the rows of one kind, where they stand, with their roles. It answers questions about them and judges nothing.
+
+Every question is one SELECT that the engine answers, or one about the scores in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from gate.contract import Floats, Ints
+from gate.errors import GateError
+from gate.rows.engine import Duck, Engine, number
+from gate.rows.labels import Kind, describe_labels
+from gate.rows.ordered import Divided, Ordered, Sorted, sort, sort_counted
+from gate.rows.sources import File
+from gate.rows.wording import show
+from gate.sources import Labels, Source
+from gate.words import plural
+
+Role = Literal["id", "grp", "whole"]
+
+SHARE = 48  # of the memory: a sample is fetched if its scores, of 8 bytes each, take at most six of so many parts
+SKETCH = 1024  # names in a sketch
+RANKS = 1024  # scores in a fingerprint
+CELLS = 65_536.0  # of the grid of a fingerprint
+UNITS = 4096  # groups beyond this number are joined by a hash of their names, in tests that exchange them
+
+
+class Reached(NamedTuple):
+    """The rows of a sample by part (a group, a segment, or a group within a segment).
+
+    parts     the number of each part: that of its segment, or of its group; or segment * groups + group
+    sizes     its rows
+    reached   how many of them reach each of some scores: a row for each part, a column for each score
+    """
+
+    parts: Ints
+    sizes: Floats
+    reached: Floats
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file, or an object in memory, that held rows; `taken` of them are of the kind."""
+
+    file: File
+    rows: int
+    taken: int
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows of one kind, as SQL with the roles as columns: score, and where there are any id, grp, segment, time,
+    weight, raw, whole.
+
+    repeated   rows left out because their id came before; None without ids
+    copied     whole rows that repeat another one, where a column tells rows apart; else None
+    unread     columns that no role names; `others` are those that every file has, as u0, u1 ...
+    pool       the sample that was divided into this one and another
+    unscored   rows of this kind without a score; only several detectors may have such
+    """
+
+    engine: Engine
+    relation: str
+    roles: frozenset[str]
+    n: int
+    lowest: float
+    highest: float
+    kind: Kind = "benign"
+    sources: tuple[Source, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    labels: Labels | None = None
+    seen: tuple[int, int] | None = None
+    repeated: int | None = None
+    copied: int | None = None
+    unread: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    unscored: int = 0
+    pool: Sample | None = None
+    domain: tuple[float, float] = (0.0, 1.0)
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def rows(self) -> str:
+        """What stands after FROM."""
+        return f"({self.relation}) AS q"
+
+    @property
+    def counted(self) -> str:
+        """The SQL of how many rows there are."""
+        return "CAST(sum(weight) AS BIGINT)" if "weight" in self.roles else "count(*)"
+
+    @property
+    def has_ids(self) -> bool:
+        return "id" in self.roles
+
+    @property
+    def has_groups(self) -> bool:
+        return "grp" in self.roles
+
+    @property
+    def has_segments(self) -> bool:
+        return "segment" in self.roles
+
+    @property
+    def has_times(self) -> bool:
+        return "time" in self.roles
+
+    @property
+    def has_weights(self) -> bool:
+        return "weight" in self.roles
+
+    @property
+    def has_raw(self) -> bool:
+        return "raw" in self.roles
+
+    @property
+    def files(self) -> str:
+        return ", ".join(source.path for source in self.sources)
+
+    # --- order ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def ordered(self) -> Ordered:
+        """The scores in rising order: fetched and sorted if they fit the memory, else divided where they stand."""
+        if self.n * SHARE > self.engine.memory:
+            return Divided(self.engine, self.rows, self.counted, (self.lowest, self.highest))
+        if self.has_weights:
+            found = self.engine.ask(f"SELECT score, CAST(sum(weight) AS BIGINT) AS n FROM {self.rows} GROUP BY 1")
+            return self._whole(sort_counted(np.asarray(found["score"]), np.asarray(found["n"], dtype=np.int64)))
+        return self._whole(Sorted(sort(np.asarray(self.engine.ask(f"SELECT score FROM {self.rows}")["score"]))))
+
+    def _whole(self, found: Sorted) -> Sorted:
+        if found.n != self.n:
+            raise GateError(f"{self.files}: must stay as it is while gate reads it, got other rows; run again")
+        return found
+
+    # --- rows by part ---------------------------------------------------------------------------------------
+
+    def by_segment(self, scores: Floats) -> Reached:
+        """The rows of each segment that reach each of some scores; parts follow the names of segments."""
+        names, sizes, reached = self._by_name("segment", scores)
+        return Reached(np.arange(len(names)), sizes, reached)
+
+    @cached_property
+    def segment_names(self) -> tuple[str, ...]:
+        """The names of all segments, in the order of their bytes."""
+        return tuple(self._by_name("segment", np.empty(0))[0])
+
+    def _by_name(self, role: str, scores: Floats) -> tuple[list[str], Floats, Floats]:
+        """One question: the rows of each name between neighbouring scores, with a tree of CASE for the place."""
+        wanted = np.asarray(scores, dtype=np.float64)
+        cuts = np.unique(wanted[np.isfinite(wanted)])
+        place = _tree(self.engine, cuts.tolist(), 0, len(cuts))
+        found = self.engine.ask(f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2")
+        parts = np.asarray(found["part"], dtype=object)
+        names = sorted(set(parts.tolist()))
+        numbers = {part: i for i, part in enumerate(names)}
+        table = np.zeros((len(names), len(cuts) + 1))
+        rows = np.fromiter((numbers[part] for part in parts), dtype=np.int64, count=len(parts))
+        np.add.at(table, (rows, np.asarray(found["place"], dtype=np.int64)), np.asarray(found["n"], dtype=np.float64))
+        from_place = np.cumsum(table[:, ::-1], axis=1)[:, ::-1]
+        reached = np.zeros((len(names), len(wanted)))
+        reached[:, np.isneginf(wanted)] = from_place[:, :1]
+        finite = np.isfinite(wanted)
+        reached[:, finite] = from_place[:, np.searchsorted(cuts, wanted[finite]) + 1]
+        return names, from_place[:, 0], reached
+
+    def by_group(self, scores: Floats, units: bool = False) -> Reached:
+        """The rows of each group that reach each of some scores, in an order that names and engines do not change.
+
+        With `units`, groups are joined by a hash of their names where they are too many for a table.
+        """
+        key = "grp" if not units or self.group_count <= UNITS else "substr(md5(grp), 1, 3)"
+        found = self._by_groups(key, scores, "")
+        return Reached(np.arange(len(found)), found[:, 0], found[:, 1:])
+
+    def by_group_in_segment(self, scores: Floats) -> Reached:
+        """The rows of each group within each segment that reach each of some scores."""
+        parts = []
+        for i, found in enumerate(self._by_groups_of_segments(scores)):
+            parts.append(Reached(i * self.group_count + np.arange(len(found)), found[:, 0], found[:, 1:]))
+        return Reached(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def _by_groups_of_segments(self, scores: Floats) -> list[Floats]:
+        found = self._by_groups("segment, grp", scores, "segment")
+        return [found[name] for name in self.segment_names]
+
+    def _by_groups(self, key: str, scores: Floats, apart: str) -> Any:
+        """A table of groups: rows, and rows that reach each score. Groups alike in these come as one line."""
+        counts = [f"CAST({self._reaching(score)} AS BIGINT) AS k{i}" for i, score in enumerate(np.asarray(scores).tolist())]
+        columns = ["m", *(f"k{i}" for i in range(len(counts)))]
+        first = f"{apart} AS part, " if apart else ""
+        inner = f"SELECT {first}{', '.join(['count(*) AS m', *counts])} FROM {self.rows} GROUP BY {key}"
+        listed = ", ".join((["part"] if apart else []) + columns)
+        found = self.engine.ask(f"SELECT {listed}, count(*) AS c FROM ({inner}) AS g GROUP BY {listed}")
+        table = np.column_stack([np.asarray(found[column], dtype=np.float64) for column in columns])
+        order = np.lexsort(table.T[::-1])
+        table, times = table[order], np.asarray(found["c"], dtype=np.int64)[order]
+        if not apart:
+            return np.repeat(table, times, axis=0)
+        parts = np.asarray(found["part"], dtype=object)[order]
+        return {part: np.repeat(table[parts == part], times[parts == part], axis=0) for part in set(parts.tolist())}
+
+    def _reaching(self, score: float) -> str:
+        if score == np.inf:
+            return "0 * count(*)"
+        if score == -np.inf:
+            return "count(*)"
+        return f"sum(CASE WHEN score >= {number(self.engine, score)} THEN 1 ELSE 0 END)"
+
+    @cached_property
+    def group_count(self) -> int:
+        return int(self.engine.ask(f"SELECT count(DISTINCT grp) AS n FROM {self.rows}")["n"][0])
+
+    @cached_property
+    def largest_group(self) -> int:
+        sizes = f"SELECT count(*) AS n FROM {self.rows} GROUP BY grp"
+        return int(self.engine.ask(f"SELECT max(n) AS n FROM ({sizes}) AS g")["n"][0])
+
+    def highest_of_groups(self) -> Sample:
+        """A row for each group: its highest score."""
+        relation = f"SELECT max(score) AS score FROM {self.rows} GROUP BY grp"
+        return replace(self, relation=relation, roles=frozenset({"score"}), n=self.group_count)
+
+    def divided_at_time(self, older: int) -> tuple[Sample, Sample] | None:
+        """The rows before a moment and those from it on; about so many are older. None where all are of one moment."""
+        found = self.engine.ask(f"SELECT time FROM {self.rows} ORDER BY 1 LIMIT 1 OFFSET {older}")
+        cut = int(found["time"][0])
+        parts = []
+        for side in ("<", ">="):
+            relation = f"SELECT * FROM {self.rows} WHERE time {side} {cut}"
+            n = int(self.engine.ask(f"SELECT {self.counted} AS n FROM ({relation}) AS t")["n"][0] or 0)
+            parts.append(replace(self, relation=relation, n=n))
+        return (parts[0], parts[1]) if min(part.n for part in parts) else None
+
+    # --- rows of two samples --------------------------------------------------------------------------------
+
+    def shared(self, other: Sample, role: Role) -> tuple[int, int]:
+        """How many names (ids, groups, whole rows) are in both samples, and the rows that they have in this one."""
+        ours = f"SELECT {role} AS name, count(*) AS n FROM {self.rows} GROUP BY 1"
+        theirs = f"SELECT DISTINCT {role} AS name FROM {other.rows}"
+        found = self.engine.ask(
+            f"SELECT count(*) AS names, CAST(coalesce(sum(a.n), 0) AS BIGINT) AS n "
+            f"FROM ({ours}) AS a JOIN ({theirs}) AS b ON a.name = b.name"
+        )
+        return int(found["names"][0]), int(found["n"][0])
+
+    # --- what names a sample --------------------------------------------------------------------------------
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of what decides: rows, scores, segments, groups. Order, format, files and engine do not change it.
+
+        It holds the exact scores at evenly spaced ranks and the rows in each cell of a grid; it finds re-use and
+        changed tables, and is no wall against who controls the scores.
+        """
+        ranks = np.unique(np.linspace(1, self.n, min(self.n, RANKS)).astype(np.int64))
+        at = np.ascontiguousarray(self.ordered.at_rank(ranks), dtype="<f8")
+        edges = np.ascontiguousarray(np.linspace(self.lowest, self.highest, 257), dtype="<f8")
+        digest = hashlib.sha256(f"{self.n}\n".encode())
+        digest.update(at.tobytes())
+        digest.update(self.ordered.at_or_above(edges).astype("<i8").tobytes())
+        if self.has_groups:
+            digest.update(f"{self.group_count} {self.largest_group}\n".encode())
+        if self.has_segments:
+            names, sizes, _ = self._by_name("segment", np.empty(0))
+            digest.update("".join(f"{name!r} {int(size)}\n" for name, size in zip(names, sizes, strict=True)).encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def id_sketch(self) -> tuple[str, ...]:
+        """The smallest hashes of all ids: every set has the same ones, whatever the order of rows."""
+        return self._sketch("id")
+
+    @cached_property
+    def score_sketch(self) -> tuple[str, ...]:
+        """The smallest hashes of all distinct scores, of rows that have no ids."""
+        return self._sketch(f"CAST(score AS {self.engine.word})")
+
+    def _sketch(self, named: str) -> tuple[str, ...]:
+        found = self.engine.ask(
+            f"SELECT DISTINCT md5({named}) AS h FROM {self.rows} ORDER BY 1 LIMIT {SKETCH}"
+        )
+        return tuple(np.asarray(found["h"], dtype=object).tolist())
+
+    @cached_property
+    def rows_sha256(self) -> str | None:
+        """A digest of the rows by their ids, if they have ids: scores change with every release, ids do not."""
+        if not self.has_ids:
+            return None
+        return hashlib.sha256("\n".join([str(self.n), *self.id_sketch]).encode()).hexdigest()
+
+    @property
+    def summary(self) -> str:
+        """What was read, in one line."""
+        rows, again = sum(source.rows for source in self.sources), self.repeated or 0
+        apart = rows - again - self.unscored - len(self)
+        others = f", {apart:,} of other labels" if apart else ""
+        others += f", {self.unscored:,} without a score" if self.unscored else ""
+        others += f", {again:,} with the id of another, which count once" if again else ""
+        spread = f" ({plural(len(self.pieces), 'file')} with rows)" if len(self.pieces) > len(self.sources) else ""
+        labels = f"; {describe_labels(self.labels)}" if self.labels else ""
+        unread = f"; not read: {_listed([show(name) for name in self.unread])}" if self.unread else ""
+        skipped = f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
+        taken = f"{len(self):,} {self.kind}{others}, none refused"
+        return f"{plural(rows, 'row')} from {self.files}{spread}: {taken}{labels}{unread}{skipped}"
+
+
+def _tree(engine: Engine, cuts: Sequence[float], low: int, high: int) -> str:
+    """The SQL of how many of some rising scores a row reaches."""
+    if low == high:
+        return str(low)
+    middle = (low + high) // 2
+    upper, lower = _tree(engine, cuts, middle + 1, high), _tree(engine, cuts, low, middle)
+    return f"CASE WHEN score >= {number(engine, cuts[middle])} THEN {upper} ELSE {lower} END"
+
+
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def _list_skipped(skipped: tuple[tuple[str, str], ...]) -> str:
+    """How many files were skipped, with the first few for each reason."""
+    reasons = dict.fromkeys(why for _, why in skipped)
+    names = {why: [show(name) for name, of in skipped if of == why] for why in reasons}
+    return f"{len(skipped):,}: " + "; ".join(f"{why}: {_listed(names[why], 5)}" for why in reasons)
