@@ -178,7 +178,7 @@ def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
         if facts.n > MOST_ROWS:
             yield f"{name}.n must be at most {MOST_ROWS:,}, got {facts.n:,}"
         foreign = name == "fit" and record.kind == "check"  # the release's sample, which may have had other columns
-        labelled = facts.labels is not None if foreign else record.data.label is not None
+        labelled = facts.labels is not None if foreign else bool(record.data.label)
         yield from (f"{name}.{what}" for what in facts.contradictions(labelled))
         if not foreign and (facts.groups is not None) != (record.data.group is not None):
             yield f"{name}.groups must be counted where there is a column of them, only there"

@@ -179,15 +179,15 @@ def _with_data(lines: list[str], survey: Survey) -> list[str]:
     for key, value in named.items():
         if value is not None:
             lines = [_keyed(line, key, f"  {key}: {as_yaml(value)}") for line in lines]
-    if columns.label is not None:
-        benign = [as_yaml(value) for value in columns.benign]
+    if columns.label:
+        benign = [as_yaml(value) for value in columns.benign_label]
         text = benign[0] if len(benign) == 1 else f"[{', '.join(benign)}]"
-        lines = [_keyed(line, "benign", f"  benign: {text}") for line in lines]
+        lines = [_keyed(line, "benign_label", f"  benign_label: {text}") for line in lines]
     place = lines.index("data:") + 1
     files = {"fit": survey.paths("fit"), "holdout": survey.paths("holdout"), "malicious": survey.malicious}
     comments = {"fit": "benign scores to fit on", "holdout": "benign scores to judge on, never used to fit"}
     comments["malicious"] = "malicious scores, to show what is detected"
-    if columns.label is not None:
+    if columns.label:
         comments["malicious"] += ": the rows that are not benign"
     for key, paths in reversed(files.items()):
         if paths:
@@ -244,7 +244,7 @@ def _commands(survey: Survey) -> tuple[tuple[str, ...], tuple[tuple[str, str], .
 
 def _seen(survey: Survey, scale: Scale) -> list[str]:
     columns, facts = survey.columns, survey.facts
-    lines = [f"{describe_rows(part)}{_role(part.role, columns.label)}." for part in survey.parts]
+    lines = [f"{describe_rows(part)}{_role(part.role, columns.label or None)}." for part in survey.parts]
     lines += [
         f"{part.path} has no header line: the first command below writes a copy that has one."
         for part in survey.parts
@@ -257,9 +257,9 @@ def _seen(survey: Survey, scale: Scale) -> list[str]:
     lines.append(f"Scores: column {show(columns.score)}{also}.")
     span = f"from {facts.low:.4g} to {facts.high:.4g}"
     lines.append(f"Scale: {span}: {scale.name}; the domain is [{shorten(scale.low)}, {shorten(scale.high)}].")
-    if columns.label is not None:
-        shown = [f"{show(value)} ({_taken(value, columns.benign)})" for value, _ in survey.labels[:10]]
-        lines.append(f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign says which are benign.")
+    if columns.label:
+        shown = [f"{show(value)} ({_taken(value, columns.benign_label)})" for value, _ in survey.labels[:10]]
+        lines.append(f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign_label says which are benign.")
     lines += _direction(survey, scale)
     if facts.digits is not None and facts.distinct < facts.rows:
         lines.append(f"Rounding: scores have at most {plural(facts.digits, 'digit')} behind the point.")

@@ -78,7 +78,7 @@ ROLES = ("score", "calibrated", "label", "segment", "group", "id", "timestamp", 
 
 def list_wanted(columns: Columns) -> list[str]:
     """List the columns that the policy names, the scores first."""
-    named = [columns.score, columns.calibrated, columns.label, columns.group, columns.id, columns.segment]
+    named = [columns.score, columns.calibrated, columns.label or None, columns.group, columns.id, columns.segment]
     named += [columns.timestamp, columns.count]
     named += getattr(columns, "also", ())  # the columns of other detectors
     return list(dict.fromkeys(name for name in named if name is not None))
