@@ -259,7 +259,9 @@ def _seen(survey: Survey, scale: Scale) -> list[str]:
     lines.append(f"Scale: {span}: {scale.name}; the domain is [{shorten(scale.low)}, {shorten(scale.high)}].")
     if columns.label:
         shown = [f"{show(value)} ({_taken(value, columns.benign_label)})" for value, _ in survey.labels[:10]]
-        lines.append(f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign_label says which are benign.")
+        lines.append(
+            f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign_label says which are benign."
+        )
     lines += _direction(survey, scale)
     if facts.digits is not None and facts.distinct < facts.rows:
         lines.append(f"Rounding: scores have at most {plural(facts.digits, 'digit')} behind the point.")
