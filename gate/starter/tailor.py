@@ -32,7 +32,6 @@ class Tailored:
     document: Document
     sentences: tuple[str, ...]
     commands: tuple[str, ...]
-    inputs: tuple[tuple[str, str], ...]  # inputs of the action, beside release and policy
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ def tailor(survey: Survey) -> Tailored:
     lines = [_keyed(line, "domain", domain, f"{scale.name}: the lowest and highest raw score") for line in lines]
     lines = _with_data(lines, survey)
     document = parse_policy(as_own("\n".join(lines) + "\n", default.policy.name), str(POLICY))
-    commands, inputs = _commands(survey)
-    return Tailored(document, (*_seen(survey, scale), *reasons), commands, inputs)
+    return Tailored(document, (*_seen(survey, scale), *reasons), _commands(survey))
 
 
 # --- the scale ----------------------------------------------------------------------------------------------
@@ -184,8 +182,12 @@ def _with_data(lines: list[str], survey: Survey) -> list[str]:
         text = benign[0] if len(benign) == 1 else f"[{', '.join(benign)}]"
         lines = [_keyed(line, "benign_label", f"  benign_label: {text}") for line in lines]
     place = lines.index("data:") + 1
-    files = {"fit": survey.paths("fit"), "holdout": survey.paths("holdout"), "malicious": survey.malicious}
-    comments = {"fit": "benign scores to fit on", "holdout": "benign scores to judge on, never used to fit"}
+    files = {kind: survey.paths(kind) for kind in ("fit", "holdout", "benign")} | {"malicious": survey.malicious}
+    comments = {
+        "benign": "benign scores to split into the two",
+        "fit": "benign scores to fit on",
+        "holdout": "benign scores to judge on, never used to fit",
+    }
     comments["malicious"] = "malicious scores, to show what is detected"
     if columns.label:
         comments["malicious"] += ": the rows that are not benign"
@@ -193,6 +195,8 @@ def _with_data(lines: list[str], survey: Survey) -> list[str]:
         if paths:
             text = as_yaml(_named(survey, paths)[0]) if len(paths) == 1 else json.dumps(_named(survey, paths))
             lines.insert(place, commented(f"  {key}: {text}", comments[key]))
+            if key == "benign":
+                lines.insert(place + 1, commented("  split: 50%", "how much of it to fit on; the rest is held out"))
     return lines
 
 
@@ -221,22 +225,15 @@ def _with_header(path: str) -> str:
     return str(place.with_name(f"{place.stem}-named{place.suffix}"))
 
 
-def _commands(survey: Survey) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Write the exact commands: they add a header to files that have none, and run; and the inputs of the action."""
+def _commands(survey: Survey) -> tuple[str, ...]:
+    """Write the exact commands: they add a header to files that have none, and run."""
     commands = [
         f"{{ echo {shlex.quote(part.header)}; cat {shlex.quote(part.path)}; }} > {shlex.quote(_with_header(part.path))}"
         for part in survey.parts
         if part.header is not None
     ]
     free = next(f"v{i}" for i in range(1, 10**6) if not Path("releases", f"v{i}").exists())
-    words, inputs = ["gate", "run", "--release", free], []
-    benign = _named(survey, survey.paths("benign"))
-    for path in benign:
-        words += ["--benign", path]
-    if benign:
-        words += ["--split", "50%"]
-        inputs = [("benign", "\n".join(benign)), ("split", "50%")]
-    return (*commands, shlex.join(words)), tuple(inputs)
+    return (*commands, shlex.join(["gate", "run", "--release", free]))
 
 
 # --- what was seen ------------------------------------------------------------------------------------------
