@@ -25,7 +25,7 @@ by the names in the policy's `data:`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -177,7 +177,7 @@ def read_reference(
     baseline = as_reference(read_judged(directory))
     columns = document.policy.data
     if (holdout or malicious) and columns.id is None:
-        raise GateError("--baseline-holdout, --baseline-malicious: must be joined by id; set data.id or --id-column")
+        raise GateError("--baseline-holdout, --baseline-malicious: must be joined by id; set data.id")
     policy = baseline.policy.model_copy(update={"data": columns.model_copy(update={"group": None})})
     return baseline.with_scores(
         reader("baseline-holdout", holdout, policy) if holdout else None,
@@ -357,14 +357,14 @@ def count_use(job: Job, question: str, holdout: Scores, malicious: Scores | None
 def compare_stored(
     old: str,
     new: str,
-    columns: Mapping[str, str | tuple[str, ...] | None],
+    overrides: Sequence[str],
     files: Mapping[str, tuple[str, ...]],
     reader: Reader = read_sample,
 ) -> ComparedReleases:
     """The comparison of two release directories; with scores in `files`, on those rows."""
     stored = read_judged(new)
     record, calibrator = stored.record, read_calibrator(stored)
-    document = recorded_policy(record.policy, record.data).with_columns(columns)
+    document = recorded_policy(record.policy).override(overrides)
     policy = document.policy
     reference = read_reference(old, document, files["baseline-holdout"], files["baseline-malicious"], reader)
     samples = {name: reader(name, files[name], policy) for name in ("holdout", "malicious") if files[name]}
@@ -423,7 +423,7 @@ def _refuse_both_kinds(benign: Scores, malicious: Scores) -> None:
         if copy is not None:
             raise GateError(
                 f"{copy[1]}: must hold malicious rows alone, got the same bytes as in {copy[0]}, which was given as "
-                "benign; name the column that tells them apart in data.label or --label-column"
+                "benign; name the column that tells them apart in data.label"
             )
 
 

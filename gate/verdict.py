@@ -137,7 +137,7 @@ def _unread(sample: str, columns: tuple[str, ...]) -> str:
         f"column {names}, named like a label, was" if len(columns) == 1 else f"columns {names}, named like labels, were"
     )
     kind = "malicious" if sample == "malicious" else "benign"
-    return f"{sample}: {named} not used, and every row counts as {kind}; name labels in data.label or --label-column"
+    return f"{sample}: {named} not used, and every row counts as {kind}; name labels in data.label"
 
 
 # --- the reason ---------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def columns_of(rng: Rng, names: dict[str, bool]) -> dict[str, Any]:
     if names["count"]:
         columns["count"] = pick(rng, ["count", "n"])
     if names["label"]:
-        columns["benign"] = pick(rng, [0, 1, "benign", "false"])
+        columns["benign_label"] = pick(rng, [0, 1, "benign", "false"])
     return columns
 
 
@@ -216,8 +216,8 @@ def policy_of(rng: Rng, names: dict[str, bool], bounds: tuple[float, float], col
     policy["waivers"] = waivers_of(rng, policy)
     if names["reuse"]:
         policy["reuse"] = {"max_uses": int(rng.integers(1, 4))}
-    if "benign" in columns:
-        policy["data"] = {"benign": columns["benign"]}
+    if "benign_label" in columns:
+        policy["data"] = {"benign_label": columns["benign_label"]}
     return policy
 
 
@@ -285,7 +285,7 @@ def sample(
     held: dict[str, Any] = {columns["score"]: values}
     taken, taken_rows = values, np.ones(n, dtype=bool)
     if "label" in columns:
-        own, others = labels_of(columns["benign"], rng)
+        own, others = labels_of(columns["benign_label"], rng)
         own, others = (others, own) if kind == "malicious" else (own, others)
         taken_rows = rng.random(n) < 0.8
         taken_rows[:2] = True
@@ -337,8 +337,7 @@ def arguments_of(rng: Rng, case: Case, columns: dict[str, Any], names: dict[str,
         case.policy["data"] = columns
     else:
         for name, value in columns.items():
-            option = "--benign-label" if name == "benign" else f"--{name}-column"
-            arguments += [option, str(value).lower() if isinstance(value, bool) else str(value)]
+            arguments += ["--set", f"data.{name}={json.dumps(value, ensure_ascii=False)}"]
     for name, option in (("dry run", "--dry-run"), ("json", "--json")):
         arguments += [option] if names[name] else []
     if names["ledger"] or names["reuse"]:
@@ -412,7 +411,7 @@ def given(case: Case) -> list[str]:
     return named if case.policy is not None else [*named, *pinned_by(case)]
 
 
-BEARING = ("-column", "-label", "--ledger", "--policy", "--fit", "--holdout", "--benign", "--malicious")
+BEARING = ("--set", "--ledger", "--policy", "--fit", "--holdout", "--benign", "--malicious")
 
 
 def pinned_by(case: Case) -> list[str]:
@@ -432,7 +431,7 @@ def follow(name: str, case: Case, code: int) -> None:
                 raise BrokenError(f"the same run exits {code} and then {repeated}")
             gate("verify", "one", codes=(0,))
         case "check":
-            named = [words for words in pairwise(again) if words[0].endswith(("-column", "-label", "--ledger"))]
+            named = [words for words in pairwise(again) if words[0] in ("--set", "--ledger")]
             columns = [word for words in named for word in words]
             checked = gate("check", "one", "--holdout", benign.file, "--out", "two", *columns)
             if checked.code != 2:

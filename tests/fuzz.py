@@ -80,7 +80,7 @@ contract: [{fpr: 10%, score: 0.1}, {fpr: 1e-2, score: 0.3}]
 targets:
   - {fpr: 0.1, min_n: 1000, max_relative_error: 0.5}
   - {fpr: 0.01, min_n: 5_000, max_relative_error: {above: 0.5, below: 1}, required: false}
-data: {score: score, label: label, benign: 0, group: group, id: id}
+data: {score: score, label: label, benign_label: 0, group: group, id: id}
 checks: {exchangeability: {alpha: 0.01, required: true}}
 reuse: {max_uses: 3}
 waivers:
@@ -179,7 +179,7 @@ def judge_scores(rng: random.Random, made: hostile.Files, role: str = "holdout")
     Path("policy.yaml").write_bytes(PARTS if both and rng.random() < 0.7 else SMALL)
     arguments = ["run", "--policy", "policy.yaml", "--release", "v1", "--out", "out", "--dry-run", "--json"]
     for name in made.columns:
-        arguments += [f"--{name}-column", name]
+        arguments += ["--set", f"data.{name}={name}"]
     samples = {"fit": "sound-fit.parquet", "holdout": "sound-holdout.parquet", role: made.name}
     if role == "benign":
         samples = {role: made.name}

@@ -95,7 +95,7 @@ CHECK = Check(
     causes="scores that fall with malice, or a benign label that stands for malicious rows",
     helps=(
         "Look at a few rows of each kind. Negate scores that fall with malice (100 - score, -score), or correct "
-        "data.label and data.benign."
+        "data.label and data.benign_label."
     ),
     evidence=Direction,
     measure=measure,

@@ -188,7 +188,7 @@ CHECK = Check(
     ),
     helps=(
         "Do what the finding names: deploy the calibrator of this release, log its output unrounded, or name the "
-        "right column (--calibrated-column)."
+        "right column (data.calibrated)."
     ),
     evidence=ServedRows,
     measure=measure,

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,16 +71,6 @@ def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
     return scores
 
 
-def pinned_policy(
-    policy: str, columns: dict[str, str | None], domain: tuple[Decimal, Decimal] | None = None
-) -> Document:
-    """Read the policy that the verifier wants, with the columns and the domain that the run was to read."""
-    from gate.checks import find_policy
-
-    document = find_policy(policy).with_columns(columns)
-    return document if domain is None else document.with_domain(*domain)
-
-
 def announce(document: Document, named: str | None, samples: Mapping[str, tuple[str, ...]], own: set[str]) -> None:
     """Log the first line on stderr: the policy and the files, and which of them the command line did not name."""
     files = [
@@ -112,25 +101,39 @@ def require_both(option: str, given: object, other: str, also: object) -> None:
         raise click.UsageError(f"{option} needs {other}")
 
 
+WHICH = (
+    "give either --fit and --holdout (or name them in the policy, as data: {fit: FILE, holdout: FILE}), "
+    "or --benign and --split (as data: {benign: FILE, split: 50%})"
+)
+
+
+def how_divided(
+    given: Mapping[str, tuple[str, ...]], split: float | None, seed: int, data: Columns
+) -> tuple[float, int] | None:
+    """Return the share to fit on and the seed where one sample is to be divided, and None where there are two.
+
+    The command line says which of the two it is, or else the policy: nothing else says what was held out.
+    """
+    apart, together = bool(given["fit"] or given["holdout"]), bool(given["benign"] or split is not None)
+    if not apart and not together:
+        apart, together = bool(data.fit or data.holdout), bool(data.benign)
+    share = data.split if split is None else split
+    if (apart and together) or (together and (share is None or not (given["benign"] or data.benign))):
+        raise click.UsageError(WHICH)
+    return (float(share), seed) if together and share is not None else None
+
+
 def choose_samples(
     given: Mapping[str, tuple[str, ...]], divided: bool, data: Columns
 ) -> tuple[dict[str, tuple[str, ...]], set[str]]:
-    """Choose the files of each sample, and name the samples whose files the policy gives; the command line wins.
-
-    There must be two samples, or one and how to divide it: nothing else says what was held out.
-    """
+    """Choose the files of each sample, and name the samples whose files the policy gives; the command line wins."""
     chosen, own = dict(given), set()
-    kinds = ("malicious",) if given["benign"] or divided else ("fit", "holdout", "malicious")
-    for kind in kinds:
+    for kind in ("benign", "malicious") if divided else ("fit", "holdout", "malicious"):
         if not given[kind] and getattr(data, kind):
             chosen[kind] = getattr(data, kind)
             own.add(kind)
-    apart, together = bool(chosen["fit"] and chosen["holdout"]), bool(given["benign"] and divided)
-    if apart == together or (apart and divided) or (together and (given["fit"] or given["holdout"])):
-        raise click.UsageError(
-            "give either --fit and --holdout (or name them in the policy, as data: {fit: FILE, holdout: FILE}), "
-            "or --benign and --split"
-        )
+    if not divided and not (chosen["fit"] and chosen["holdout"]):
+        raise click.UsageError(WHICH)
     return chosen, own
 
 

@@ -65,55 +65,14 @@ SHARE = NumberOption("1e-9", "0.999999999", "a share of the rows above 0 and bel
 POWER = NumberOption("0.5", "0.9999", "from 50% to 99.99%, such as 95% or 0.95", whole=False)
 
 
-class Domain(Type):
-    """The lowest and the highest raw score, as `-20,20`."""
-
-    name = "domain"
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        from gate.policy import rate
-
-        ends = [rate(end) for end in value.split(",")]
-        if len(ends) != 2 or ends[0] is None or ends[1] is None or not ends[0] < ends[1]:
-            must = "must be the lowest and the highest possible raw score, such as 0,100 or -20,20"
-            self.fail(f"{must}, got {value[:40]!r}", parameter, context)
-        return ends[0], ends[1]
-
-
-domain = click.option(
-    "--domain",
-    type=Domain(),
-    metavar="LOW,HIGH",
-    help="The lowest and highest raw score that the detector can give  [default: calibration.domain of the policy]",
-)
-
-COLUMNS = {
-    "score": "The column with raw scores, which rise with maliciousness",
-    "label": "The column that says which rows are benign",
-    "benign": "What marks a benign row in the label column; may be given several times",
-    "segment": "The column of segments (language, product, tenant), each shown by itself",
-    "group": "The column of groups (user, template), whose rows are not independent",
-    "id": "The column that names each row",
-    "timestamp": "The column that says when a row was seen",
-    "count": "The column that says how many rows a row stands for",
-}
-
-
-def columns_of_files(command: Command) -> Command:
-    """Add the options for the columns of score files; the policy names the columns unless the command line does."""
-    for key, meaning in reversed(COLUMNS.items()):
-        option, value = ("--benign-label", "VALUE") if key == "benign" else (f"--{key}-column", "NAME")
-        text = f"{meaning}  [default: data.{key} of the policy]"
-        command = click.option(option, key, metavar=value, multiple=key == "benign", help=text)(command)
-    return command
-
-
-calibrated_column = click.option(
-    "--calibrated-column",
-    "calibrated",
+overrides = click.option(
+    "--set",
+    "overrides",
     type=given,
-    metavar="NAME",
-    help="The column with calibrated scores, beside the raw ones  [default: data.calibrated of the policy]",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any key of the policy with another value, written as YAML, such as data.label=is_fraud or "
+    "calibration.domain=[0,100]; may be given several times  [default: the policy's]",
 )
 
 
@@ -186,13 +145,7 @@ def _size(text: str) -> int:
 
 
 def bounded(command: Command) -> Command:
-    """Add the options of commands that read scores: how large these may become, where they live, who works on them."""
-
-    def bound(context: click.Context, _option: click.Parameter, size: int | None) -> None:
-        if size is not None:
-            from gate.scores.budget import bound
-
-            context.with_resource(bound(size))
+    """Add the options of commands that read scores: what memory they may take, where they live, who works on them."""
 
     def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
         places = context.meta.setdefault("gate.place", {})
@@ -229,14 +182,6 @@ def bounded(command: Command) -> Command:
             expose_value=False,
             metavar="SIZE",
             help="What samples may take of it; larger ones are sorted in --scratch  [default: 60 %]",
-        ),
-        click.option(
-            "--max-bytes",
-            type=_size,
-            callback=bound,
-            expose_value=False,
-            metavar="SIZE",
-            help="What the columns of one sample may decode to  [default: a quarter of the memory]",
         ),
     ):
         command = option(command)

@@ -47,7 +47,7 @@ def put_flagged(flagged: Path | None, sample: Scores, calibrator: Calibrator, ca
 
     table = list_flagged(sample, calibrator, calibrated)
     write_file(flagged, render(table, flagged.suffix))
-    hint = "" if "id" in table else "; give --id-column NAME to find the rows again"
+    hint = "" if "id" in table else "; set data.id to find the rows again"
     log(f"flagged: {plural(len(table['calibrated']), 'benign row')} in {flagged}{hint}")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gate.cli.codes import NO_JUDGEMENT
-from gate.cli.inputs import pinned_policy, read_scores, require_both
-from gate.cli.options import bounded, calibrated_column, columns_of_files, domain, files, format_for, given, shown_as
+from gate.cli.inputs import read_scores, require_both
+from gate.cli.options import bounded, files, format_for, given, overrides, shown_as
 from gate.cli.outputs import put, render
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError
@@ -46,7 +45,7 @@ def report(directory: str, format_: str | None, output: str) -> None:
 @files("--baseline-holdout", "The old release's scores of the same rows, joined by id  [default: recorded counts]")
 @files("--malicious", "The new release's scores of malicious rows  [default: recorded counts]")
 @files("--baseline-malicious", "The old release's scores of the same rows, joined by id  [default: recorded counts]")
-@columns_of_files
+@overrides
 @bounded
 @shown_as("comparison")
 def compare(
@@ -58,7 +57,7 @@ def compare(
     baseline_malicious_paths: tuple[str, ...],
     format_: str | None,
     output: str,
-    **columns: str | tuple[str, ...] | None,
+    overrides: tuple[str, ...],
 ) -> None:
     """Two releases side by side, with what changed in the policy.
 
@@ -69,7 +68,8 @@ def compare(
     \b
     Example:
       gate compare releases/v2.3.0 releases/v2.4.0
-      gate compare releases/v2.3.0 releases/v2.4.0 --holdout new.parquet --baseline-holdout old.parquet --id-column id
+      gate compare releases/v2.3.0 releases/v2.4.0 --set data.id=id \\
+          --holdout new.parquet --baseline-holdout old.parquet
     """
     from gate.gating import compare_stored
     from gate.record.system import holds_several
@@ -81,7 +81,7 @@ def compare(
     scored = {"holdout": holdout_paths, "malicious": malicious_paths}
     scored |= {"baseline-holdout": baseline_holdout_paths, "baseline-malicious": baseline_malicious_paths}
     compared = compare_systems if holds_several(new) else compare_stored
-    found = compared(old, new, columns, scored, read_scores)
+    found = compared(old, new, overrides, scored, read_scores)
     put(render(found, "comparison", format_, to_terminal=output == "-"), output, format_)
 
 
@@ -108,9 +108,7 @@ def compare(
     metavar="FILE",
     help="The ledger that counted its held-out rows  [default: not checked]",
 )
-@domain
-@columns_of_files
-@calibrated_column
+@overrides
 @bounded
 @click.option(
     "--complete", is_flag=True, help="Exit with code 2 where anything is left unbound  [default: once data is given]"
@@ -120,7 +118,7 @@ def verify(
     directory: str,
     policy: str | None,
     baseline: str | None,
-    domain: tuple[Decimal, Decimal] | None,
+    overrides: tuple[str, ...],
     ledger: str | None,
     complete: bool,
     as_json: bool,
@@ -130,14 +128,13 @@ def verify(
     malicious_paths: tuple[str, ...],
     baseline_holdout_paths: tuple[str, ...],
     baseline_malicious_paths: tuple[str, ...],
-    **columns: str | None,
 ) -> int:
     """Check a release against its counts, its policy and its data.
 
     One line says of each check whether it holds. Without the data, the digests, the policy, the calibrator, the
     verdict and the reports are checked, and what nothing binds is listed as not checked. With all of the data the
     whole record is made again and compared value by value. --policy pins the policy that you want, and with it the
-    columns, as they were named to `gate run`. The pickle is never loaded.
+    keys that were --set for `gate run`. The pickle is never loaded.
 
     \b
     Exit codes of this command:
@@ -150,11 +147,11 @@ def verify(
       gate verify releases/v2.4.0
       gate verify releases/v2.4.0 --policy policies/release.yaml --fit fit.parquet --holdout holdout.parquet
     """
+    from gate.checks import find_policy
     from gate.record.system import holds_several
     from gate.verification.result import Data
 
-    for key, value in columns.items():
-        require_both("--benign-label" if key == "benign" else f"--{key}-column", value, "--policy", policy)
+    require_both("--set", overrides, "--policy", policy)
     data = Data(
         fit_paths,
         holdout_paths,
@@ -165,8 +162,7 @@ def verify(
         baseline_malicious_paths,
         ledger,
     )
-    require_both("--domain", domain, "--policy", policy)
-    pinned = None if policy is None else pinned_policy(policy, columns, domain)
+    pinned = None if policy is None else find_policy(policy, overrides)
     if holds_several(directory):
         from gate.verification.system import verify_system as verify_
     else:

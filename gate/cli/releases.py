@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from gate.cli.inputs import (
     as_directory,
     choose_samples,
     flagged_place,
+    how_divided,
     read_scores,
     reading,
     release_name,
@@ -28,12 +28,10 @@ from gate.cli.options import (
     OfFiles,
     Request,
     bounded,
-    calibrated_column,
-    columns_of_files,
-    domain,
     files,
     given,
     judging,
+    overrides,
 )
 from gate.cli.outputs import conclude, put_flagged
 from gate.cli.streams import log, working
@@ -75,8 +73,7 @@ if TYPE_CHECKING:
 @files("--baseline-holdout", "The baseline's scores of the held-out rows, joined by id  [default: its counts]")
 @files("--baseline-malicious", "The baseline's scores of the malicious rows, joined by id  [default: its counts]")
 @click.option("--out", type=given, metavar="DIR", help="The release directory to write  [default: releases/NAME]")
-@domain
-@columns_of_files
+@overrides
 @bounded
 @judging
 def run(
@@ -92,23 +89,22 @@ def run(
     baseline_holdout_paths: tuple[str, ...],
     baseline_malicious_paths: tuple[str, ...],
     out: str | None,
-    domain: tuple[Decimal, Decimal] | None,
+    overrides: tuple[str, ...],
     asked: Request,
-    **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Fit, evaluate, judge, report: the release gate.
 
     --fit and --holdout take a file (ENDINGS; text and JSON also with .gz), a directory, a pattern in quotes, a URI
     such as s3://bucket/scores/, or - for one number per line on stdin, and may be given several times. Where the
-    policy names the files, --release is all that it takes. On GitHub Actions the verdict is also the step's
-    summary, annotations and outputs.
+    policy names the files, --release is all that it takes. --set gives any key of the policy another value, and the
+    record shows it. On GitHub Actions the verdict is also the step's summary, annotations and outputs.
 
     \b
     Example:
       gate run --release v2.4.0
       gate run --release v2.4.0 --policy policies/default.yaml \\
           --fit benign-fit.parquet --holdout benign-holdout.parquet --out releases/v2.4.0
-      gate run --release v2.4.0 --benign benign.parquet --split 50% --domain 0,100
+      gate run --release v2.4.0 --benign benign.parquet --split 50% --set calibration.domain=[0,100]
     """
     from gate.checks import find_policy
     from gate.storage import NO_BASELINE
@@ -118,13 +114,13 @@ def run(
     require_both("--baseline-malicious", baseline_malicious_paths, "--baseline", before)
     release = release_name(release)
     directory = Path(out) if out else Path("releases", as_directory(release))
-    document = find_policy(policy).with_columns(columns)
-    document = document if domain is None else document.with_domain(*domain)
+    document = find_policy(policy, overrides)
     document.require_columns()
     samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
     asked = replace(asked, release=release, directory=directory)
     run_ = run_detectors if document.policy.detectors else run_detector
-    divided, scored = None if split is None else (split, seed), (baseline_holdout_paths, baseline_malicious_paths)
+    divided = how_divided(samples, split, seed, document.policy.data)
+    scored = (baseline_holdout_paths, baseline_malicious_paths)
     return run_(document, Given(policy, samples, divided, baseline, scored), asked)
 
 
@@ -191,8 +187,7 @@ def _run(
     "--policy", type=given, metavar="FILE", help="The policy (YAML), or built-in  [default: that of the release]"
 )
 @click.option("--out", type=given, metavar="DIR", help="The directory to write  [default: RELEASE_DIR/checks/TIME]")
-@columns_of_files
-@calibrated_column
+@overrides
 @bounded
 @judging
 def check(
@@ -202,8 +197,8 @@ def check(
     is_calibrated: bool,
     policy: str | None,
     out: str | None,
+    overrides: tuple[str, ...],
     asked: Request,
-    **columns: str | tuple[str, ...] | None,
 ) -> int:
     """Judge an earlier release's calibrator on new benign scores.
 
@@ -215,24 +210,23 @@ def check(
     \b
     Example:
       gate check releases/v2.4.0 --holdout benign-this-week.parquet
-      gate check releases/v2.4.0 --holdout log.parquet --calibrated --calibrated-column served
+      gate check releases/v2.4.0 --holdout log.parquet --calibrated --set data.calibrated=served
     """
-    require_both("--calibrated-column", columns["calibrated"], "--calibrated", is_calibrated)
     asked = replace(asked, directory=Path(out) if out else None)
     samples = {"holdout": holdout_paths, "malicious": malicious_paths}
     from gate.record.system import holds_several
 
     if not holds_several(directory):
-        return check_detector(directory, policy, columns, samples, asked, is_calibrated)
+        return check_detector(directory, policy, overrides, samples, asked, is_calibrated)
     if is_calibrated:
         raise click.UsageError("--calibrated judges one detector; name it as RELEASE_DIR/detectors/NAME")
-    return check_detectors(directory, policy, columns, samples, asked)
+    return check_detectors(directory, policy, overrides, samples, asked)
 
 
 def check_detector(
     directory: str,
     named: str | None,
-    columns: Mapping[str, str | tuple[str, ...] | None],
+    overrides: tuple[str, ...],
     given: Mapping[str, tuple[str, ...]],
     asked: Request,
     is_calibrated: bool,
@@ -245,7 +239,7 @@ def check_detector(
 
     stored = read_judged(directory)
     record = stored.record
-    document = (find_policy(named) if named else recorded_policy(record.policy, record.data)).with_columns(columns)
+    document = find_policy(named, overrides) if named else recorded_policy(record.policy).override(overrides)
     document.require_columns()
     target = asked.directory or Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
     replaces = None if asked.dry_run else refuse_existing(target, asked.force)

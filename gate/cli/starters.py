@@ -303,7 +303,7 @@ def _init_for(paths: tuple[str, ...], detectors: str | None, action: str | None,
     templates.refuse_existing({templates.POLICY, templates.WORKFLOW}, force)
     with working(f"looking at {', '.join(paths)}"):
         tailored = tailor(look(paths)) if detectors is None else tailor_several(paths, detectors)
-    workflow = templates.workflow(action, tailored.inputs, several=detectors is not None)
+    workflow = templates.workflow(action, named=True, several=detectors is not None)
     templates.write({templates.POLICY: tailored.document.text, templates.WORKFLOW: workflow}, force)
     show("".join(f"{visible(sentence)}\n" for sentence in tailored.sentences))
     show("\nTry it here, before any tag:\n" + "".join(f"  {visible(command)}\n" for command in tailored.commands))

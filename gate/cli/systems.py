@@ -66,7 +66,7 @@ def run_detectors(document: Document, given: Given, asked: Request) -> int:
 def check_detectors(
     directory: str,
     named: str | None,
-    columns: Mapping[str, str | tuple[str, ...] | None],
+    overrides: tuple[str, ...],
     given: Mapping[str, tuple[str, ...]],
     asked: Request,
 ) -> int:
@@ -78,7 +78,7 @@ def check_detectors(
 
     refuse_unfit(asked)
     record, stored = read_stored_system(directory)
-    document = (find_policy(named) if named else recorded_policy(record.policy, record.data)).with_columns(columns)
+    document = find_policy(named, overrides) if named else recorded_policy(record.policy).override(overrides)
     document.require_columns()
     policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
     if [*policies] != [*stored]:
@@ -158,11 +158,7 @@ def _paths(
     own = {detector.name: detector for detector in document.policy.detectors}
     paths: dict[str, dict[str, tuple[str, ...]]] = {}
     if divided:
-        if given["fit"] or given["holdout"] or not given["benign"]:
-            raise click.UsageError("give either --fit and --holdout, or --benign and --split")
-        paths["benign"] = dict.fromkeys(policies, given["benign"])
-    elif given["benign"]:
-        raise click.UsageError("--benign needs --split")
+        paths["benign"] = dict.fromkeys(policies, given["benign"] or document.policy.data.benign or ())
     for sample in SAMPLES if not divided else ("malicious",):
         shared = given[sample] or getattr(document.policy.data, sample) or ()
         paths[sample] = {name: getattr(own[name], sample) or shared for name in policies}

@@ -15,7 +15,7 @@ from gate.checks.reuse import confidences
 from gate.contract import Contract
 from gate.errors import GateError
 from gate.inspection.answers import RefusedError, other_installation, refuse_differences, require, same_words
-from gate.policy import Document, Policy
+from gate.policy import Document, Policy, digest_of
 from gate.record import Record, StoredRelease, read_release, recorded_policy
 from gate.record.system import SystemRecord
 from gate.stored import MOST_ROWS
@@ -45,12 +45,12 @@ def read_judged(directory: str | Path) -> StoredRelease:
 
 
 def document_of(record: Record | SystemRecord, pinned: Document | None = None) -> Document:
-    """Read the recorded policy again from its text; if one is pinned it must be that one, with the same columns."""
+    """Read the recorded policy again from its text; if one is pinned it must be that one, with the same keys set."""
     section = record.policy
-    digest = hashlib.sha256(section.content.encode()).hexdigest()
+    digest = digest_of(section.content, section.set)
     require(digest == section.sha256, f"its text has the digest {digest[:12]}, the record says {section.sha256[:12]}")
     try:
-        document = recorded_policy(section, record.data)
+        document = recorded_policy(section)
     except GateError as error:
         raise RefusedError(f"its text cannot be read: {str(error).splitlines()[0]}") from None
     policy = document.policy
@@ -65,10 +65,11 @@ def document_of(record: Record | SystemRecord, pinned: Document | None = None) -
         },
     )
     if pinned is not None:
-        same = pinned.sha256 == digest
-        require(same, f"it was judged by a text with the digest {digest[:12]}, {pinned.path} has {pinned.sha256[:12]}")
-    for wanted in (policy, *(() if pinned is None else (pinned.policy,))):
-        refuse_differences("data", record.data.model_dump(), wanted.data.model_dump())
+        texts = [digest_of(text, ()) for text in (section.content, pinned.text)]
+        said = f"it was judged by a text with the digest {texts[0][:12]}, {pinned.path} has {texts[1][:12]}"
+        require(texts[0] == texts[1], said)
+        refuse_differences("policy", policy.model_dump(), pinned.policy.model_dump())
+    refuse_differences("data", record.data.model_dump(), policy.data.model_dump())
     return document
 
 
@@ -177,7 +178,7 @@ def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
         if facts.n > MOST_ROWS:
             yield f"{name}.n must be at most {MOST_ROWS:,}, got {facts.n:,}"
         foreign = name == "fit" and record.kind == "check"  # the release's sample, which may have had other columns
-        labelled = facts.labels is not None if foreign else record.data.label is not None
+        labelled = facts.labels is not None if foreign else bool(record.data.label)
         yield from (f"{name}.{what}" for what in facts.contradictions(labelled))
         if not foreign and (facts.groups is not None) != (record.data.group is not None):
             yield f"{name}.groups must be counted where there is a column of them, only there"

@@ -53,7 +53,7 @@ def begin(
 
 
 def inspect(directory: str | Path, pinned: Document | None = None) -> Inspection[Record]:
-    """Check in order all that takes no data; `pinned` is the policy, with its columns, that must have judged it."""
+    """Check in order all that takes no data; `pinned` is the policy, with its keys set, that must have judged it."""
     return inspect_files(load(Path(directory)), Path(directory), pinned)
 
 

@@ -12,10 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from gate.contract import LOWEST
 from gate.names import DETECTOR, CheckName, is_detector, parse_name
-from gate.policy.values import Flag, Frozen, Location, MinRows, Paths, PolicyLabels, PolicyRate, Text, rate
+from gate.policy.values import Flag, Frozen, LabelColumn, Location, MinRows, Paths, PolicyLabels, PolicyRate, Text, rate
 
 MOST_DETECTORS = 200  # each is a release of its own, and one page shows every pair of them
-COLUMNS = ("score", "label", "benign")  # keys of `data` that a detector may set for itself
+COLUMNS = ("score", "label", "benign_label")  # keys of `data` that a detector may set for itself
 FILES = ("fit", "holdout", "malicious")
 # Keys of the policy that a detector may set: mappings are merged by key, lists and words are replaced.
 MERGED, REPLACED = ("calibration", "checks"), ("rule", "targets", "ranges")
@@ -39,8 +39,10 @@ class Detector(Frozen):
 
     name: DetectorName = Field(description="its directory below `detectors/`, and how its findings begin")
     score: Text | None = Field(default=None, description="its column of raw scores; null: that of `data`")
-    label: Text | None = Field(default=None, description="its column of labels; null: that of `data`")
-    benign: PolicyLabels | None = Field(default=None, description="what marks a row benign for it; null: as in `data`")
+    label: LabelColumn = Field(default=None, description="its column of labels; null: that of `data`; false: none")
+    benign_label: PolicyLabels | None = Field(
+        default=None, description="what marks a row benign for it; null: as in `data`"
+    )
     fit: Paths | None = Field(default=None, description="its own files to fit on; null: those of all")
     holdout: Paths | None = Field(default=None, description="its own files to judge on; null: those of all")
     malicious: Paths | None = Field(default=None, description="its own malicious rows; null: those of all")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import hashlib
-import re
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -18,90 +16,63 @@ from pydantic import BaseModel, ValidationError
 from gate.errors import GateError
 from gate.policy.coherence import NO_GROUPS, incoherences
 from gate.policy.detectors import alone
-from gate.policy.model import Columns, Policy
-from gate.policy.values import Location, rate
-from gate.policy.yaml_tree import Tree, as_written, key_name, write_yaml
+from gate.policy.model import Policy
+from gate.policy.values import Location
+from gate.policy.yaml_tree import SET, Tree, as_written, divide, write_flow, write_yaml
 
 MAX_BYTES = 200_000
 BUILT_IN, BUILT_IN_PATH = "built-in", "built-in default"  # instead of a path: as asked for, and as recorded
-_DOMAIN = re.compile(r"\bdomain:\s*(?:\[\s*([^][,\s]+)\s*,\s*([^][,\s]+)\s*\]|-\s+(\S+)\s+-\s+(\S+))")
 OWN = Path("policies/release.yaml")  # where `gate init` puts a repository's policy, and `gate run` finds it
 
 
 @dataclass(frozen=True)
 class Document:
-    """A policy with the text it came from, so that a record can carry it and a message can point into it."""
+    """A policy with the text and the overrides it came from, so that a record can carry them.
+
+    lines       where the text has its keys, so that a message can point into it
+    overrides   each `KEY=VALUE` of `--set`, as given: the policy is the text with these values instead
+    """
 
     policy: Policy
     text: str
     path: str
     lines: Mapping[Location, int] = field(repr=False)
+    overrides: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return digest_of(self.text, self.overrides)
 
-    def with_columns(self, given: Mapping[str, str | tuple[str, ...] | None]) -> Document:
-        """The document with the columns that the command line names instead of the policy's."""
-        named = {key: value for key, value in given.items() if value is not None and value != ()}
-        try:
-            columns = Columns.model_validate({**dict(self.policy.data), **named})
-        except ValidationError as error:
-            raise GateError(
-                *(f"data.{key_name(e['loc'])}: {e['msg']}, got {as_written(e['input'])}" for e in error.errors())
-            ) from None
-        return replace(self, policy=self.policy.model_copy(update={"data": columns}))
-
-    def with_domain(self, low: Decimal, high: Decimal) -> Document:
-        """The document with another domain, in its text too: a record must show the policy that was applied."""
-        if self.policy.calibration.domain == (float(low), float(high)):
+    def override(self, given: Sequence[str]) -> Document:
+        """The document with other values for some keys; they win over those that it was made with."""
+        if not given:
             return self
-        written = f"domain: [{low}, {high}]"
-        lines = self.text.splitlines(keepends=True)
-        line = self.lines.get(("calibration", "domain"), 0)
-        if line:
-            lines[line - 1 :] = [_DOMAIN.sub(written, "".join(lines[line - 1 :]), count=1)]
-        elif line := self.lines.get(("calibration",), 0):
-            inside = re.sub(r"\bcalibration:\s*\{", f"calibration: {{{written}, ", lines[line - 1], count=1)
-            if inside == lines[line - 1]:
-                following = re.match(r"\s*", lines[line] if line < len(lines) else "  ")
-                inside += f"{following[0] if following else '  '}{written}\n"
-            lines[line - 1] = inside
-        else:
-            lines.append(f"{'' if self.text.endswith(chr(10)) else chr(10)}calibration: {{{written}}}\n")
-        settings = self.policy.calibration.model_copy(update={"domain": (float(low), float(high))})
-        wanted = parse(self.text, self.path, type(self.policy)).policy.model_copy(update={"calibration": settings})
-        changed = None
-        with contextlib.suppress(GateError):
-            changed = parse("".join(lines), self.path, type(self.policy))
-        if changed is None or changed.policy != wanted:
-            raise GateError(
-                f"--domain: must find `domain: [LOW, HIGH]` in {self.path}, got another form; edit it there"
-            )
-        return replace(changed, policy=changed.policy.model_copy(update={"data": self.policy.data}))
-
-    @property
-    def domain(self) -> tuple[str, str] | None:
-        """The domain in the text, in the form of `--domain`; None if the text has none and 0 and 1 apply."""
-        line = self.lines.get(("calibration", "domain"), 0)
-        if not line:
-            return None
-        found = _DOMAIN.search("".join(self.text.splitlines(keepends=True)[line - 1 :]))
-        texts = [] if found is None else [end for end in found.groups() if end is not None]
-        low, high = self.policy.calibration.domain
-        if [None if (end := rate(text)) is None else float(end) for text in texts] == [low, high]:
-            return texts[0], texts[1]
-        return repr(low), repr(high)
+        new = [divide(text)[0] for text in given]
+        older = [(text, divide(text)[0]) for text in self.overrides]
+        kept = [text for text, key in older if not any(key[: len(one)] == one for one in new)]
+        return parse(self.text, self.path, type(self.policy), (*kept, *given))
 
     def detector(self, name: str) -> Document:
         """The document of one of several detectors, written out; its path is the whole path and its own name."""
-        single = self.policy.detector(name)
-        written = parse(write_yaml(alone(self._plain, name)), f"{self.path}#{name}", type(single))
-        return replace(written, policy=single)
+        single, path = self.policy.detector(name), f"{self.path}#{name}"
+        content = alone(_tree(self.text, self.path, self.overrides).value, name)
+        before = self._without_overrides(name)
+        if before is None or before.keys() - content.keys():
+            before = content
+        given = [f"{key}={write_flow(value)}" for key, value in content.items() if before.get(key, ...) != value]
+        return replace(parse(write_yaml(before), path, type(single), given), policy=single)
 
-    @cached_property
-    def _plain(self) -> Any:
-        return Tree(self.text, self.path).value
+    def _without_overrides(self, name: str) -> dict[str, Any] | None:
+        """What the file alone says of a detector, and `load` therefore gives for its path; None if it says nothing."""
+        if not self.overrides:
+            return None
+        try:
+            plain = parse(self.text, self.path, type(self.policy))
+        except GateError:
+            return None
+        if name not in [detector.name for detector in plain.policy.detectors]:
+            return None
+        return alone(_tree(self.text, self.path).value, name)
 
     @cached_property
     def detectors(self) -> dict[str, Document]:
@@ -127,7 +98,7 @@ class Document:
                 line = self.lines.get(("checks", check), 1)
                 raise GateError(
                     f"{self.path}:{line}: checks.{check}: must have data.{column} name a column, got null; "
-                    f"write `data: {{{column}: NAME}}` or give --{column}-column NAME"
+                    f"write `data: {{{column}: NAME}}` or give --set data.{column}=NAME"
                 )
 
 
@@ -142,25 +113,28 @@ def load_default(model: type[Policy] = Policy) -> Document:
     return parse(path.read_text(encoding="utf-8"), BUILT_IN_PATH, model)
 
 
-def find(name: str | None, model: type[Policy] = Policy) -> Document:
+def find(name: str | None, overrides: Sequence[str] = (), model: type[Policy] = Policy) -> Document:
     """The policy that is named by a path or `built-in`; else the repository's own if it has one, or the default.
 
-    `name` is what the command line says: nothing, or where the policy is.
+    `name` and `overrides` are what the command line says: nothing, or where the policy is, and which keys are other.
     """
-    if name is None:
-        return load(OWN, model) if OWN.exists() else load_default(model)
-    return load_default(model) if name == BUILT_IN else load(name, model)
+    if name is None and OWN.exists():
+        return load(OWN, overrides, model)
+    return load_default(model).override(overrides) if name in (None, BUILT_IN) else load(name, overrides, model)
 
 
-def load(path: str | Path, model: type[Policy] = Policy) -> Document:
-    """Read a policy file, or raise with every error in it; `FILE#NAME` names the policy of one detector."""
+def load(path: str | Path, overrides: Sequence[str] = (), model: type[Policy] = Policy) -> Document:
+    """Read a policy file, or raise with every error in it; `FILE#NAME` names the policy of one detector.
+
+    `overrides` are `KEY=VALUE` each: values in the place of the file's.
+    """
     whole, sign, name = str(path).rpartition("#")
     if sign and not Path(path).exists() and Path(whole).exists():
-        document = load(whole, model)
+        document = load(whole, (), model)
         known = [detector.name for detector in document.policy.detectors]
         if name not in known:
             raise GateError(f"{path}: must name a detector of {whole} ({', '.join(known) or 'which has none'})")
-        return document.detector(name)
+        return document.detector(name).override(overrides)
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -175,15 +149,13 @@ def load(path: str | Path, model: type[Policy] = Policy) -> Document:
     except UnicodeDecodeError as error:
         line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
         raise GateError(f"{path}:{line}: must be UTF-8 text, got byte 0x{byte:02x}; save it as UTF-8") from None
-    return parse(text, str(path), model)
+    return parse(text, str(path), model, overrides)
 
 
-def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
+def parse(text: str, path: str, model: type[Policy] = Policy, overrides: Sequence[str] = ()) -> Document:
     """Turn YAML text into a policy of this model, which knows the checks; `path` only names it in messages."""
-    tree = Tree(text, path)
+    tree = _tree(text, path, overrides)
     errors = list(tree.errors)
-    if not isinstance(tree.value, dict):
-        raise GateError(f"{path}:1: must be a mapping that starts with `version: 1`, got {as_written(tree.value)}")
     try:
         policy = model.model_validate(tree.value)
     except ValidationError as error:
@@ -195,7 +167,22 @@ def parse(text: str, path: str, model: type[Policy] = Policy) -> Document:
                 errors.append(tree.point(location, must))
     if errors:
         raise GateError(*(line for _, line in sorted(set(errors))))
-    return Document(policy, text, path, tree.lines)
+    lines = {at: line for at, line in tree.lines.items() if line != SET}
+    return Document(policy, text, path, lines, tuple(overrides))
+
+
+def _tree(text: str, path: str, overrides: Sequence[str] = ()) -> Tree:
+    tree = Tree(text, path)
+    if not isinstance(tree.value, dict):
+        raise GateError(f"{path}:1: must be a mapping that starts with `version: 1`, got {as_written(tree.value)}")
+    tree.override(overrides)
+    return tree
+
+
+def digest_of(text: str, overrides: Sequence[str]) -> str:
+    """The SHA-256 of a policy: that of its text, or, where keys have other values, that of both in any order."""
+    whole = json.dumps([text, sorted(overrides)]) if overrides else text
+    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def _without_misspelt(details: list[Any], model: type[Policy]) -> list[Any]:

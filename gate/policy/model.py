@@ -27,12 +27,14 @@ from gate.policy.targets import Range, Target
 from gate.policy.values import (
     Day,
     Frozen,
+    LabelColumn,
     Paths,
     PlottingPosition,
     PolicyCount,
     PolicyLabels,
     PolicyNumber,
     PolicyRate,
+    Share,
     Text,
     distinguishable,
 )
@@ -91,15 +93,22 @@ class Columns(Frozen):
     holdout: Paths | None = Field(
         default=None, exclude=True, description="benign scores to judge on; --holdout wins; `gate check` never uses it"
     )
+    benign: Paths | None = Field(
+        default=None, exclude=True, description="benign scores to split into the two; --benign wins"
+    )
+    split: Share | None = Field(
+        default=None, exclude=True, description="how much of `benign` to fit on, such as 50%; --split wins"
+    )
     malicious: Paths | None = Field(
         default=None, exclude=True, description="malicious scores; --malicious wins; `gate check` never uses it"
     )
+    connect: Text | None = Field(default=None, exclude=True, description="the URL of the engine that has the rows")
     score: Text = Field(default="score", description="the column with raw scores, which rise with maliciousness")
     calibrated: Text | None = Field(
         default=None, description="the calibrated scores that were served beside them, for `gate check --calibrated`"
     )
-    label: Text | None = Field(default=None, description="null: every row is benign")
-    benign: PolicyLabels = Field(
+    label: LabelColumn = Field(default=None, description="null: every row is benign; false: as you know, for sure")
+    benign_label: PolicyLabels = Field(
         default=("0",), description="the value in the label column that marks a benign row, or a list of such values"
     )
     segment: Text | None = Field(

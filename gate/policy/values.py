@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -15,6 +15,7 @@ from gate.names import NUMBER as UNSIGNED
 from gate.names import exact_number
 from gate.words import in_digits
 
+LEAST_SHARE = Decimal("1e-9")  # of the rows that a split puts on one side
 MAX_NUMBER_LENGTH = 28  # the digits that decimal arithmetic keeps exactly
 
 # The positions that a policy may name, and their classes; `{np: C}` takes a number and is written in its own way.
@@ -69,6 +70,22 @@ def _label(value: object) -> str:
     if isinstance(value, int | str | Decimal):
         return _text(str(value))
     raise PydanticCustomError("label", "must be one number or one word, as it stands in the label column")
+
+
+def _label_column(value: object) -> str | bool | None:
+    """The name of a column, nothing, or false: whoever wrote the policy says that there are no labels."""
+    if value is None or value is False:
+        return value
+    if value is True:
+        raise PydanticCustomError("label", "must be the name of a column, null, or false where there are no labels")
+    return _text(value)
+
+
+def _share(value: object) -> Decimal:
+    share = exact_decimal(value, "a share of the rows such as 50% or 0.3")
+    if not LEAST_SHARE <= share <= 1 - LEAST_SHARE:
+        raise PydanticCustomError("share", "must be above 0 and below 1, such as 50%")
+    return share
 
 
 def _labels(value: object) -> tuple[str, ...]:
@@ -162,6 +179,12 @@ MinRows = Annotated[PolicyCount, AfterValidator(_countable)]
 PolicyNumber = Annotated[float, BeforeValidator(_float), WithJsonSchema(RATE_SCHEMA)]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema(_LABEL_SCHEMA)]
+LabelColumn = Annotated[
+    str | Literal[False] | None,
+    BeforeValidator(_label_column),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"const": False}, {"type": "null"}]}),
+]
+Share = Annotated[Decimal, BeforeValidator(_share), WithJsonSchema(RATE_SCHEMA)]
 PolicyLabels = Annotated[tuple[str, ...], BeforeValidator(_labels), WithJsonSchema(_LABELS_SCHEMA)]
 Paths = Annotated[tuple[str, ...], BeforeValidator(_paths), WithJsonSchema(_PATHS_SCHEMA)]
 Day = Annotated[date, BeforeValidator(_date), WithJsonSchema({"type": "string", "format": "date"})]

@@ -21,7 +21,7 @@ from gate.stored import Section
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
-    from gate.policy import Columns, Document
+    from gate.policy import Document
 
 
 Model = TypeVar("Model", bound=Section)
@@ -118,7 +118,7 @@ def as_reference(stored: StoredRelease) -> Reference:
         outcome=record.outcome,
         verdict_sha256=stored.verdict_sha256,
         policy_sha256=record.policy.sha256,
-        policy=recorded_policy(record.policy, record.data).policy,
+        policy=recorded_policy(record.policy).policy,
         benign={} if benign is None else benign.tallies,
         malicious=None if malicious is None else malicious.tallies,
         holdout_sha256=record.holdout.sha256,
@@ -139,9 +139,9 @@ def read_calibrator(stored: StoredRelease) -> Calibrator:
     return from_json(text, f"{stored.path}/calibrator.json")
 
 
-def recorded_policy(recorded: PolicyText, data: Columns) -> Document:
-    """Read the policy that judged a release, with the columns that were read."""
-    return parse_policy(recorded.content, recorded.path).with_columns(data.model_dump())
+def recorded_policy(recorded: PolicyText) -> Document:
+    """Read the policy that judged a release."""
+    return parse_policy(recorded.content, recorded.path, overrides=recorded.set)
 
 
 def read_bytes(path: Path, what: str) -> bytes:

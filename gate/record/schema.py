@@ -48,7 +48,10 @@ def libraries() -> dict[str, str]:
 
 
 class PolicyText(Section):
-    """`content` is the policy's text to the letter, so that `sha256` can be checked against it."""
+    """The policy: `content` is its text to the letter, `set` the `KEY=VALUE` of each `--set`, whose values win.
+
+    `sha256` is the digest of the text; where keys were set, that of the JSON list of the text and the sorted `set`.
+    """
 
     name: str
     rule: str
@@ -57,6 +60,7 @@ class PolicyText(Section):
     path: PathText
     sha256: str
     content: str
+    set: tuple[str, ...] = ()
 
 
 def known_columns(value: Any) -> Any:
@@ -189,6 +193,7 @@ def policy_text(document: Document) -> PolicyText:
         path=document.path,
         sha256=document.sha256,
         content=document.text,
+        set=document.overrides,
     )
 
 

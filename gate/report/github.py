@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from gate.checks import owner, parse_policy, reasons
+from gate.checks import owner, reasons
 from gate.errors import GateError
 from gate.names import CheckName
 from gate.policy import Document, Location
-from gate.record import Record
+from gate.record import Record, recorded_policy
 from gate.record.system import SystemRecord
 from gate.report import markdown
 from gate.report.formats import render, written_files
@@ -81,7 +81,7 @@ def error(title: str, message: str, file: str | None = None, line: int | None = 
 def _document(record: Record) -> Document | None:
     """Read the policy from the text that the record carries; None if that is no policy: a record may hold any text."""
     try:
-        return parse_policy(record.policy.content, record.policy.path)
+        return recorded_policy(record.policy)
     except GateError:
         return None
 

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gate.checks import parse_policy
 from gate.checks.readings import assumptions, what_a_pass_means
 from gate.checks.reuse import Uses
 from gate.checks.segments import Segments
-from gate.errors import GateError
-from gate.policy import BUILT_IN, BUILT_IN_PATH, Calibration
+from gate.policy import BUILT_IN, BUILT_IN_PATH
 from gate.record import Record
 from gate.report.changes import changes, detection_rows
 from gate.report.numbers import clean
@@ -202,23 +200,21 @@ def command(record: Record, limit: Limit) -> list[str]:
     """Write the command that gives the same verdict again, one option to a line, quoted for a POSIX shell."""
     baseline, uses = record.reference, record.of(Uses)
     named = BUILT_IN if record.policy.path == BUILT_IN_PATH else record.policy.path
+    policy = [_option("--policy", named), *(_option("--set", text) for text in record.policy.set)]
     samples = [("--fit", record.fit.sources), ("--holdout", record.holdout.sources)]
     if record.kind == "check" and baseline is not None:
         lines = [f"gate check {shlex.quote(clean(baseline.path))}"]
         samples = samples[1:]
         if record.policy.sha256 != baseline.policy_sha256:
-            lines.append(_option("--policy", named))
+            lines += policy
     else:
-        lines = ["gate run", _option("--policy", named)]
+        lines = ["gate run", *policy]
         lines.append(_option("--release", record.release))
         if baseline is not None:
             lines.append(_option("--baseline", baseline.path))
             samples += [("--baseline-holdout", baseline.sources), ("--baseline-malicious", baseline.malicious_sources)]
         if record.is_first:
             lines.append("--baseline none")
-        domain = _domain(record)
-        if domain is not None:
-            lines.append(_option("--domain", domain))
     if record.malicious is not None:
         samples.append(("--malicious", record.malicious.sources))
     if record.split is not None:
@@ -228,17 +224,8 @@ def command(record: Record, limit: Limit) -> list[str]:
         lines += [_option(option, source.path) for source in sources[: limit.entries]]
         if len(sources) > limit.entries:
             lines.append(f"{option} ...")
-    lines.append(_option("--score-column", record.data.score))
     if record.calibrated:
-        served = record.data.calibrated
-        lines.append("--calibrated" if served is None else f"--calibrated {_option('--calibrated-column', served)}")
-    if record.data.label is not None:
-        lines.append(_option("--label-column", record.data.label))
-        lines += [_option("--benign-label", label) for label in record.data.benign]
-    for name in ("segment", "group", "id", "timestamp", "count"):
-        column = record.data.model_dump().get(name)
-        if column is not None:
-            lines.append(_option(f"--{name}-column", column))
+        lines.append("--calibrated")
     if uses is not None:
         lines.append(_option("--ledger", uses.ledger))
     epoch = _epoch(record.created)
@@ -249,17 +236,6 @@ def command(record: Record, limit: Limit) -> list[str]:
 
 def _option(name: str, value: str) -> str:
     return f"{name} {shlex.quote(clean(value))}"
-
-
-def _domain(record: Record) -> str | None:
-    """Read the domain from the policy's text, where `--domain` may have put it; a forged record may hold any text."""
-    try:
-        document = parse_policy(record.policy.content, record.policy.path)
-    except GateError:
-        return None
-    if document.path == BUILT_IN_PATH and document.policy.calibration.domain == Calibration().domain:
-        return None
-    return None if document.domain is None else ",".join(document.domain)
 
 
 def _epoch(created: str) -> int | None:

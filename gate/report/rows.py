@@ -8,14 +8,14 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from gate.checks import owner, parse_policy, reasons
+from gate.checks import owner, reasons
 from gate.checks.check import Finding, JudgedRate
 from gate.checks.detection import DetectionSettings
 from gate.checks.drop import Drops
 from gate.checks.range_words import describe_in_brief
 from gate.checks.segments import Segments
 from gate.errors import GateError
-from gate.record import Record
+from gate.record import Record, recorded_policy
 from gate.record.system import SystemRecord
 from gate.report.numbers import (
     FLOAT_DIGITS,
@@ -148,7 +148,7 @@ def _describe_drop(record: Record, finding: Finding) -> str:
     said = f"Detects {new} of malicious rows at the {percent(change.fpr)} threshold, where "
     said += f"{clean(old.release)} detected {before}"
     try:
-        settings = parse_policy(record.policy.content, record.policy.path).policy.settings(DetectionSettings)
+        settings = recorded_policy(record.policy).policy.settings(DetectionSettings)
     except GateError:
         return said
     lost = None if settings is None else settings.max_drop

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import PurePath
 
-from gate.checks import parse_policy
 from gate.errors import GateError
 from gate.policy import Location
+from gate.record import recorded_policy
 from gate.record.system import SystemRecord
 from gate.report.github import MAX_ANNOTATIONS, error, paths_below
 from gate.report.rows import in_order
@@ -49,6 +49,6 @@ def outputs(record: SystemRecord, exit_code: int, directory: PurePath | None, ma
 
 def _lines(record: SystemRecord) -> dict[Location, int]:
     try:
-        return dict(parse_policy(record.policy.content, record.policy.path).lines)
+        return dict(recorded_policy(record.policy).lines)
     except GateError:
         return {}

@@ -38,7 +38,7 @@ class ByteBudget:
         if self.taken + size > self.limit:
             raise GateError(
                 f"{name}: must decode to at most {self.limit:,} bytes, got {self.taken + size:,} or more; "
-                "raise --max-bytes if the memory allows it, or give fewer rows or columns"
+                "give fewer rows or columns, or use a larger machine"
             )
 
 

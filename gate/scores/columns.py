@@ -276,7 +276,7 @@ def _refuse_text(column: Any, name: str, file: File) -> None:
     )
 
 
-OWN_DOMAIN = "give --domain LOW,HIGH or set calibration.domain to the detector's range, or remove these rows"
+OWN_DOMAIN = "set calibration.domain to the detector's range, or remove these rows"
 CALIBRATED = "give calibrated scores, or leave out --calibrated"
 
 

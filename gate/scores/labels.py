@@ -90,11 +90,11 @@ def take_rows(
     taken = marked if kind == "benign" else ~marked
     if alone and not taken.any():
         shown = ", ".join(map(show, values.slice(0, 5).to_pylist())) + (", ..." if len(values) > 5 else "")
-        marks = " or ".join(map(repr, columns.benign))
+        marks = " or ".join(map(repr, columns.benign_label))
         must = f"{kind} rows with {'' if kind == 'benign' else 'something else than '}{marks}"
         raise GateError(
             f"{file}: column {columns.label!r} must mark {must}, "
-            f"got {shown} in {plural(len(labels), 'row')}; set data.benign or --benign-label"
+            f"got {shown} in {plural(len(labels), 'row')}; set data.benign_label"
         )
     table = pa.table({"label": values.cast(pa.string()), "benign": benign.cast(pa.int8()), "rows": rows})
     return taken, table if weights is None else table.filter(pc.greater(table["rows"], 0))
@@ -145,7 +145,7 @@ def _plain(labels: Any, columns: Columns, file: File) -> Any:
 
 def _judge(labels: Any, values: Any, columns: Columns, file: File) -> list[bool]:
     """Decide which of the distinct labels are benign; a label that leaves doubt is refused."""
-    wanted = [_WantedLabel.of(text) for text in columns.benign]
+    wanted = [_WantedLabel.of(text) for text in columns.benign_label]
     meaning = _find_meaning(values) if _is_untyped(file, columns) else lambda value: value
     benign = []
     for start in range(0, len(values), PIECE):
@@ -182,7 +182,7 @@ def _refuse_two_ways(labels: Any, benign: Any, columns: Columns, file: File) -> 
     seen: dict[Hashable, str] = {}
     for text in benign.to_pylist():
         other = seen.setdefault(_sense(text), text)
-        unlisted = [each for each in (text, other) if each not in columns.benign]
+        unlisted = [each for each in (text, other) if each not in columns.benign_label]
         if text != other and unlisted:
             _refuse_spelling(unlisted[0], other if unlisted[0] == text else text, labels, columns, file)
 
@@ -239,7 +239,7 @@ def _refuse_doubtful(value: object, wanted: list[_WantedLabel], labels: Any, col
     if alike is None:
         raise GateError(
             f"{where} must label every row, got {show(value)} in {rows}; label or remove these rows, or list it in "
-            "data.benign or with --benign-label"
+            "data.benign_label"
         )
     _refuse_spelling(value, alike, labels, columns, file)
 
@@ -248,7 +248,7 @@ def _refuse_spelling(value: object, alike: str, labels: Any, columns: Columns, f
     raise GateError(
         f"{file}: column {columns.label!r} must write a label in one way, got {show(value)} in "
         f"{_name_rows(value, labels)}, which differs from the benign {alike!r} only in case, blanks or number format; "
-        "write them alike, or list both in data.benign or with --benign-label"
+        "write them alike, or list both in data.benign_label"
     )
 
 

@@ -89,7 +89,8 @@ def columns_for(name: str, policy: Policy, calibrated: bool = False) -> Columns:
     If calibrated scores are judged, they are read from the column of that name, or else from that of the scores.
     """
     data = policy.data
-    data = data.model_copy(update={"calibrated": (data.calibrated or data.score) if calibrated else None})
+    served = (data.calibrated or data.score) if calibrated else None
+    data = data.model_copy(update={"calibrated": served, "label": data.label or None})
     if name in ("fit", "holdout", "benign"):
         return data
     return data.model_copy(update={"segment": None, "timestamp": None})

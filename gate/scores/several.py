@@ -197,7 +197,7 @@ class _Taking:
         for name, view in self.views.items():
             columns, column = view.columns, table.columns[view.columns.score]
             gaps = not isinstance(column, np.ndarray) and column.null_count
-            key = (columns.label, columns.benign, name if gaps else None)
+            key = (columns.label, columns.benign_label, name if gaps else None)
             if key not in known:
                 found[name] = known[key] = take(file, table, columns, view.domain, self.kind, alone, gaps=True)
             else:

@@ -145,7 +145,7 @@ def match(old: Scores, new: Scores) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """
     for scores in (old, new):
         if scores.ids is None:
-            raise GateError(f"{scores.files}: must have ids to be compared row by row; set data.id or --id-column")
+            raise GateError(f"{scores.files}: must have ids to be compared row by row; set data.id")
     # Numbers in the order of first sight, so those of the old rows are 0, 1, 2... as long as no id comes twice.
     numbers = pa.concat_arrays([old.ids, new.ids]).dictionary_encode().indices.to_numpy()
     here, there = numbers[: len(old)], numbers[len(old) :]

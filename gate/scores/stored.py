@@ -159,7 +159,7 @@ def read_stored(
     known: dict[str, Any] = {
         "sources": tuple(source_of(path, [counted[file.path] for file in some], kind) for path, some in named),
         "kind": kind,
-        "labels": None if columns.label is None else count_labels(table for part in spilled for table in part.labels),
+        "labels": None if not columns.label else count_labels(table for part in spilled for table in part.labels),
         "unread": tuple(sorted(frozenset().union(*(part.unread for part in spilled)))[:UNREAD]),
         "pieces": tuple(piece for piece in pieces if piece.rows),
         "skipped": tuple(skipped),

@@ -99,7 +99,7 @@ def take(
     if columns.count is not None:
         counts = read_counts(table[columns.count], columns.count, file)
         rows = int(counts.sum())
-    if columns.label is not None:
+    if columns.label:
         taken, labels = take_rows(kind, table[columns.label], columns, file, alone, counts)
     taken, unscored = leave_out_gaps(table[columns.score], taken) if gaps else (taken, ())
     chunks, raw = take_scores(file, whole, columns, domain, taken), None
@@ -112,7 +112,7 @@ def take(
     if columns.timestamp is not None:
         times = read_times(table[columns.timestamp], columns.timestamp, file, taken)
     named = {*whole.names, *file.keys} - {*list_wanted(columns)}
-    unread = find_labels(named) if columns.label is None else frozenset()
+    unread = find_labels(named) if not columns.label else frozenset()
     part = Taken(rows, chunks, groups, ids, segments, times, labels, unread, raw=raw, mask=taken, unscored=unscored)
     return part if counts is None else _counted(part, counts if taken is None else counts[taken], file)
 

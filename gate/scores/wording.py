@@ -73,7 +73,7 @@ def name_rows(bad: NDArray[np.bool_], taken: NDArray[np.bool_] | None) -> str:
 
 def _too_large(file: Any, error: Exception) -> GateError:
     what = f"must be a readable {file.suffix} file that fits into memory, got: {reason_of(error)}"
-    return GateError(f"{file}: {what}; give fewer rows, raise --max-bytes or use a larger machine")
+    return GateError(f"{file}: {what}; give fewer rows or use a larger machine")
 
 
 @contextlib.contextmanager

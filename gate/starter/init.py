@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.metadata import distribution
@@ -193,10 +193,10 @@ def commented(text: str, comment: str) -> str:
 # --- the workflow -------------------------------------------------------------------------------------------
 
 
-def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None = None, several: bool = False) -> str:
+def workflow(action: str | None = None, named: bool = False, several: bool = False) -> str:
     """Write the workflow with the composite action of `OWNER/REPO@REF`, by default of gate's own installation.
 
-    `inputs` are the action's, where the policy names the files or one sample is split, in the place of the example's.
+    Where the files are `named` in the policy, the workflow names none.
     `several` detectors have a calibrator each: what is deployed is checked by the manifest of all.
     """
     if action is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+@[\w./-]+", action, re.ASCII):
@@ -205,9 +205,8 @@ def workflow(action: str | None = None, inputs: Sequence[tuple[str, str]] | None
     if repository == UNKNOWN:
         ref += " # zizmor: ignore[unpinned-uses] name the repository, and its commit instead of the tag"
     text = _TEMPLATE.read_text(encoding="utf-8")
-    if inputs is not None:
-        given = "".join(f"          {name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in inputs)
-        text = re.sub(r"(?m)^          fit: .*\n          holdout: .*\n", lambda _: given, text)
+    if named:
+        text = re.sub(r"(?m)^          fit: .*\n          holdout: .*\n", "", text)
     if several:
         text = text.replace("calibrator-sha256", "manifest-sha256").replace("CALIBRATOR_SHA256", "MANIFEST_SHA256")
         text = text.replace("it is the calibrator that was judged", "it is the release that was judged")

@@ -36,7 +36,7 @@ def tailor_several(paths: Sequence[str], named: str) -> Tailored:
     text = "\n".join([*lines[:place], *block, *lines[place:]]) + "\n"
     document = parse_policy(text, str(POLICY))
     sentences = _sentences(surveys, alone)
-    return Tailored(document, (*sentences, limit), alone[columns[0]].commands, alone[columns[0]].inputs)
+    return Tailored(document, (*sentences, limit), alone[columns[0]].commands)
 
 
 def _names(columns: list[str]) -> list[str]:

@@ -118,15 +118,15 @@ def _survey(parts: list[PartColumns], scratch: str, named: str | None) -> Survey
     shared = [name for name in parts[0].names if all(name in part.names for part in parts)]
     label = _label_of(parts, shared)
     seen = {name: [part.columns[part.names.index(name)] for part in parts] for name in shared}
-    benign: tuple[str, ...] = ("0",)
+    benign_label: tuple[str, ...] = ("0",)
     labels: dict[str, int] = {}
     if label is not None:
         for column in seen[label]:
             for value, rows in column.values:
                 labels[value] = labels.get(value, 0) + rows
-        benign = _benign_of(label, labels)
+        benign_label = _benign_of(label, labels)
     score, others = _score_of(parts, shared, seen, label, named)
-    columns = Columns(score=score, label=label, benign=benign)
+    columns = Columns(score=score, label=label, benign_label=benign_label)
     parts = _roles(parts, columns, seen, score)
     dropped: list[str] = []
     identity = _id_of(parts, shared, seen, {score, label}, scratch, dropped)
@@ -205,8 +205,8 @@ def _roles(parts: list[PartColumns], columns: Columns, seen: dict[str, list[Seen
     for i, part in enumerate(parts):
         name = PurePath(part.path).name.casefold()
         role = "malicious" if _MALICIOUS_NAME.search(name) and "non-malicious" not in name else "benign"
-        if columns.label is not None:
-            has_benign = {value for value, _ in seen[columns.label][i].values} & {*columns.benign}
+        if columns.label:
+            has_benign = {value for value, _ in seen[columns.label][i].values} & {*columns.benign_label}
             role = "benign" if has_benign else "malicious"
         kinds.append(replace(part, role=role))
     rows = [i for i, part in enumerate(kinds) if part.role == "benign"]
@@ -283,7 +283,7 @@ def _measure(
         by = divided.by
     plain = columns.model_copy(update={"timestamp": None})
     malicious = sample(("malicious",), "malicious", plain)
-    if malicious is None and {value for value, _ in labels} - {*columns.benign}:
+    if malicious is None and {value for value, _ in labels} - {*columns.benign_label}:
         malicious = sample(("fit", "holdout", "benign"), "malicious", plain)
     benign = np.sort(np.concatenate([fit.values, holdout.values]))
     return Survey(

@@ -32,7 +32,6 @@ class Tailored:
     document: Document
     sentences: tuple[str, ...]
     commands: tuple[str, ...]
-    inputs: tuple[tuple[str, str], ...]  # inputs of the action, beside release and policy
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ def tailor(survey: Survey) -> Tailored:
     lines = [_keyed(line, "domain", domain, f"{scale.name}: the lowest and highest raw score") for line in lines]
     lines = _with_data(lines, survey)
     document = parse_policy(as_own("\n".join(lines) + "\n", default.policy.name), str(POLICY))
-    commands, inputs = _commands(survey)
-    return Tailored(document, (*_seen(survey, scale), *reasons), commands, inputs)
+    return Tailored(document, (*_seen(survey, scale), *reasons), _commands(survey))
 
 
 # --- the scale ----------------------------------------------------------------------------------------------
@@ -179,20 +177,26 @@ def _with_data(lines: list[str], survey: Survey) -> list[str]:
     for key, value in named.items():
         if value is not None:
             lines = [_keyed(line, key, f"  {key}: {as_yaml(value)}") for line in lines]
-    if columns.label is not None:
-        benign = [as_yaml(value) for value in columns.benign]
+    if columns.label:
+        benign = [as_yaml(value) for value in columns.benign_label]
         text = benign[0] if len(benign) == 1 else f"[{', '.join(benign)}]"
-        lines = [_keyed(line, "benign", f"  benign: {text}") for line in lines]
+        lines = [_keyed(line, "benign_label", f"  benign_label: {text}") for line in lines]
     place = lines.index("data:") + 1
-    files = {"fit": survey.paths("fit"), "holdout": survey.paths("holdout"), "malicious": survey.malicious}
-    comments = {"fit": "benign scores to fit on", "holdout": "benign scores to judge on, never used to fit"}
+    files = {kind: survey.paths(kind) for kind in ("fit", "holdout", "benign")} | {"malicious": survey.malicious}
+    comments = {
+        "benign": "benign scores to split into the two",
+        "fit": "benign scores to fit on",
+        "holdout": "benign scores to judge on, never used to fit",
+    }
     comments["malicious"] = "malicious scores, to show what is detected"
-    if columns.label is not None:
+    if columns.label:
         comments["malicious"] += ": the rows that are not benign"
     for key, paths in reversed(files.items()):
         if paths:
             text = as_yaml(_named(survey, paths)[0]) if len(paths) == 1 else json.dumps(_named(survey, paths))
             lines.insert(place, commented(f"  {key}: {text}", comments[key]))
+            if key == "benign":
+                lines.insert(place + 1, commented("  split: 50%", "how much of it to fit on; the rest is held out"))
     return lines
 
 
@@ -221,22 +225,15 @@ def _with_header(path: str) -> str:
     return str(place.with_name(f"{place.stem}-named{place.suffix}"))
 
 
-def _commands(survey: Survey) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Write the exact commands: they add a header to files that have none, and run; and the inputs of the action."""
+def _commands(survey: Survey) -> tuple[str, ...]:
+    """Write the exact commands: they add a header to files that have none, and run."""
     commands = [
         f"{{ echo {shlex.quote(part.header)}; cat {shlex.quote(part.path)}; }} > {shlex.quote(_with_header(part.path))}"
         for part in survey.parts
         if part.header is not None
     ]
     free = next(f"v{i}" for i in range(1, 10**6) if not Path("releases", f"v{i}").exists())
-    words, inputs = ["gate", "run", "--release", free], []
-    benign = _named(survey, survey.paths("benign"))
-    for path in benign:
-        words += ["--benign", path]
-    if benign:
-        words += ["--split", "50%"]
-        inputs = [("benign", "\n".join(benign)), ("split", "50%")]
-    return (*commands, shlex.join(words)), tuple(inputs)
+    return (*commands, shlex.join(["gate", "run", "--release", free]))
 
 
 # --- what was seen ------------------------------------------------------------------------------------------
@@ -244,7 +241,7 @@ def _commands(survey: Survey) -> tuple[tuple[str, ...], tuple[tuple[str, str], .
 
 def _seen(survey: Survey, scale: Scale) -> list[str]:
     columns, facts = survey.columns, survey.facts
-    lines = [f"{describe_rows(part)}{_role(part.role, columns.label)}." for part in survey.parts]
+    lines = [f"{describe_rows(part)}{_role(part.role, columns.label or None)}." for part in survey.parts]
     lines += [
         f"{part.path} has no header line: the first command below writes a copy that has one."
         for part in survey.parts
@@ -257,9 +254,11 @@ def _seen(survey: Survey, scale: Scale) -> list[str]:
     lines.append(f"Scores: column {show(columns.score)}{also}.")
     span = f"from {facts.low:.4g} to {facts.high:.4g}"
     lines.append(f"Scale: {span}: {scale.name}; the domain is [{shorten(scale.low)}, {shorten(scale.high)}].")
-    if columns.label is not None:
-        shown = [f"{show(value)} ({_taken(value, columns.benign)})" for value, _ in survey.labels[:10]]
-        lines.append(f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign says which are benign.")
+    if columns.label:
+        shown = [f"{show(value)} ({_taken(value, columns.benign_label)})" for value, _ in survey.labels[:10]]
+        lines.append(
+            f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign_label says which are benign."
+        )
     lines += _direction(survey, scale)
     if facts.digits is not None and facts.distinct < facts.rows:
         lines.append(f"Rounding: scores have at most {plural(facts.digits, 'digit')} behind the point.")

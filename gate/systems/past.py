@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -93,7 +93,7 @@ def read_stored_system(directory: str | Path) -> tuple[SystemRecord, dict[str, S
 def compare_systems(
     old: str,
     new: str,
-    columns: Mapping[str, str | tuple[str, ...] | None],
+    overrides: Sequence[str],
     files: Mapping[str, tuple[str, ...]],
     reader: Reader = read_sample,
 ) -> ComparedSystems:
@@ -101,6 +101,6 @@ def compare_systems(
     (_, before), (_, after) = (read_stored_system(directory) for directory in (old, new))
     found = {}
     for name in [name for name in after if name in before]:
-        found[name] = compare_stored(before[name].path, after[name].path, columns, files, reader)
+        found[name] = compare_stored(before[name].path, after[name].path, overrides, files, reader)
     came = tuple(name for name in after if name not in before)
     return ComparedSystems(found, came, tuple(name for name in before if name not in after))

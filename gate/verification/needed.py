@@ -59,7 +59,7 @@ def not_checked(
 ) -> Iterator[NotChecked]:
     """List what was not given, with the option that would bind it; `baseline` is what that option would take."""
     if pinned is None:
-        yield NotChecked("whether this policy, with these columns, is the one that you want", "--policy FILE")
+        yield NotChecked("whether this policy, with these keys set, is the one that you want", "--policy FILE")
     for name, what in needed.items():
         if name not in data.given:
             yield NotChecked(what, f"{option(name)} {baseline if name == 'baseline' else 'FILE'}")

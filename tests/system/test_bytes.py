@@ -484,7 +484,7 @@ def test_threads_may_read_at_once(tmp_path: Path) -> None:
         assert not found[i].values.flags.writeable
 
 
-# --- --max-bytes ----------------------------------------------------------------------------------------------
+# --- the budget ----------------------------------------------------------------------------------------------
 
 
 def many_rows(path: Path, rows: int, score: float) -> None:
@@ -518,7 +518,7 @@ def test_decoded_bytes_are_bounded(tmp_path: Path, ending: str, files: int) -> N
     with bound(most), pytest.raises(GateError) as caught:
         read(names, Columns(), (0.0, 1.0))
     assert str(caught.value).startswith(f"{paths[-1]}: must decode to at most {most:,} bytes, got ")
-    assert "raise --max-bytes" in str(caught.value)
+    assert "give fewer rows or columns" in str(caught.value)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet", ".npy", ".arrow"])
@@ -532,9 +532,7 @@ def test_what_is_packed_unpacks_to_no_more_than_may_be_decoded(tmp_path: Path, e
     packed.write_bytes(gzip.compress(content + filler, 1))
     with bound(1 << 20), pytest.raises(GateError) as caught:
         read([str(packed)], Columns(), (0.0, 1.0))
-    assert str(caught.value).startswith(
-        f"{packed}: must unpack to at most 1,048,576 bytes, got more; raise --max-bytes"
-    )
+    assert str(caught.value).startswith(f"{packed}: must unpack to at most 1,048,576 bytes, got more; give fewer rows")
     packed.write_bytes(gzip.compress(content, 1))
     with bound(max(len(content), 9 * rows)):
         assert len(read([str(packed)], Columns(), (0.0, 1.0))) == rows
@@ -549,44 +547,10 @@ def test_text_is_counted_as_it_is_decoded(tmp_path: Path) -> None:
         (tmp_path / "scores.arrow", arrow_bytes(table)),
     ):
         with bound(1 << 28):
-            assert "--max-bytes" in refusal(path, content, Columns(id="id"))
+            assert "must decode to at most" in refusal(path, content, Columns(id="id"))
 
 
-@pytest.mark.each_run(2)
-@pytest.mark.parametrize("command", ["run", "check", "verify", "compare"])
-def test_every_command_that_reads_scores_takes_max_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(3)
-    for name in ("fit", "holdout"):
-        Path(f"{name}.parquet").write_bytes(parquet_bytes(pa.table({"score": rng.random(5_000)})))
-    inputs = ["--fit", "fit.parquet", "--holdout", "holdout.parquet"]
-
-    def gate(*args: str) -> tuple[object, list[str]]:
-        with pytest.raises(SystemExit) as ended:
-            main([*args])
-        return ended.value.code, capsys.readouterr().err.splitlines()
-
-    assert gate("run", "--release", "v1", *inputs, "--max-bytes", "0.1MB")[0] in (0, 1, 3)
-    args = {
-        "run": ["run", "--release", "v2", *inputs],
-        "check": ["check", "releases/v1", *inputs[2:], "--dry-run"],
-        "verify": ["verify", "releases/v1", *inputs, "--policy", "built-in"],
-        "compare": ["compare", "releases/v1", "releases/v1", *inputs[2:]],
-    }[command]
-    code, said = gate(*args, "--max-bytes", "30kB")
-    assert code == 2
-    assert "must decode to at most 30,000 bytes" in said[-1]
-    assert "--max-bytes" in said[-1]
-    assert gate(*args, "--max-bytes", "100 KiB")[0] in (0, 1, 3)
-    for wrong in ("0", "-1", "many", "1e3", "1XB", "nan"):
-        code, said = gate(*args, f"--max-bytes={wrong}")
-        assert code == 2
-        assert "must be a number of bytes such as 500MB or 8GB" in said[-1]
-
-
-def test_without_max_bytes_a_quarter_of_the_memory_is_the_bound(tmp_path: Path) -> None:
+def test_a_quarter_of_the_memory_is_the_bound(tmp_path: Path) -> None:
     """It is a quarter of what the machine has or this process may use, whichever is less."""
     code = "import resource\nfrom gate.scores.budget import ByteBudget, memory\nprint(memory(), ByteBudget().limit)\n"
     code += "resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))\nprint(memory(), ByteBudget().limit)"

@@ -174,12 +174,12 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
         rows = "".join(f"{score!r},ok,7\n1.0,bad,7\n" for score in scores.tolist())
         (here / f"{name}.csv").write_text("risk,kind,score\n" + rows)
     args = ["--release", "v1", "--policy", "policy.yaml", "--fit", "fit.csv", "--holdout", "pass.csv", "--json"]
-    columns = ["--score-column", "risk", "--label-column", "kind", "--benign-label", "ok"]
+    columns = ["--set", "data.score=risk", "--set", "data.label=kind", "--set", "data.benign_label=ok"]
     result = gate("run", *args, *columns, "--dry-run", cwd=here)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
     none = dict.fromkeys(("segment", "group", "id", "timestamp", "count", "calibrated"))
-    assert record["data"] == {"score": "risk", "label": "kind", "benign": ["ok"], **none}
+    assert record["data"] == {"score": "risk", "label": "kind", "benign_label": ["ok"], **none}
     assert record["holdout"]["sources"] == [{"path": "pass.csv", "rows": 40_000, "benign": 20_000}]
     assert record["holdout"]["sha256"] == plain.Rows(20_000, np.load(here / "pass.npy").tolist()).sha256
 
@@ -191,10 +191,10 @@ def test_columns_on_the_command_line_win_over_the_policy(here: Path) -> None:
     [
         [],
         ["--policy", "built-in"],
-        ["--domain", "-1,2"],
-        ["--policy", "built-in", "--domain", "-1e0,2.5"],
-        ["--policy", "wide.yaml", "--domain", "0,1"],
-        ["--policy", "two.yaml#a", "--domain", "0,2"],
+        ["--set", "calibration.domain=[-1,2]"],
+        ["--policy", "built-in", "--set", "calibration.domain=[-1e0,2.5]"],
+        ["--policy", "wide.yaml", "--set", "calibration.domain=[0,1]"],
+        ["--policy", "two.yaml#a", "--set", "calibration.domain=[0,2]"],
     ],
     ids=" ".join,
 )
@@ -257,7 +257,7 @@ NO_JUDGEMENT = {
     "bad policy": ([*BY_POLICY, "bad.yaml"], "bad.yaml:3: "),
     "no scores": ([*V1, "--holdout", "none.npy"], "none.npy: must exist"),
     "bad scores": ([*V1, "--holdout", "nan.npy"], "must hold numbers, got NaN in row 3"),
-    "bad column": ([*V1, *HELD_OUT, "--score-column", ""], "data.score: must be one line"),
+    "bad column": ([*V1, *HELD_OUT, "--set", "data.score=''"], "data.score: must be one line"),
     "existing directory": ([*V1, *HELD_OUT, "--out", "site"], "site: must not exist yet"),
     "force on no release": ([*V1, *HELD_OUT, "--out", "site", "--force"], "site: must be a release for --force"),
     "out below a file": ([*V1, *HELD_OUT, "--out", "policy.yaml/v1"], "must be in a directory that can be written"),

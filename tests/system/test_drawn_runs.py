@@ -31,7 +31,7 @@ def test_the_cases_are_as_varied_as_they_should_be() -> None:
     assert min(sizes) <= 3
     assert max(sizes) > LARGEST / 2
     words = Counter(word for case in cases for word in case.arguments if word.startswith("--"))
-    assert min(words[f"--{name}"] for name in ("split", "malicious", "ledger", "dry-run", "json", "id-column")) >= 5
+    assert min(words[f"--{name}"] for name in ("split", "malicious", "ledger", "dry-run", "json", "set")) >= 5
     checks = Counter(name for case in cases if case.policy for name in case.policy["checks"])
     assert len(checks) == 9
     assert min(checks.values()) >= 5

@@ -156,7 +156,7 @@ def same(cwd: Path, engine: str, *options: str) -> None:
 @pytest.mark.each_run(2)
 @pytest.mark.parametrize(
     ("form", "files", "options"),
-    [*(("parquet", n, ("--id-column", "id")) for n in (50, 4)), ("npy", 1, ()), ("csv", 3, ()), ("parquet", 2, ())],
+    [*(("parquet", n, ("--set", "data.id=id")) for n in (50, 4)), ("npy", 1, ()), ("csv", 3, ()), ("parquet", 2, ())],
 )
 def test_dask_gives_the_release_of_one_process(
     tmp_path: Path, cluster: str, form: str, files: int, options: tuple[str, ...]
@@ -172,7 +172,7 @@ def test_ray_gives_the_release_of_one_process(tmp_path: Path) -> None:
     for name, first in (("fit", 0), ("holdout", N)):
         write(tmp_path / name, rng, "parquet", 3, first)
     with ray(tmp_path) as (engine, _):
-        same(tmp_path, engine, "--id-column", "id")
+        same(tmp_path, engine, "--set", "data.id=id")
 
 
 def test_a_worker_lost_half_way_costs_its_shards_and_not_the_run(tmp_path: Path) -> None:

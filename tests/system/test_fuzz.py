@@ -62,7 +62,7 @@ def test_what_was_found_once_is_refused(case: str, tmp_path: Path) -> None:
     pa.parquet.write_table(fuzz.sound_rows(1), tmp_path / "fit.parquet")
     with contextlib.chdir(tmp_path):
         fuzz.write(made)
-    columns = [word for name in made.columns for word in (f"--{name}-column", name)]
+    columns = [word for name in made.columns for word in ("--set", f"data.{name}={name}")]
     sample = ["--fit", "fit.parquet", "--holdout", made.name]
     result = gate("run", "--release", "v1", "--out", "out", *sample, *columns, cwd=tmp_path)
     assert result.returncode == 2, result.stderr

@@ -22,11 +22,11 @@ def test_the_log_line_names_labels_and_what_was_skipped(tmp_path: Path) -> None:
     pa.parquet.write_table(pa.table({"score": scores, "label": labels}), tmp_path / "in" / "a.parquet")
     (tmp_path / "in" / "_SUCCESS").touch()
     (tmp_path / "in" / ".a.crc").touch()
-    sample = ["--benign", "in", "--split", "0.5", "--release", "r", "--dry-run", "--label-column", "label"]
+    sample = ["--benign", "in", "--split", "0.5", "--release", "r", "--dry-run", "--set", "data.label=label"]
     refused = commands.gate("run", *sample, cwd=tmp_path)
     assert refused.returncode == 2
     assert "must write a label in one way, got '0.0' in row 151 and 99 more" in refused.stderr
-    taken_both = commands.gate("run", *sample, "--benign-label", "0", "--benign-label", "0.0", cwd=tmp_path)
+    taken_both = commands.gate("run", *sample, "--set", "data.benign_label=[0, '0.0']", cwd=tmp_path)
     assert taken_both.returncode in (0, 1, 3)
     assert (
         "benign: 300 rows from in: 250 benign, 50 of other labels, none refused; 3 labels ('0' 150 benign, "

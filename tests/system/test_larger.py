@@ -88,7 +88,7 @@ def test_labels_are_read_in_shards_too(tmp_path: Path) -> None:
         write(tmp_path / name, pa.table({"score": scores(rng, N), "label": labels}), "parquet", 3)
         for name in ("fit", "holdout")
     )
-    options = ("--label-column", "label", "--malicious", "holdout")
+    options = ("--set", "data.label=label", "--malicious", "holdout")
     memory = run(tmp_path, "memory", fit, holdout, *options)
     disk = run(tmp_path, "disk", fit, holdout, *options, *DISK)
     assert (disk.returncode, disk.stdout) == (memory.returncode, memory.stdout)
@@ -111,7 +111,7 @@ def with_columns(rng: np.random.Generator, n: int, first: int) -> pa.Table:
     )
 
 
-MORE = ("--id-column", "id", "--segment-column", "segment", "--timestamp-column", "seen")
+MORE = ("--set", "data.id=id", "--set", "data.segment=segment", "--set", "data.timestamp=seen")
 
 
 def test_ids_segments_and_times_are_kept_on_disk_too(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_counts_are_kept_on_disk_and_give_the_record_of_the_rows_written_out(tmp
         np.save(long / f"{name}.npy", np.repeat(table["score"], table["n"]))
     records = []
     for folder, suffix, options in (
-        (".", "parquet", ("--count-column", "n")),
-        (".", "parquet", ("--count-column", "n", "--memory", "20kB")),
+        (".", "parquet", ("--set", "data.count=n")),
+        (".", "parquet", ("--set", "data.count=n", "--memory", "20kB")),
         ("long", "npy", ()),
     ):
         files = ("--fit", f"{folder}/fit.{suffix}", "--holdout", f"{folder}/holdout.{suffix}")

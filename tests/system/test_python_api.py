@@ -122,7 +122,7 @@ def test_files_and_arrays_give_the_same_verdict(tmp_path: Path) -> None:
 
 def test_labels_choose_the_benign_rows(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY + "data: {label: label, benign: 0}\n")
+    policy.write_text(POLICY + "data: {label: label, benign_label: 0}\n")
     frames = [pl.DataFrame({"score": values, "label": LABELS}) for values in (FIT, HOLDOUT)]
     labelled, plain = run(frames[0], frames[1], policy), run(FIT[LABELS == 0], HOLDOUT[LABELS == 0])
     assert labelled.record.holdout.sha256 == plain.record.holdout.sha256
@@ -237,7 +237,7 @@ def test_a_missing_column_names_the_option_that_fixes_it(role: str, ending: str,
     write = {"parquet": pyarrow.parquet.write_table, "csv": pyarrow.csv.write_csv}[ending]
     write(pa.table({"score": FIT[:100]}), path)
     document = parse_policy(f"{POLICY}data: {{{role}: absent}}\n", "policy.yaml")
-    with pytest.raises(GateError, match=f"must have a column 'absent', got 'score'; .* with --{role}-column NAME or"):
+    with pytest.raises(GateError, match=f"must have a column 'absent', got 'score'; .* with --set data\\.{role}=NAME"):
         gate.fit(str(path), policy=document)
 
 

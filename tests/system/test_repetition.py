@@ -407,7 +407,7 @@ def test_the_policy_and_its_columns_are_those_that_the_verifier_pins(
     assert "it was judged by a text with the digest" in answer["checks"][-1]["message"]
     pin.write_text(POLICY)
     assert asked(capsys, str(case.directory), "--policy", str(pin))[0] == 0
-    code, answer = asked(capsys, str(case.directory), "--policy", str(pin), "--score-column", "other")
+    code, answer = asked(capsys, str(case.directory), "--policy", str(pin), "--set", "data.score=other")
     assert code == 1
     assert "data.score is 'score' in the record, but 'other' follows" in answer["checks"][-1]["message"]
     assert asked(capsys, str(case.directory), "--policy", "built-in")[0] == 1

@@ -24,7 +24,7 @@ def test_a_check_without_its_column_is_refused_before_anything_is_read(tmp_path:
     assert result.returncode == 2
     assert result.stderr == (
         "gate: p.yaml:4: checks.freshness: must have data.timestamp name a column, got null; "
-        "write `data: {timestamp: NAME}` or give --timestamp-column NAME\n"
+        "write `data: {timestamp: NAME}` or give --set data.timestamp=NAME\n"
     )
 
 

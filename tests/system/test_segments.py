@@ -31,7 +31,7 @@ def test_a_segment_that_was_averaged_away_is_found(tmp_path: Path) -> None:
     for name, content in zip(("fit", "holdout"), tables, strict=True):
         pa.parquet.write_table(content, tmp_path / f"{name}.parquet")
     (tmp_path / "p.yaml").write_text(POLICY)
-    command = ["run", "--policy", "p.yaml", "--release", "r", "--segment-column", "lang", "--json", "--dry-run"]
+    command = ["run", "--policy", "p.yaml", "--release", "r", "--set", "data.segment=lang", "--json", "--dry-run"]
     result = commands.gate(*command, "--fit", "fit.parquet", "--holdout", "holdout.parquet", cwd=tmp_path)
     record = json.loads(result.stdout)
     assert result.returncode == 1, result.stderr

@@ -20,7 +20,7 @@ from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks.served import REMEDIES
 
 ROWS = 20_000
-BOTH = ("--calibrated", "--calibrated-column", "served")
+BOTH = ("--calibrated", "--set", "data.calibrated=served")
 
 
 def draw(seed: int, rows: int = ROWS, shift: float = 0.0) -> np.ndarray:
@@ -85,7 +85,7 @@ def test_calibrated_scores_are_counted_as_the_raw_ones_they_come_from(place: Pat
         "tenant": rng.integers(0, 4_000, ROWS).tolist(),
         "request": [f"r{i}" for i in range(ROWS)],
     }
-    named = ("--segment-column", "language", "--group-column", "tenant", "--id-column", "request")
+    named = ("--set", "data.segment=language", "--set", "data.group=tenant", "--set", "data.id=request")
     served = calibrator_of(place).predict(raw)
     write("raw.parquet", score=raw, **extra)
     order = rng.permutation(ROWS)
@@ -120,15 +120,10 @@ def test_what_is_no_calibrated_score_is_refused_where_nothing_explains_it(place:
     assert result.code == 2
     assert "log.parquet: column 'score' must lie in the domain [0, 1], got " in result.stderr
     assert result.stderr.endswith("; give calibrated scores, or leave out --calibrated\n")
-    other = call("check", "releases/v1", "--holdout", "log.parquet", "--calibrated-column", "served")
-    assert (other.code, other.stderr.splitlines()[-1]) == (
-        2,
-        "gate: --calibrated-column needs --calibrated (see `gate check --help`)",
-    )
     lacking = call("check", "releases/v1", "--holdout", "log.parquet", *BOTH)
     assert lacking.code == 2
     assert "log.parquet: must have a column 'served', got 'score'; name the one that it has with " in lacking.stderr
-    assert "--calibrated-column NAME" in lacking.stderr
+    assert "--set data.calibrated=NAME" in lacking.stderr
 
 
 # --- what was done to a score on its way --------------------------------------------------------------------
@@ -193,7 +188,7 @@ def test_what_was_served_otherwise_is_counted_and_named(place: Path, name: str) 
     assert evidence["lowest"] == expected[~(served == expected)].min()
     assert "scores were served otherwise than the release gives them" in record["reason"]
     data = ("--holdout", "log.parquet", "--baseline", "releases/v1")
-    pinned = ("--policy", "policy.yaml", "--calibrated-column", "served")
+    pinned = ("--policy", "policy.yaml", "--set", "data.calibrated=served")
     Path("policy.yaml").write_text(POLICY)
     assert call("verify", "found", *data, *pinned).code == 0
     assert call("verify", "found", *data, "--policy", "policy.yaml").code == 1
@@ -252,7 +247,7 @@ def test_rows_stay_paired_whatever_the_format_and_the_order(place: Path) -> None
     served = calibrator.predict(raw)
     table = pa.table({"served": served, "id": ids, "kind": label, "score": raw}).take(pa.array(order))
     pyarrow.csv.write_csv(table, "log.csv")
-    named = ("--id-column", "id", "--label-column", "kind", "--benign-label", "0")
+    named = ("--set", "data.id=id", "--set", "data.label=kind", "--set", "data.benign_label=0")
     result, record, found = check("--holdout", "log.csv", "--malicious", "log.csv", *BOTH, *named)
     assert (result.code, found["served"]["outcome"]) == (0, "pass")
     kept = [np.count_nonzero(label[:29_990] == kind) for kind in (0, 1)]

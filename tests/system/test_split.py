@@ -54,7 +54,7 @@ def test_a_check_of_a_release_that_was_split_verifies(here: Path) -> None:
 
 
 def test_groups_named_on_the_command_line_are_kept_whole(here: Path) -> None:
-    result = gate(*RUN, "--split", "0.3", "--group-column", "tenant", "--json", "--dry-run", cwd=here)
+    result = gate(*RUN, "--split", "0.3", "--set", "data.group=tenant", "--json", "--dry-run", cwd=here)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
     assert record["split"] == {"fraction": 0.3, "seed": 0, "by": "groups", "cut": None}

@@ -54,7 +54,7 @@ waivers:
   - {{check: system@0.3, reason: more rows by June, owner: "@detections", expires: 2026-06-30}}
   - {{check: "b:fpr@10%", reason: more rows by June, owner: "@detections", expires: 2026-06-30}}
 """
-LABELS = {"a": ", label: la, benign: ok", "b": ", label: lb"}
+LABELS = {"a": ", label: la, benign_label: ok", "b": ", label: lb"}
 
 
 @dataclass(frozen=True)

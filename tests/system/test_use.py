@@ -79,12 +79,12 @@ def test_a_domain_on_the_command_line_is_part_of_the_recorded_policy(here: Path)
     for name in ("fit", "pass"):
         np.save(here / f"{name}.npy", 200 * np.load(here / f"{name}.npy") - 100)
     assert gate("run", "--release", "v2", cwd=here).returncode == 2
-    result = gate("run", "--release", "v2", "--domain", "-100,1e2", cwd=here)
+    result = gate("run", "--release", "v2", "--set", "calibration.domain=[-100,1e2]", cwd=here)
     assert result.returncode == 0, result.stderr
     assert gate("verify", "releases/v2", cwd=here).returncode == 0
     pinned = ["verify", "releases/v2", "--policy", "policies/release.yaml"]
     assert gate(*pinned, cwd=here).returncode == 1
-    assert gate(*pinned, "--domain", "-100,1e2", cwd=here).returncode == 0
+    assert gate(*pinned, "--set", "calibration.domain=[-100,1e2]", cwd=here).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_domain_on_the_command_line_is_part_of_the_recorded_policy(here: Path)
         (["--split", "150%"], "must be a share of the rows above 0 and below 1, such as 50% or 0.3, got '150%'"),
         (["--split", "0"], "such as 50% or 0.3, got '0'"),
         (["--split", "nan"], "got 'nan'"),
-        (["--domain", "1"], "must be the lowest and the highest possible raw score, such as 0,100 or -20,20, got '1'"),
-        (["--domain", "1,0"], "got '1,0'"),
+        (["--set", "calibration.domain=1"], "--set calibration.domain=1: calibration.domain: must be a list, got 1"),
+        (["--set", "calibration.domain=[1,0]"], "must be [lowest, highest] with lowest below highest, got [1, 0]"),
         (["--seed", "0.5"], "must be a whole number from 0 on, got '0.5'"),
         (["--flagged", "x.txt"], "--flagged: must end in .csv or .parquet"),
         (["--flagged", "releases/v2/x.csv"], "--flagged: must lie outside the release directory"),
@@ -165,10 +165,7 @@ def test_the_false_positives_are_listed_as_they_are_counted(here: Path, dry: lis
     assert counts
     for fpr, count in counts.items():
         assert sum(float(row["anchor"]) <= fpr for row in rows) == count
-    assert (
-        f"flagged: {len(rows):,} benign rows in flagged.csv; give --id-column NAME to find the rows again"
-        in log_lines(result)
-    )
+    assert f"flagged: {len(rows):,} benign rows in flagged.csv; set data.id to find the rows again" in log_lines(result)
     if not dry:
         checked = gate("check", "releases/v2", "--holdout", "fail.npy", "--flagged", "again.parquet", cwd=here)
         assert checked.returncode == 1, checked.stderr

@@ -98,7 +98,7 @@ def test_an_id_that_comes_twice_is_refused_by_name(twice: str) -> None:
 
 
 def test_rows_without_ids_cannot_be_joined() -> None:
-    with pytest.raises(GateError, match=r"must have ids to be compared row by row; set data\.id or --id-column"):
+    with pytest.raises(GateError, match=r"must have ids to be compared row by row; set data\.id"):
         match(sample([0.1, 0.2]), sample([0.1, 0.2], [1, 2]))
 
 

@@ -166,7 +166,7 @@ def test_malicious_rows_are_those_that_are_not_benign(tmp_path: Path, suffix: st
         pyarrow.csv.write_csv(table, path)
     else:
         pyarrow.parquet.write_table(table, path)
-    columns = Columns(label="label", benign="benign")
+    columns = Columns(label="label", benign_label="benign")
     scores = read([path], columns, (0.0, 1.0), "malicious")
     assert scores.values.tolist() == [0.7, 0.9]
     assert (scores.sources[0].rows, scores.sources[0].benign, scores.kind) == (4, 2, "malicious")

@@ -83,7 +83,7 @@ class TestKeysOfAPath:
         for columns in (Columns(), Columns(label="label")):
             assert refusal(partial(read, [str(tmp_path)], columns, DOMAIN)) == (
                 f"{file}: must hold a score of its own in every row, got 'score' as a key of its path; "
-                "name another column with data.score or --score-column, or rename the folder"
+                "name another column with data.score, or rename the folder"
             )
 
     def test_the_word_of_hive_for_a_missing_key_is_a_missing_label(self, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def taken(labels: Any, *benign: str, kind: Any = "benign") -> Scores:
     """The scores of labelled rows: 0.00, 0.01, ..., so that each shows its row."""
     array = labels if isinstance(labels, pa.Array) else pa.array(labels)
     table = pa.table({"score": np.arange(len(array)) / max(100, len(array)), "label": array})
-    return from_object(table, "rows", Columns(label="label", benign=benign or ("0",)), DOMAIN, kind)
+    return from_object(table, "rows", Columns(label="label", benign_label=benign or ("0",)), DOMAIN, kind)
 
 
 def refusal(labels: Any, *benign: str) -> str:
@@ -102,7 +102,7 @@ def test_what_zero_is_written_as(other: str) -> None:
     said = refusal(["0", "1", other], "0")
     assert said == (
         f"must write a label in one way, got {other!r} in row 3, which differs from the benign '0' only in case, "
-        "blanks or number format; write them alike, or list both in data.benign or with --benign-label"
+        "blanks or number format; write them alike, or list both in data.benign_label"
     )
     assert len(taken(["0", "1", other], "0", other)) == 2
 
@@ -176,7 +176,7 @@ def test_large_whole_numbers_are_compared_exactly_in_files(suffix: str, tmp_path
         pa.feather.write_feather(pa.Table.from_pylist(rows), str(path))
     else:
         pa.parquet.write_table(pa.Table.from_pylist(rows), path)
-    assert read([str(path)], Columns(label="label", benign=str(n)), DOMAIN).values.tolist() == [0.25, 0.75]
+    assert read([str(path)], Columns(label="label", benign_label=str(n)), DOMAIN).values.tolist() == [0.25, 0.75]
 
 
 def test_floats_that_cannot_tell_whole_numbers_apart_are_refused() -> None:
@@ -209,7 +209,7 @@ def test_numbers_in_text_are_written_in_one_way(
     labels = [*ways, *ways, *others]
     np.random.default_rng(seed).shuffle(labels)
     path = csv_of(tmp_path_factory.mktemp("ways") / f"s{suffix}", labels, "\t" if suffix == ".tsv" else ",")
-    columns = Columns(label="label", benign=tuple(ways) if listed else ("0",))
+    columns = Columns(label="label", benign_label=tuple(ways) if listed else ("0",))
     if len(ways) == 1 or listed:
         expected = [i / 1000 for i, label in enumerate(labels) if label in ways]
         found = read([str(path)], columns, DOMAIN)
@@ -232,7 +232,7 @@ def test_truths_in_text_are_written_in_one_way(tmp_path: Path) -> None:
 def test_whole_numbers_of_any_size_in_text_are_told_apart(tmp_path: Path) -> None:
     path = csv_of(tmp_path / "s.csv", ["0", "0", str(2**64), str(2**64 + 1)])
     assert len(read([str(path)], Columns(label="label"), DOMAIN)) == 2
-    big = Columns(label="label", benign=("0", str(2**64 + 1)))
+    big = Columns(label="label", benign_label=("0", str(2**64 + 1)))
     assert read([str(path)], big, DOMAIN).values.tolist() == [0.0, 0.001, 0.003]
 
 
@@ -240,7 +240,7 @@ def test_exponents_of_any_length_are_numbers(tmp_path: Path) -> None:
     huge, nothing, path = f"1e{'9' * 19}", f"-0.5e-{'9' * 30}", tmp_path / "s.csv"
     columns = Columns(label="label")
     assert read([str(csv_of(path, ["0", huge, nothing, "0"]))], columns, DOMAIN).values.tolist() == [0.0, 0.003]
-    both = Columns(label="label", benign=(huge,))
+    both = Columns(label="label", benign_label=(huge,))
     assert read([str(csv_of(path, [huge, "0", huge]))], both, DOMAIN).values.tolist() == [0.0, 0.002]
     with pytest.raises(GateError, match="must write a label in one way, got '0e9999999999999999999' in row 2,"):
         read([str(csv_of(path, ["0", f"0e{'9' * 19}", "1"]))], columns, DOMAIN)
@@ -262,7 +262,7 @@ def test_every_label_is_counted_with_what_it_was_taken_for(
         table = pa.table({"score": np.arange(i, i + len(part)) / 1000, "label": pa.array(part, pa.int64())})
         pa.parquet.write_table(table, folder / f"{i}.parquet")
     counts = Counter(labels)
-    columns = Columns(label="label", benign=tuple(map(str, sorted(benign))))
+    columns = Columns(label="label", benign_label=tuple(map(str, sorted(benign))))
     if sum(counts[label] for label in benign) < 2:
         return
     found = read([str(folder)], columns, DOMAIN)
@@ -341,7 +341,7 @@ targets:
 """
 
 
-def released(directory: Path, seed: int, **columns: Any) -> tuple[Any, Path]:
+def released(directory: Path, seed: int, *overrides: str) -> tuple[Any, Path]:
     """A release whose samples carry a label column, written with its data beside it."""
     rng = np.random.default_rng(seed)
     paths = []
@@ -350,7 +350,7 @@ def released(directory: Path, seed: int, **columns: Any) -> tuple[Any, Path]:
         labels = rng.choice(["0", "1", "x"], rows, p=[0.8, 0.1, 0.1])
         paths.append(directory / f"{name}.parquet")
         pa.parquet.write_table(pa.table({"score": rng.random(rows), "label": labels}), paths[-1])
-    document = parse_policy(POLICY, "p.yaml").with_columns(columns)
+    document = parse_policy(POLICY, "p.yaml", overrides=overrides)
     made = gate.run(str(paths[0]), str(paths[1]), release="r", policy=document)
     made.write(directory / "release")
     return made, directory / "release"
@@ -373,12 +373,12 @@ def leaves(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [at] if items is None else [leaf for key, part in items for leaf in leaves(part, (*at, key))]
 
 
-@pytest.mark.parametrize("label", [None, "label"])
-def test_no_value_of_files_and_labels_can_be_changed_unnoticed(label: str | None, tmp_path: Path) -> None:
-    made, directory = released(tmp_path, 2, label=label)
+@pytest.mark.parametrize("overrides", [[], ["data.label=label"]])
+def test_no_value_of_files_and_labels_can_be_changed_unnoticed(overrides: list[str], tmp_path: Path) -> None:
+    made, directory = released(tmp_path, 2, *overrides)
     data = Data(fit=(str(tmp_path / "fit.parquet"),), holdout=(str(tmp_path / "holdout.parquet"),))
     assert state_of(verify(str(directory), data).answers) == "holds"
-    document = parse_policy(POLICY, "p.yaml").with_columns({"label": label})
+    document = parse_policy(POLICY, "p.yaml", overrides=overrides)
     samples = repetition._read(made.record, document.policy, data)
     again = repetition._repeat(made.record, document, samples, data).model_dump(mode="json")
     original = json.loads((directory / "verdict.json").read_text())

@@ -115,10 +115,10 @@ def used(number: int, malicious: int | None = None) -> Uses:
     return Uses(ledger="l", holdout=first, malicious=other)
 
 
-COLUMNS = ("score", "calibrated", "label", "benign", "segment", "group", "id", "timestamp", "count")
+COLUMNS = ("score", "calibrated", "label", "benign_label", "segment", "group", "id", "timestamp", "count")
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
-    *((key, {"data": {key: "other"}}) for key in COLUMNS if key != "benign"),
-    ("benign", {"data": {"benign": ("x", "y")}}),
+    *((key, {"data": {key: "other"}}) for key in COLUMNS if key != "benign_label"),
+    ("benign label", {"data": {"benign_label": ("x", "y")}}),
     ("split", {"split": SPLIT}),
     ("seed", {"split": SPLIT.model_copy(update={"seed": 2**63})}),
     ("fraction", {"split": SPLIT.model_copy(update={"fraction": 0.25})}),
@@ -160,7 +160,7 @@ def test_a_column_named_on_the_command_line_leaves_its_trace(tmp_path: Path) -> 
         pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
     found = {}
     for column in ("score", "calibrated"):
-        document = default_policy().with_columns({"score": column})
+        document = default_policy().override([f"data.score={column}"])
         samples = (str(tmp_path / f"{name}.parquet") for name in ("fit", "holdout"))
         record = gate.run(*samples, release="v1", policy=document).record
         found[column] = (record.outcome, rendered(record)["configuration"][-1]["annotations"]["columns"]["score"])

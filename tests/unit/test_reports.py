@@ -376,14 +376,14 @@ def test_no_report_outgrows_its_host() -> None:
 def test_the_command_to_reproduce_is_quoted_for_the_shell() -> None:
     content = RECORDS["pass"].model_dump(mode="json")
     content["release"] = "v2 'final'; rm -rf $HOME"
-    content["data"] |= {"label": "is bad", "benign": ["0", "no"]}
+    content["policy"]["set"] = ["data.label=is bad", "data.benign_label=[0, 'no']"]
     lines = command(Record.model_validate(content), LIMITS[0])
     words = shlex.split(" ".join(lines))
     assert words[:2] == ["SOURCE_DATE_EPOCH=1772366400", "gate"]
     assert words[2:] == [
-        *("run", "--policy", "policies/production.yaml", "--release", content["release"]),
+        *("run", "--policy", "policies/production.yaml"),
+        *("--set", "data.label=is bad", "--set", "data.benign_label=[0, 'no']", "--release", content["release"]),
         *("--fit", "benign-fit.parquet", "--holdout", "benign-holdout.parquet"),
-        *("--score-column", "score", "--label-column", "is bad", "--benign-label", "0", "--benign-label", "no"),
     ]
     for text in (rendered("html", "pass"), rendered("md", "pass")):
         assert "--holdout benign-holdout.parquet" in text

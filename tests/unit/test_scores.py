@@ -43,7 +43,7 @@ FORMATS = ".parquet, .pq, .csv, .tsv, .feather, .arrow, .jsonl, .ndjson, .npy, .
 
 
 def labelled(benign: str = "0") -> Columns:
-    return Columns(label="label", benign=benign)
+    return Columns(label="label", benign_label=benign)
 
 
 def write(path: Path, scores: Any, labels: Any = None) -> str:
@@ -339,7 +339,7 @@ def test_a_label_that_never_matches_is_answered_with_those_found(
     must = f"column 'label' must mark benign rows with {benign!r}"
     if suffix == ".csv" and "'" not in found:  # text, whatever it stands for
         found = ", ".join(repr(label) for label in found.split(", "))
-    assert message == f"{must}, got {found} in 3 rows; set data.benign or --benign-label"
+    assert message == f"{must}, got {found} in 3 rows; set data.benign_label"
 
 
 def test_of_many_labels_a_few_are_shown(tmp_path: Path) -> None:
@@ -401,7 +401,7 @@ def test_a_score_outside_the_domain_is_refused_with_its_row(
     message = refusal(write(tmp_path / f"scores{suffix}", [0.1, 1.0, bad, 0.0, bad]))
     assert message == (
         f"column 'score' must lie in the domain [0, 1], got {found} in row 3 and 1 more; "
-        "give --domain LOW,HIGH or set calibration.domain to the detector's range, or remove these rows"
+        "set calibration.domain to the detector's range, or remove these rows"
     )
 
 
@@ -556,20 +556,20 @@ def test_a_missing_column_is_answered_with_the_nearest_or_with_how_to_name_it(tm
     path = write(tmp_path / f"scores{suffix}", [0.1, 0.2], [0, 0])
     assert refusal(path, Columns(score="scores")) == (
         "must have a column 'scores', got 'score', 'label'; did you mean 'score'? "
-        "name the one that it has with --score-column NAME or in the policy's `data:`"
+        "name the one that it has in the policy's `data:` or with --set data.score=NAME"
     )
     assert refusal(path, Columns(score="p_malicious")).endswith(
-        "got 'score', 'label'; name the one that it has with --score-column NAME or in the policy's `data:`"
+        "got 'score', 'label'; name the one that it has in the policy's `data:` or with --set data.score=NAME"
     )
-    for role, option in (("label", "--label-column NAME"), ("id", "--id-column")):
-        assert option in refusal(path, Columns(**{role: "y"}))
+    for role in ("label", "id"):
+        assert f"--set data.{role}=NAME" in refusal(path, Columns(**{role: "y"}))
 
 
 def test_of_many_columns_a_few_are_shown(tmp_path: Path) -> None:
     message = refused_text(tmp_path, ",".join(["x" * 500, *(f"feature{i}" for i in range(2000))]) + "\n")
     assert message.startswith("must have a column 'score', got 'xxx")
     assert "xx..., 'feature0', 'feature1'" in message
-    assert "'feature8', ...; name the one that it has with --score-column NAME" in message
+    assert "'feature8', ...; name the one that it has in the policy's" in message
 
 
 @pytest.mark.parametrize("suffix", LABELLED)
@@ -801,7 +801,7 @@ def test_a_row_of_another_width_is_refused_by_its_number(tmp_path: Path, text: s
 def test_a_header_that_does_not_name_the_column_is_answered_with_what_to_do(
     tmp_path: Path, text: str, hint: str
 ) -> None:
-    naming = "name the one that it has with --score-column NAME or in the policy's `data:`"
+    naming = "name the one that it has in the policy's `data:` or with --set data.score=NAME"
     assert refused_text(tmp_path, text) == f"must have a column 'score', {hint.replace('{NAMING}', naming)}"
 
 

@@ -213,7 +213,7 @@ def test_rows_that_come_in_groups_are_worth_less_in_a_segment_too() -> None:
         "user": np.repeat(np.arange(800), 20),
     }
     fit = pa.table(columns | {"score": rng.beta(0.5, 8, 16_000), "user": np.arange(16_000) + 5_000})
-    doc = document().with_columns({"group": "user"})
+    doc = document().override(["data.group=user"])
     section = gate.run(fit, pa.table(columns), release="r", policy=doc).record.of(Segments)
     for benign, worth in zip(section.rows, section.targets[0].effective, strict=True):
         assert benign / 60 < min(worth) <= max(worth) <= benign / 20 * 1.1

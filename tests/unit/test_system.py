@@ -39,7 +39,7 @@ OWN = (
     "targets: [{fpr: 1e-2, min_n: 98_000, max_relative_error: {above: 0.5, below: 1}}]",
     "rule: observed",
     "checks: {overlap: {max_share: 1%}, granularity: {required: true}}",
-    'label: "1e-3", benign: [0, "no", 1.5]',
+    'label: "1e-3", benign_label: [0, "no", 1.5]',
     'fit: a.parquet, holdout: ["b.parquet", "c d.parquet"]',
     "required: false",
 )

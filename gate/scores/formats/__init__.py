@@ -47,7 +47,7 @@ def read_file(file: File, columns: Columns, budget: ByteBudget) -> Table:
     if columns.score in keys:
         raise GateError(
             f"{file}: must hold a score of its own in every row, got {columns.score!r} as a key of its path; "
-            "name another column with data.score or --score-column, or rename the folder"
+            "name another column with data.score, or rename the folder"
         )
     names = [name for name in list_wanted(columns) if name not in keys]
     local: File
@@ -132,7 +132,7 @@ def _copy(source: Any, copy: Any, file: File, budget: ByteBudget) -> None:
         copy.write(piece)
         if most is not None and copy.tell() > most:
             must = f"must {'unpack to' if file.is_gzip else 'be'} at most {most:,} bytes, got more"
-            raise GateError(f"{file}: {must}; raise --max-bytes, or give fewer rows or columns")
+            raise GateError(f"{file}: {must}; give fewer rows or columns")
 
 
 def _opened(file: File) -> Any:

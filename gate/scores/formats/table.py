@@ -78,7 +78,7 @@ ROLES = ("score", "calibrated", "label", "segment", "group", "id", "timestamp", 
 
 def list_wanted(columns: Columns) -> list[str]:
     """List the columns that the policy names, the scores first."""
-    named = [columns.score, columns.calibrated, columns.label, columns.group, columns.id, columns.segment]
+    named = [columns.score, columns.calibrated, columns.label or None, columns.group, columns.id, columns.segment]
     named += [columns.timestamp, columns.count]
     named += getattr(columns, "also", ())  # the columns of other detectors
     return list(dict.fromkeys(name for name in named if name is not None))
@@ -111,7 +111,7 @@ def require(names: list[str], present: list[str], file: File) -> None:
         close = difflib.get_close_matches(name, present, n=1)
         shown = ", ".join(map(show, present[:10])) + (", ..." if len(present) > 10 else "")
         role = next((role for role in ROLES if getattr(file.columns, role) == name), None)
-        hint = f"name the one that it has with --{role}-column NAME or in the policy's `data:`"
+        hint = f"name the one that it has in the policy's `data:` or with --set data.{role}=NAME"
         if role is None:
             hint = "name the one that it has in the policy's `detectors:`"
         if close:
