@@ -1,0 +1,610 @@
+"""The formats of files: each tells where the rows of a file stand, and which columns they have, as SQL can ask them.
+
+What a library says of a broken file becomes one line. Nothing is read as another value than the one that is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import difflib
+import errno
+import glob
+import gzip
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gate.errors import GateError
+from gate.rows.engine import text
+from gate.rows.wording import is_number, reason_of, show
+from gate.words import listed, plural
+
+if TYPE_CHECKING:
+    from gate.rows.engine import Duck
+    from gate.rows.sources import File
+
+PIECE = 1 << 20  # bytes of a copy
+UNPACKED = 1 << 30  # bytes that every packed file may have; larger ones at most RATIO times their size
+RATIO = 100
+LONGEST = 2_000_000  # bytes of a line of text without quotes
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name as the user writes it, the SQL that gives it, and what it holds.
+
+    kind   "integer", "float", "decimal", "text", "boolean", "time", "date", "json", "null" or "other"
+    type   the engine's word for it
+    """
+
+    name: str
+    sql: str
+    kind: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one file or object: what stands after FROM, and the columns that can be asked.
+
+    `nr` is the number of a row in its file, from 0. Where `is_text`, an empty value is a missing one.
+    """
+
+    file: File
+    rows: str
+    columns: tuple[Column, ...]
+    is_text: bool = False
+    count: int | None = None
+    numbered: bool = True
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of file: its endings, what reads it, and advice where it cannot be read."""
+
+    endings: tuple[str, ...]
+    read: Callable[[Duck, File, str, Sequence[str]], Table]
+    remedy: str
+
+
+def open_table(engine: Duck, file: File, wanted: Sequence[str], order: bool = True) -> Table:
+    """The table that a file is; all wanted columns are there once. The numbers of rows follow the file anyway."""
+    found = next((each for each in FORMATS if file.suffix in each.endings), None)
+    if found is None:
+        got = file.suffix or "no suffix"
+        raise GateError(
+            f"{file}: must end in one of {', '.join(endings())} (or these with .gz), got {got}; convert it to one of these"
+        )
+    asked = [name for name in wanted if name not in file.keys]
+    with explain(file, found.remedy):
+        table = found.read(engine, file, _local(engine, file), asked)
+    keys = []
+    for key, value in file.keys.items():
+        if key in wanted and any(column.name == key for column in table.columns):
+            raise GateError(
+                f"{file}: must have {key!r} in its path or as a column, got both; remove the column or rename the folder"
+            )
+        missing = value == "__HIVE_DEFAULT_PARTITION__"  # Hive's word for none
+        keys.append(Column(key, f"CAST({'NULL' if missing else text(value)} AS VARCHAR)", "text", "VARCHAR"))
+    return Table(file, table.rows, (*table.columns, *keys), table.is_text, table.count)
+
+
+def open_object(engine: Duck, data: Any, name: str, wanted: Sequence[str]) -> Table:
+    """The table that an object in memory is: an array, a data frame, or anything that speaks Arrow's protocols."""
+    from gate.rows.arrays import table_of_object
+    from gate.rows.sources import File
+
+    return table_of_object(engine, File(name, ""), data, wanted)
+
+
+def endings() -> tuple[str, ...]:
+    """Every ending that a score file may have."""
+    return tuple(ending for each in FORMATS for ending in each.endings)
+
+
+# --- what every format asks of its columns ------------------------------------------------------------------
+
+
+def require(names: Sequence[str], present: Sequence[str], file: File) -> None:
+    """Refuse a file unless each name is there once; all that is wrong is said at once."""
+    wrong = [name for name in dict.fromkeys(names) if list(present).count(name) != 1]
+    if not wrong:
+        return
+    repeated = next((name for name in wrong if name in present), None)
+    if repeated is not None:
+        count = list(present).count(repeated)
+        raise GateError(f"{file}: must have one column {repeated!r}, got {count} of that name; rename or remove one")
+    shown = ", ".join(map(show, present[:10])) + (", ..." if len(present) > 10 else "")
+    hint = "name those that it has in the policy's `data:` or with --set, such as --set data.score=NAME"
+    close = [near[0] for name in wrong for near in [difflib.get_close_matches(name, present, n=1)] if near]
+    if close:
+        hint = f"did you mean {listed(list(map(show, close)), 'or')}? {hint}"
+    if present and all(map(is_number, present)):
+        hint = "add a header line that names the columns"
+    what = f"{'a column' if len(wrong) == 1 else 'columns'} {listed(list(map(repr, wrong)))}"
+    raise GateError(f"{file}: must have {what}, got {shown or 'no column at all'}; {hint}")
+
+
+KINDS = (
+    (r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BIGNUM", "integer"),
+    (r"FLOAT|DOUBLE", "float"),
+    (r"DECIMAL\(\d+,\d+\)", "decimal"),
+    (r"VARCHAR|ENUM\(.*\)|UUID", "text"),
+    (r"BOOLEAN", "boolean"),
+    (r"TIMESTAMP.*", "time"),
+    (r"DATE", "date"),
+    (r"JSON", "json"),
+    (r'"?NULL"?', "null"),
+)
+
+
+def columns_of(engine: Duck, rows: str, names: Sequence[str]) -> tuple[Column, ...]:
+    """The columns c0, c1, ... of a relation, by the names that the user knows."""
+    found = engine.ask(f"SELECT column_name AS name, column_type AS type FROM (DESCRIBE SELECT * FROM {rows})")
+    types = dict(zip(map(str, found["name"]), map(str, found["type"]), strict=True))
+    return tuple(Column(name, f"c{i}", kind_of(types[f"c{i}"]), types[f"c{i}"]) for i, name in enumerate(names))
+
+
+def kind_of(type_: str) -> str:
+    return next((kind for pattern, kind in KINDS if re.fullmatch(pattern, type_, re.DOTALL)), "other")
+
+
+def keep(engine: Duck, prefix: str, select: str) -> tuple[str, int]:
+    """Copy what a SELECT gives into a temporary table: its rows, numbered in their order, and how many they are."""
+    table = engine.name(prefix)
+    engine.do(f"CREATE TEMP TABLE {table} AS {select}")
+    return f"(SELECT rowid AS nr, * FROM {table})", int(engine.ask(f"SELECT count(*) AS n FROM {table}")["n"][0])
+
+
+# --- what a library says of a broken file -------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def explain(file: File, remedy: str = "write it again") -> Iterator[None]:
+    """Turn whatever a library raises in reading into one line that names the file and what to do."""
+    try:
+        yield
+    except GateError:
+        raise
+    except FileNotFoundError:
+        raise GateError(f"{file}: must exist, got no such file; check the name") from None
+    except PermissionError:
+        raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
+    except Exception as error:  # NumPy, zipfile, Arrow and DuckDB raise dozens of types on a broken file
+        said = str(error)
+        if type(error).__name__ == "InterruptException":
+            raise
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if full or "No space left" in said or "max_temp_directory_size" in said:
+            what = f"must fit into the directory for temporary files, got: {_reason(error)}"
+            raise GateError(f"{file}: {what}; name one with more room with --scratch") from None
+        if (
+            isinstance(error, MemoryError)
+            or said.startswith("Out of Memory")
+            or getattr(error, "errno", 0) == errno.ENOMEM
+        ):
+            what = f"must be a readable {file.suffix} file that fits into memory, got: {_reason(error)}"
+            raise GateError(f"{file}: {what}; raise --memory, or write it as Parquet") from None
+        raise GateError(f"{file}: must be {_readable(file)}, got: {_reason(error)}; {remedy}") from None
+
+
+def _readable(file: File) -> str:
+    return f"a readable {file.suffix} file" if file.path else "readable"
+
+
+def _reason(error: Exception) -> str:
+    """The reason without DuckDB's class of errors and without the place of a copy."""
+    said = re.sub(r"^[A-Z]\w+( \w+)* Error: ", "", reason_of(error))
+    return re.sub(r" ?(in|of|at end of)? ?(file )?['\"][^'\"]*/[^'\"]*['\"]", "", said)
+
+
+# --- where the bytes are ------------------------------------------------------------------------------------
+
+
+def _local(engine: Duck, file: File) -> str:
+    """A path that the readers can open: of the file itself, or of a copy in scratch."""
+    is_parquet = file.suffix in (".parquet", ".pq")
+    if file.path != "-" and not file.is_gzip:
+        if not file.is_remote:
+            return _plain(engine, file)
+        if is_parquet:
+            engine.use_filesystem(file.filesystem)
+            return file.path
+    path = os.path.join(engine.folder, engine.name("copy") + file.suffix)
+    with open(path, "wb") as copy:
+        if file.path == "-":
+            copy.write(b"score\n")
+            _copy(sys.stdin.buffer, copy, file, None)
+            return path
+        with file.open() as source:
+            if file.is_gzip:
+                _copy(gzip.GzipFile(fileobj=source), copy, file, max(UNPACKED, RATIO * file.size))
+            else:
+                _copy(source, copy, file, None)
+    return _refuse_empty(file, path)
+
+
+def _copy(source: Any, copy: Any, file: File, most: int | None) -> None:
+    """Copy all bytes; few packed ones can unpack to very many."""
+    room = shutil.disk_usage(os.path.dirname(copy.name)).free - UNPACKED // 8
+    while piece := source.read(PIECE):
+        copy.write(piece)
+        if most is not None and copy.tell() > most:
+            what = f"must unpack to at most {most:,} bytes ({RATIO} times its size, or 1 GB), got more"
+            raise GateError(f"{file}: {what}; unpack it first if it is sound")
+        if copy.tell() > room:
+            what = f"must fit into the directory for temporary files, got more than {room:,} bytes"
+            raise GateError(f"{file}: {what}; name one with more room with --scratch")
+
+
+def _plain(engine: Duck, file: File) -> str:
+    """The path of a regular file that is not empty; a link to it where its name is no text or looks like a pattern."""
+    path = os.path.abspath(file.path)
+    file.refuse_holes()
+    _refuse_empty(file, path)
+    with open(path, "rb"):
+        pass
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        link = os.path.join(engine.folder, engine.name("link") + file.suffix)
+        os.symlink(path, link)
+        return link
+    return path
+
+
+def _refuse_empty(file: File, path: str) -> str:
+    if os.stat(path).st_size == 0:
+        raise GateError(f"{file}: must hold scores, got an empty file; write it again")
+    return path
+
+
+# --- Parquet ------------------------------------------------------------------------------------------------
+
+
+def _read_parquet(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+    """The rows stay in the file. Columns go by their place: names may repeat, or differ in case alone."""
+    place = text(glob.escape(path))
+    schema = engine.ask(f"SELECT name, num_children, precision, logical_type FROM parquet_schema({place})")
+    rows = [_plain_list(schema[key]) for key in ("name", "num_children", "precision")]
+    names, digits = _top_level(*rows)
+    require(wanted, names, file)
+    for name, precision in zip(names, digits, strict=True):
+        if name in wanted and precision > 38:
+            raise GateError(
+                f"{file}: column {name!r} must hold decimals of at most 38 digits, got {precision}; write them as float64"
+            )
+    numbered = "file_row_number" not in names
+    alias = ", ".join([*(f"c{i}" for i in range(len(names))), *(["nr"] if numbered else [])])
+    options = "hive_partitioning=false, binary_as_string=true" + (", file_row_number=true" if numbered else "")
+    source = f"read_parquet({place}, {options}) AS t({alias})"
+    if not numbered:  # DuckDB has that name for its own column
+        source = f"(SELECT row_number() OVER () - 1 AS nr, * FROM {source})"
+    counted = engine.ask(f"SELECT CAST(sum(num_rows) AS BIGINT) AS n FROM parquet_file_metadata({place})")
+    return Table(file, source, columns_of(engine, source, names), count=int(counted["n"][0]))
+
+
+def _plain_list(column: Any) -> list[Any]:
+    import numpy as np
+
+    return list(np.ma.asarray(column).tolist())
+
+
+def _top_level(names: list[str], children: list[int | None], digits: list[int | None]) -> tuple[list[str], list[int]]:
+    """The names of all columns in the order of the file, and the most digits of a decimal in each."""
+    found: list[tuple[str, int]] = []
+    i = 1
+    for _ in range(children[0] or 0):
+        first, left = i, 1
+        while left:
+            left += (children[i] or 0) - 1
+            i += 1
+        found.append((names[first], max(each or 0 for each in digits[first:i])))
+    return [name for name, _ in found], [most for _, most in found]
+
+
+# --- CSV ----------------------------------------------------------------------------------------------------
+
+
+def _read_text(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+    """Text is parsed once into a table of texts; DuckDB guesses nothing."""
+    separator, names = _header(file, path, "\t" if file.suffix == ".tsv" else ",;\t", wanted)
+    if file.path == "-":
+        if len(wanted) > 1:
+            raise GateError(
+                f"{file}: must have a column {wanted[1]!r}, got numbers without names; give a file with columns"
+            )
+        names = list(wanted)
+    require(wanted, names, file)
+    quotes, separators, is_open = _scan(path, separator)
+    size = os.stat(path).st_size
+    columns = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(names)))
+    options = f"columns={{{columns}}}, auto_detect=false, header=true, delim={text(separator)}, quote='\"', escape='\"'"
+    options += ", strict_mode=true, null_padding=false, ignore_errors=false"
+    if quotes:  # in parts, DuckDB would drop the rows after a quote that is never closed
+        if size > engine.memory // 2:
+            raise GateError(
+                f"{file}: must fit twice into the memory of {engine.memory:,} bytes where fields are quoted, got {size:,} "
+                "bytes; write it as Parquet, leave quotes out, or raise --memory"
+            )
+        options += f", buffer_size={size + 1}, max_line_size={size + 1}"
+    else:
+        options += f", max_line_size={LONGEST}"
+    try:
+        rows, count = keep(engine, "csv", f"SELECT * FROM read_csv({text(glob.escape(path))}, {options})")
+    except Exception:
+        _find_fault(file, path, separator, len(names), None)
+        raise
+    if is_open or separators != (len(names) - 1) * (count + 1):
+        _find_fault(file, path, separator, len(names), count)
+    return Table(file, rows, columns_of(engine, rows, names), is_text=True, count=count)
+
+
+def _header(file: File, path: str, separators: str, wanted: Sequence[str]) -> tuple[str, list[str]]:
+    """What separates the columns, and their names: the separator under which the wanted ones are there."""
+    found: dict[str, list[str]] = {}
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as opened:
+        for separator in separators:
+            opened.seek(0)
+            found[separator] = next(csv.reader(opened, delimiter=separator), [])
+    if any("\ufffd" in name or "\0" in name for names in found.values() for name in names):
+        raise GateError(f"{file}: must be UTF-8 text, got other bytes in the header; save it as UTF-8")
+    best = max(separators, key=lambda each: (sum(found[each].count(name) == 1 for name in wanted), len(found[each])))
+    return best, found[best]
+
+
+def _scan(path: str, separator: str) -> tuple[bool, int, bool]:
+    """Whether there are quotes, how many separators stand outside of quotes, and whether the last quote is open."""
+    import numpy as np
+
+    quotes = separators = 0
+    with open(path, "rb") as opened:
+        while piece := opened.read(PIECE):
+            part = np.frombuffer(piece, np.uint8)
+            is_separator = part == ord(separator)
+            if b'"' in piece or quotes % 2:
+                marks = part == ord('"')
+                inside = np.logical_xor.accumulate(marks)
+                is_separator &= inside == bool(quotes % 2)
+                quotes += int(np.count_nonzero(marks))
+            separators += int(np.count_nonzero(is_separator))
+    return quotes > 0, separators, quotes % 2 == 1
+
+
+def _find_fault(file: File, path: str, separator: str, width: int, count: int | None) -> None:
+    """Name the row that is wrong, and compare the number of rows; slow, and only used where something is odd."""
+    row, longest, limit = 0, 0, csv.field_size_limit(1 << 30)
+    with open(path, "rb") as raw, contextlib.ExitStack() as stack:
+        stack.callback(csv.field_size_limit, limit)
+        lines = csv.reader(_decoded(raw), delimiter=separator, strict=True)
+        try:
+            next(lines)
+            for fields in lines:
+                row += bool(fields) or width == 1
+                longest = longest or row * (sum(map(len, fields)) > LONGEST)
+                if fields and len(fields) != width:
+                    raise GateError(
+                        f"{file}: must have {plural(width, 'column')} in every row, got {len(fields)} in row {row:,}; "
+                        "quote fields that hold separators, or restore the row"
+                    )
+        except csv.Error as error:
+            place = "the header" if lines.line_num <= 1 and row == 0 and count == 0 else f"row {row + 1:,}"
+            raise GateError(
+                f"{file}: must close every quoted field before a separator or the end of its row, got: {error} in {place}; "
+                "double the quotes inside it or restore the file"
+            ) from None
+        except UnicodeDecodeError:
+            raise GateError(
+                f"{file}: must be UTF-8 text, got other bytes in row {row + 1:,}; save it as UTF-8"
+            ) from None
+    if longest:
+        raise GateError(
+            f"{file}: must have rows of at most {LONGEST:,} bytes, got a longer one in row {longest:,}; "
+            "leave long texts out, or write it as Parquet"
+        )
+    if count is not None and row != count:
+        raise GateError(
+            f"{file}: must divide into rows in one way, got {plural(count, 'row')} or {row:,}; "
+            "quote fields that hold quotes or line ends, or write it as Parquet"
+        )
+
+
+def _decoded(raw: Any) -> Iterator[str]:
+    """The lines of a file, decoded one after another: a wrong byte is found in its own line."""
+    import io
+
+    return iter(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
+
+
+# --- JSON lines ---------------------------------------------------------------------------------------------
+
+
+def _read_json(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+    """Each line is an object, or a list of {label, score}. Wanted columns are taken out of it once."""
+    place = text(glob.escape(path))
+    options = "format='newline_delimited', records='false', auto_detect=false, columns={line: 'JSON'}"
+    lines = f"read_json({place}, {options})"
+    try:
+        has_lists, has_others = _truths(engine, [_is("ARRAY"), "json_type(line) NOT IN ('OBJECT', 'ARRAY')"], lines)
+        if has_others or (has_lists and _truths(engine, [_OTHER_LIST], lines)[0]):
+            _find_line(file, path)
+        keys = ["json_keys(line)", *(["json_extract_string(line, '$[*].label')"] if has_lists else [])]
+        asked = [engine.ask(f"SELECT DISTINCT unnest({each}) AS key FROM {lines}")["key"] for each in keys]
+        present = {key for found in asked for key in _plain_list(found) if key is not None}
+        listed_ = _in_order(path, present)
+        holders = sorted({_holder(name, present) for name in (*wanted, *listed_)} - {"line"})
+        are_lists = _truths(engine, [_is("ARRAY", holder) for holder in holders], lines)
+        lists = {holder for holder, is_list in zip(("line", *holders), (has_lists, *are_lists), strict=True) if is_list}
+        values = {name: _value(name, present, lists) for name in (*wanted, *listed_)}
+        taken = "".join(f", {values[name].sql} AS c{i}" for i, name in enumerate(wanted))
+        rows, count = keep(engine, "json", f"SELECT line{taken} FROM {lines}")
+        asked_of = [getattr(values[name], each) for name in wanted for each in ("repeated", "exists")]
+        truths = _truths(engine, asked_of, rows)
+    except Exception:
+        _find_line(file, path)
+        raise
+    if any(truths[::2]):
+        _find_line(file, path)
+        raise GateError(f"{file}: must have one value for each name in a line, got two; rename or remove one")
+    have = [name for name, exists in zip(wanted, truths[1::2], strict=True) if exists]
+    missing = [name for name in wanted if name not in have]
+    require(wanted, [name for name in dict.fromkeys([*listed_, *have]) if name not in missing], file)
+    columns = [Column(name, f"c{i}", "json", "JSON") for i, name in enumerate(wanted)]
+    columns += [Column(name, values[name].sql, "json", "JSON") for name in listed_ if name not in wanted]
+    return Table(file, rows, tuple(columns), count=count)
+
+
+def _truths(engine: Duck, asked: Sequence[str], rows: str) -> list[bool]:
+    if not asked:
+        return []
+    named = ", ".join(f"coalesce(bool_or({each}), FALSE) AS t{i}" for i, each in enumerate(asked))
+    return [bool(column[0]) for column in engine.ask(f"SELECT {named} FROM {rows}").values()]
+
+
+_SCORED = (
+    "lambda x: coalesce(json_type(x) = 'OBJECT' AND json_exists(x, '$.label') AND json_exists(x, '$.score'), FALSE)"
+)
+_OTHER_LIST = (
+    "CASE json_type(line) WHEN 'ARRAY' "
+    f"THEN len(list_filter(CAST(line AS JSON[]), {_SCORED})) <> json_array_length(line) END"
+)
+
+
+def _is(kind: str, value: str = "line") -> str:
+    return f"json_type({value}) = '{kind}'"
+
+
+@dataclass(frozen=True)
+class _Value:
+    """The SQL of one value of a line: what it is, whether it is there, and whether it is there twice."""
+
+    sql: str
+    exists: str
+    repeated: str
+
+
+def _path(name: str, present: set[str]) -> list[str]:
+    """`a.b` is the key of that name where any line has it, or else `b` in what `a` is."""
+    return [name] if name in present else name.split(".")
+
+
+def _holder(name: str, present: set[str]) -> str:
+    """The SQL of the object or list that a value is in."""
+    path = _path(name, present)[:-1]
+    return f"json_extract(line, {_pointer(path)})" if path else "line"
+
+
+def _value(name: str, present: set[str], lists: set[str]) -> _Value:
+    """The value of a key, or in a list of {label, score} the score of the entry with that label."""
+    path, holder = _path(name, present), _holder(name, present)
+    key = f"json_extract(line, {_pointer(path)})"
+    written = text(json.dumps(path[-1], ensure_ascii=False) + ":")
+    seen_twice = f"contains(substr(line, strpos(line, {written}) + 1), {written})"  # perhaps in another object
+    repeated = f"CASE WHEN {seen_twice} AND {_is('OBJECT', holder)} THEN {_repeats(holder)} ELSE FALSE END"
+    if holder not in lists:
+        return _Value(f"nullif({key}, 'null')", f"{key} IS NOT NULL", repeated)
+    is_list = _is("ARRAY", holder)
+    entries = f"list_filter(CAST({holder} AS JSON[]), lambda x: (x ->> '$.label') = {text(path[-1])})"
+    return _Value(
+        f"nullif(CASE WHEN {is_list} THEN json_extract(list_extract({entries}, 1), '$.score') ELSE {key} END, 'null')",
+        f"CASE WHEN {is_list} THEN len({entries}) > 0 ELSE {key} IS NOT NULL END",
+        f"CASE WHEN {is_list} THEN len({entries}) > 1 ELSE {repeated} END",
+    )
+
+
+def _repeats(holder: str) -> str:
+    return f"len(json_keys({holder})) <> list_unique(json_keys({holder}))"
+
+
+def _pointer(path: Sequence[str]) -> str:
+    return text("".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path))
+
+
+def _in_order(path: str, present: set[str]) -> list[str]:
+    """The names of all columns: those of the first line first, and the fields inside its values."""
+    with open(path, encoding="utf-8") as opened:
+        line = next((line for line in opened if line.strip()), "null")
+    with contextlib.suppress(ValueError, RecursionError):
+        first = list(_fields(json.loads(line), ""))
+        return list(dict.fromkeys([*first, *sorted(present)]))
+    return sorted(present)
+
+
+def _fields(value: Any, before: str) -> Iterator[str]:
+    """The names of the fields in a value, and of those inside them."""
+    if isinstance(value, list):
+        value = {each["label"]: None for each in value if isinstance(each, dict) and isinstance(each.get("label"), str)}
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield before + key
+        yield from _fields(inner, f"{before}{key}.")
+
+
+def _find_line(file: File, path: str) -> None:
+    """Name the line that is no object; slow, and only used on a file that is refused anyway."""
+    with open(path, "rb") as opened:
+        for number, line in enumerate(opened, 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line.decode(), object_pairs_hook=_once)
+            except UnicodeDecodeError:
+                got = "bytes that are no UTF-8"
+            except RecursionError:
+                got = "lists inside lists without end"
+            except ValueError as error:
+                got = "a byte-order mark" if line.startswith(b"\xef\xbb\xbf") else str(error).split(":")[0]
+            else:
+                is_list = isinstance(value, list) and all(isinstance(each, dict) and "score" in each for each in value)
+                if isinstance(value, dict) or is_list:
+                    continue
+                got = show(line.decode().strip())
+            raise GateError(
+                f"{file}: must have one JSON object to a line, got {got} in line {number:,}; "
+                "write each row as one line of UTF-8 text"
+            )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key = next(key for i, (key, _) in enumerate(pairs) if key in [before for before, _ in pairs[:i]])
+        raise ValueError(f"{show(key)} twice")
+    return found
+
+
+# --- arrays, and the table of formats -----------------------------------------------------------------------
+
+
+def _read_npy(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+    from gate.rows.arrays import read_npy
+
+    return read_npy(engine, file, path, wanted)
+
+
+def _read_npz(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+    from gate.rows.arrays import read_npz
+
+    return read_npz(engine, file, path, wanted)
+
+
+def _read_arrow(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+    from gate.rows.arrays import read_arrow
+
+    return read_arrow(engine, file, path, wanted)
+
+
+FORMATS = (
+    Format((".parquet", ".pq"), _read_parquet, "write it again"),
+    Format((".csv",), _read_text, "save it as comma-separated UTF-8 text with a header"),
+    Format((".tsv",), _read_text, "save it as tab-separated UTF-8 text with a header"),
+    Format((".feather", ".arrow"), _read_arrow, "write it again"),
+    Format((".jsonl", ".ndjson"), _read_json, "write one JSON object to a line"),
+    Format((".npy",), _read_npy, "save one plain array of numbers with numpy.save"),
+    Format((".npz",), _read_npz, "save plain arrays of numbers with numpy.savez"),
+)
