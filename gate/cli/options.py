@@ -254,7 +254,7 @@ class Request:
     as_json: bool
     force: bool
     release: str = ""
-    directory: Path | None = None
+    directory: Path = Path()  # a command that judges names it
 
     @property
     def out(self) -> Path | None:

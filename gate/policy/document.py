@@ -21,6 +21,7 @@ from gate.policy.detectors import alone
 from gate.policy.model import Columns, Policy
 from gate.policy.values import Location, rate
 from gate.policy.yaml_tree import Tree, as_written, key_name, write_yaml
+from gate.storage import read_regular
 
 MAX_BYTES = 200_000
 BUILT_IN, BUILT_IN_PATH = "built-in", "built-in default"  # instead of a path: as asked for, and as recorded
@@ -162,8 +163,7 @@ def load(path: str | Path, model: type[Policy] = Policy) -> Document:
             raise GateError(f"{path}: must name a detector of {whole} ({', '.join(known) or 'which has none'})")
         return document.detector(name)
     try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_regular(path, MAX_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = getattr(error, "strerror", None) or error
         cure = "check the name, or write one with `gate init`"
