@@ -179,15 +179,15 @@ def test_a_file_is_written_through_no_link(parts: list[str], at: int, leads_to: 
         )
         if exists and leads_to in ("directory", "inside"):
             (linked / "c").mkdir(exist_ok=True)
-        path = {
+        spellings: dict[str, str | Path] = {
             "relative": Path(*parts),
             "dotted": f"./{parts[0]}/../{'/'.join(parts)}",
             "absolute": here.joinpath(*parts),
             "through a link to here": here.parent.joinpath("here", *parts),
-        }[spelt]
+        }
         before = everything(here.parent)
         with pytest.raises(GateError, match="must lead through no symbolic link, got one at"):
-            write_file(path, b"text")  # type: ignore[arg-type]
+            write_file(spellings[spelt], b"text")
         assert everything(here.parent) == before
 
 
