@@ -282,7 +282,7 @@ def judging(command: Command) -> Command:
         click.option(
             "--dry-run",
             is_flag=True,
-            help="Judge, print and exit as the real run; write only the ledger's line  [default: write all]",
+            help="Judge, print and exit as the real run; write only --flagged and the ledger's line  [default: write all]",
         ),
         click.option(
             "--ledger",
