@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import fnmatch
+import glob
 import hashlib
 import json
 import os
@@ -13,6 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from gate.errors import GateError
@@ -24,19 +27,80 @@ NO_BASELINE = "none"  # instead of a baseline's directory: this is the first rel
 CHECKS_DIRECTORY = "checks"  # the directory below a release that holds the checks made of it
 
 
+def place_to_write(path: str | Path, inputs: Iterable[str | Path] = ()) -> Path:
+    """The absolute path of a file to write. Every file that gate writes where a person said goes through this door.
+
+    It refuses symbolic links, what is there and is no file, and `inputs`: what the same run reads or writes.
+    """
+    try:
+        target = refuse_links(path)
+        if target.exists() and not target.is_file():
+            kinds = {"a directory": target.is_dir(), "a pipe": target.is_fifo(), "a device": target.is_char_device()}
+            found = next((kind for kind, it_is in kinds.items() if it_is), "something else")
+            raise GateError(f"{path}: must be a file, got {found}; name a file")
+        _refuse_inputs([target], inputs)
+    except OSError as error:
+        raise GateError(f"{path}: must be writable, got {error.strerror}; nothing was written") from None
+    return target
+
+
 def refuse_links(path: str | Path) -> Path:
     """The absolute path to write to; a symbolic link that leads elsewhere is refused.
 
-    The content of the working directory may be hostile, so nothing below it may be a link. Elsewhere the person who
-    named the path has chosen the directories, and only the last name must be no link.
+    The content of the working directory may be hostile, so nothing below it may be a link, however it is named.
+    Elsewhere the person who named the path has chosen the directories, and only the last name must be no link.
     """
-    target, here = Path(os.path.abspath(path)), Path.cwd()
-    place = here if target.is_relative_to(here) else target.parent
-    for name in target.relative_to(place).parts:
-        place /= name
-        if place.is_symlink():
+    target, here = Path(os.path.abspath(path)), _identity(Path.cwd())
+    below = False
+    for place in (*reversed(target.parents), target):
+        if place.is_symlink() and (below or place == target):
             raise GateError(f"{path}: must lead through no symbolic link, got one at {place}; name its real place")
+        below = below or _identity(place) == here
     return target
+
+
+def _refuse_inputs(targets: Iterable[Path], inputs: Iterable[str | Path]) -> None:
+    """Refuse to write over what the run reads, by whatever name: a file, all in a directory, or those of a pattern."""
+    written = {_identity(target): target for target in targets}
+    for name in filter(None, map(str, inputs)):
+        for read in chain.from_iterable(map(_files_of, (Path(name), *_matching(os.path.normpath(name))))):
+            if target := written.get(_identity(read)):
+                raise GateError(f"{target}: must be no input of this run, which {read} is; choose another place")
+
+
+def _matching(pattern: str) -> Iterator[Path]:
+    """What a pattern names. Below `**` an asterisk stands for folders too: `glob` would follow circles of links."""
+    top, deep, _ = pattern.partition("**")
+    found = map(Path, glob.iglob(pattern if not deep else os.path.dirname(top) or "."))
+    if not deep:
+        yield from found
+        return
+    for path in chain.from_iterable(map(_files_of, found)):
+        if fnmatch.fnmatchcase(str(path), pattern.replace("**/", "*")):
+            yield path
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    """The file, or all files in the directory, through links too; of a release, those that it consists of."""
+    names = _names_in(path)
+    yield from (path / name for name in names or [])
+    if not path.is_dir():
+        yield path
+    seen = {_identity(path)}
+    for place, folders, files in os.walk(path, followlinks=True) if names is None else ():
+        yield from (Path(place, name) for name in files)
+        inner = {name: _identity(Path(place, name)) for name in folders}
+        folders[:] = [name for name, identity in inner.items() if identity not in seen]
+        seen.update(inner.values())
+
+
+def _identity(path: Path) -> tuple[int, int] | str:
+    """What a file or directory is by any of its names; of one that is not there, its path."""
+    try:
+        found = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
 
 
 def sync_directory(directory: Path) -> None:
@@ -53,7 +117,7 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
+def read_regular(path: str | Path, most: int, follow: bool = True) -> bytes:
     """The bytes of a file, at most one more than `most`. Pipes and devices are refused: they may block or never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     with open(descriptor, "rb") as file:
@@ -63,8 +127,11 @@ def read_regular(path: Path, most: int, follow: bool = True) -> bytes:
         return file.read(min(most, status.st_size) + 1)  # allocates this much memory at once
 
 
-def refuse_existing(directory: str | Path, force: bool) -> str:
-    """Refuse a place for results before any work is done; else return the digest of what `write` may replace there."""
+def refuse_existing(directory: str | Path, force: bool, inputs: Iterable[str | Path] = ()) -> str:
+    """Refuse a place for results before any work is done; else return the digest of what `write` may replace there.
+
+    A release is replaced only where nothing else is there, and where it is none of `inputs`, which the run reads.
+    """
     target = Path(directory)
     try:
         if target.is_symlink() or (target.exists() and not target.is_dir()):
@@ -77,7 +144,8 @@ def refuse_existing(directory: str | Path, force: bool) -> str:
             return NOTHING
         if not force:
             raise GateError(f"{target}: must not exist yet; choose another --out, or --force to replace this release")
-        if not _is_release(target):
+        names = _names_in(target)
+        if names is None:
             raise GateError(
                 f"{target}: must be a release for --force to replace it, got a directory without a release's "
                 "manifest.json; choose another --out"
@@ -88,7 +156,14 @@ def refuse_existing(directory: str | Path, force: bool) -> str:
                 f"{target}: must hold no checks for --force to replace it, got {plural(len(held), 'check')} in "
                 f"{CHECKS_DIRECTORY}/; move that directory away, or choose another --out"
             )
-        return _identity(target)
+        other = next(_others_in(target, names), None)
+        if other is not None:
+            raise GateError(
+                f"{target}: must hold nothing but a release for --force to replace it, got {other}; move it away, or "
+                "choose another --out"
+            )
+        _refuse_inputs((target / name for name in names), inputs)
+        return _digest(target)
     except OSError as error:
         raise GateError(f"{target}: must be a directory that can be written, got {error.strerror}") from None
 
@@ -99,13 +174,17 @@ def checks_in(directory: Path) -> list[str]:
         names = sorted(os.listdir(directory / CHECKS_DIRECTORY))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [name for name in names if not (name.startswith(".gate-") and name.endswith(".partial"))]
+    return [name for name in names if not _is_partial(name)]
+
+
+def _is_partial(name: str) -> bool:
+    return name.startswith(".gate-") and name.endswith(".partial")
 
 
 NOTHING = "nothing"  # the digest if there is no release to replace
 
 
-def _identity(directory: Path) -> str:
+def _digest(directory: Path) -> str:
     """The digest of a release's manifest; it shows whether another run has written there since."""
     try:
         return hashlib.sha256(read_regular(directory / "manifest.json", MAX_BYTES)).hexdigest()
@@ -113,12 +192,27 @@ def _identity(directory: Path) -> str:
         return NOTHING
 
 
-def _is_release(directory: Path) -> bool:
-    """Whether `write` wrote its manifest: other programs have a manifest.json too."""
+def _names_in(directory: Path) -> set[str] | None:
+    """The files that a release consists of; None if `write` did not write this: others have a manifest.json too."""
     try:
-        return "verdict.json" in json.loads(read_regular(directory / "manifest.json", MAX_BYTES))["sha256"]
+        names = set(json.loads(read_regular(directory / "manifest.json", MAX_BYTES))["sha256"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return False
+        return None
+    return names | {"manifest.json"} if "verdict.json" in names else None
+
+
+def _others_in(directory: Path, names: set[str]) -> Iterator[str]:
+    """What lies in a directory besides these files: other files, links and pipes, by their paths in it."""
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    for place, folders, files in os.walk(directory, onerror=stop):
+        folders[:] = [name for name in folders if not _is_partial(name)]
+        for path in (Path(place, name) for name in sorted([*folders, *files])):
+            name, mode = path.relative_to(directory).as_posix(), path.lstat().st_mode
+            if not (stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and name in names) or _is_partial(path.name)):
+                yield name
 
 
 def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replaces: str | None = None) -> None:
@@ -139,7 +233,7 @@ def write(directory: str | Path, files: Mapping[str, bytes], force: bool, replac
                 _write_durably(staging / name, data)
             staging.chmod(0o777 & ~_umask())
             with _locked(target.parent):
-                if _identity(target) != replaces:
+                if _digest(target) != replaces:
                     raise GateError(
                         f"{target}: must be written by one run at a time, got a release that another run has written "
                         "meanwhile; that one stays, nothing else was written"
@@ -209,17 +303,11 @@ def _locked(directory: Path, wait: bool = True) -> Iterator[None]:
         os.close(descriptor)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write one file beside its place and rename it there, so that no half of it is ever seen.
-
-    A device or a pipe is written into: a rename would replace `/dev/null` by a file.
-    """
+def write_file(path: str | Path, data: bytes, inputs: Iterable[str | Path] = ()) -> None:
+    """Write one file beside its place and rename it there, so that no half of it is ever seen."""
+    place = place_to_write(path, inputs)
+    staging = place.parent / f".gate-{secrets.token_hex(8)}.partial"
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        place = Path(os.path.realpath(path))  # if the path is a link, the file that it names
-        staging = place.parent / f".gate-{secrets.token_hex(8)}.partial"
         try:
             _write_durably(staging, data)
             staging.replace(place)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gate.cli.options import given
-from gate.cli.outputs import put
-from gate.cli.streams import log, working
-from gate.errors import GateError
+from gate.cli.streams import log, show, working
 
 if TYPE_CHECKING:
     from gate.calibration.export import Exported
@@ -41,14 +38,15 @@ def export(directory: str, format_: str, output: str | None) -> None:
     if format_ == "onnx" and output == "-":
         raise click.UsageError("-o must name a file where --to is onnx: a graph is no text")
     from gate.calibration.export import FILES
+    from gate.storage import write_file
 
     exported, (name, render) = _exported(directory), FILES[format_]
     with working(f"exporting {exported.release}"):
         content = render(exported)
     if output == "-":
-        put(content.decode(), output, format_)
+        show(content.decode(), format_)
     else:
-        _write(content, output, name)
+        write_file(output or name, content, [directory])
         log(f"wrote {output or name}: {len(content):,} bytes, {exported.release} ({exported.outcome})")
     if exported.outcome != "pass":
         log(f"{exported.release} did not pass the gate ({exported.outcome}); the export says so too")
@@ -64,13 +62,3 @@ def _exported(directory: str) -> Exported:
     read_calibrator(stored)  # it says what is wrong with the calibrator, and where
     text, record = (stored.calibrator_json or b"").decode(), stored.record
     return Exported(record.release, record.outcome, record.calibrator.sha256, text)
-
-
-def _write(content: bytes, output: str | None, name: str) -> None:
-    """Write to the named file, or else into the working directory, which may hold a hostile link of that name."""
-    from gate.storage import refuse_links, write_file
-
-    place = refuse_links(name) if output is None else Path(output)
-    if place.is_dir():
-        raise GateError(f"{output or place}: must be a file, got a directory; write {name} after it")
-    write_file(place, content)

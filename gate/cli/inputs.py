@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -85,15 +84,6 @@ def found_here(document: Document, named: str | None) -> str:
     from gate.policy import OWN
 
     return " (found here)" if named is None and document.path == str(OWN) else ""
-
-
-def flagged_place(name: str | None, directory: Path | None) -> Path | None:
-    """Return where the list of false positives shall go; a wrong place is refused before any row is read."""
-    if name is None:
-        return None
-    from gate.flagged import require_name
-
-    return require_name(name, directory)
 
 
 def require_both(option: str, given: object, other: str, also: object) -> None:

@@ -199,7 +199,7 @@ class Request:
     as_json: bool
     force: bool
     release: str = ""
-    directory: Path | None = None
+    directory: Path = Path()  # a command that judges names it
 
     @property
     def out(self) -> Path | None:
@@ -227,7 +227,7 @@ def judging(command: Command) -> Command:
         click.option(
             "--dry-run",
             is_flag=True,
-            help="Judge, print and exit as the real run; write only the ledger's line  [default: write all]",
+            help="Judge, print, exit as the real run; write only --flagged and the ledger's line  [default: write all]",
         ),
         click.option(
             "--ledger",

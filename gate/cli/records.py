@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,7 +36,7 @@ def report(directory: str, format_: str | None, output: str) -> None:
 
     format_ = format_for(output, format_, "record")
     record = read_any(directory)
-    put(render(record, shown_of(record), format_, to_terminal=output == "-"), output, format_)
+    put(render(record, shown_of(record), format_, to_terminal=output == "-"), output, format_, [directory])
 
 
 @click.command()
@@ -82,7 +83,8 @@ def compare(
     scored |= {"baseline-holdout": baseline_holdout_paths, "baseline-malicious": baseline_malicious_paths}
     compared = compare_systems if holds_several(new) else compare_stored
     found = compared(old, new, overrides, scored, read_scores)
-    put(render(found, "comparison", format_, to_terminal=output == "-"), output, format_)
+    read = [old, new, *chain(*scored.values())]
+    put(render(found, "comparison", format_, to_terminal=output == "-"), output, format_, read)
 
 
 @click.command()
@@ -208,7 +210,8 @@ def history(directories: tuple[str, ...], format_: str | None, as_json: bool, ou
         raise GateError("no record could be read, so there is no history")
     with working("drawing the history"):
         text = render(collected, "history", format_, to_terminal=output == "-")
-    put(text, output, format_)
+    read = [release.directory for release in collected.releases]
+    put(text, output, format_, read + [unread.directory for unread in collected.unread])
     return NO_JUDGEMENT if collected.unread else 0
 
 

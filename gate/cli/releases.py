@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from gate.cli.inputs import (
     announce,
     as_directory,
     choose_samples,
-    flagged_place,
     how_divided,
     read_scores,
     reading,
@@ -33,7 +33,7 @@ from gate.cli.options import (
     judging,
     overrides,
 )
-from gate.cli.outputs import conclude, put_flagged
+from gate.cli.outputs import conclude, put_flagged, refuse_places
 from gate.cli.streams import log, working
 from gate.cli.systems import Given, check_detectors, run_detectors
 
@@ -126,21 +126,17 @@ def run(
 
 def run_detector(document: Document, given: Given, asked: Request) -> int:
     """Fit, evaluate and judge the one detector of a policy."""
-    from gate.storage import refuse_existing
-
     samples, own = choose_samples(given.samples, given.split is not None, document.policy.data)
     require_both("--baseline-malicious", given.scored[1], "--malicious", samples["malicious"])
-    replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
-    listed = flagged_place(asked.flagged, asked.directory)
+    read = [*chain(*samples.values()), *given.others]
+    replaces = refuse_places(asked, document.path, read)
     announce(document, given.policy, samples, own)
     with drawing(asked.dry_run) as drawn:
-        judged = drawn(_run(document, given, asked, samples, listed))
-        return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
+        judged = drawn(_run(document, given, asked, samples))
+        return conclude(judged, asked.out, asked.force, asked.as_json, replaces, asked.flagged)
 
 
-def _run(
-    document: Document, given: Given, asked: Request, samples: Mapping[str, tuple[str, ...]], listed: Path | None
-) -> Release:
+def _run(document: Document, given: Given, asked: Request, samples: Mapping[str, tuple[str, ...]]) -> Release:
     with reading(samples, document.policy) as sample:
         require_ledger(document, asked.ledger)
         from gate.gating import Job, gate_release, judging_day, read_reference
@@ -169,7 +165,7 @@ def _run(
             reference=reference,
             first_release=given.baseline == NO_BASELINE,
         )
-    put_flagged(listed, holdout, judged.calibrator)
+    put_flagged(asked.flagged, holdout, judged.calibrator)
     return judged
 
 
@@ -212,10 +208,12 @@ def check(
       gate check releases/v2.4.0 --holdout benign-this-week.parquet
       gate check releases/v2.4.0 --holdout log.parquet --calibrated --set data.calibrated=served
     """
-    asked = replace(asked, directory=Path(out) if out else None)
     samples = {"holdout": holdout_paths, "malicious": malicious_paths}
     from gate.record.system import holds_several
+    from gate.storage import CHECKS_DIRECTORY
 
+    place = Path(out) if out else Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
+    asked = replace(asked, directory=place)
     if not holds_several(directory):
         return check_detector(directory, policy, overrides, samples, asked, is_calibrated)
     if is_calibrated:
@@ -235,19 +233,16 @@ def check_detector(
     from gate.checks import find_policy
     from gate.inspection.judgement import read_judged
     from gate.record import recorded_policy
-    from gate.storage import CHECKS_DIRECTORY, refuse_existing
 
     stored = read_judged(directory)
     record = stored.record
     document = find_policy(named, overrides) if named else recorded_policy(record.policy).override(overrides)
     document.require_columns()
-    target = asked.directory or Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
-    replaces = None if asked.dry_run else refuse_existing(target, asked.force)
-    listed = flagged_place(asked.flagged, target)
+    replaces = refuse_places(asked, named, [directory, *chain(*given.values())])
     announce(document, named or document.path, given, set())
     with drawing(asked.dry_run) as drawn:
-        judged = drawn(_check(stored, document, given, asked, is_calibrated, listed))
-        return conclude(judged, None if asked.dry_run else target, asked.force, asked.as_json, replaces)
+        judged = drawn(_check(stored, document, given, asked, is_calibrated))
+        return conclude(judged, asked.out, asked.force, asked.as_json, replaces, asked.flagged)
 
 
 def _check(
@@ -256,7 +251,6 @@ def _check(
     given: Mapping[str, tuple[str, ...]],
     asked: Request,
     is_calibrated: bool,
-    listed: Path | None,
 ) -> Release:
     with reading(given, document.policy, is_calibrated) as sample:
         require_ledger(document, asked.ledger)
@@ -267,5 +261,5 @@ def _check(
     with working("counting and judging"):
         job = Job(document, stored.record.release, asked.created, judging_day(asked.created), asked.ledger)
         judged = check_release(job, stored, holdout, malicious=malicious, calibrated=is_calibrated)
-    put_flagged(listed, holdout, judged.calibrator, is_calibrated)
+    put_flagged(asked.flagged, holdout, judged.calibrator, is_calibrated)
     return judged

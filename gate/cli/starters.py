@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -75,7 +76,7 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
     from gate.report import history as histories
     from gate.scores import read
     from gate.starter.demo import retrain
-    from gate.storage import refuse_existing, refuse_links, write_file
+    from gate.storage import refuse_existing, write_file
 
     document, outcomes, written = default_policy(), set(), []
     columns, domain = document.policy.data, document.policy.calibration.domain
@@ -97,7 +98,7 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
         written.append(str(release_directory))
     history = collect(written)
     for name, draw in (("history.html", histories.render_html), ("history.svg", histories.figure)):
-        write_file(refuse_links(directory / name), draw(history).encode())
+        write_file(directory / name, draw(history).encode())
     show(render(history, "history", "text", to_terminal=True))
     log(f"history: {directory / 'history.html'}")
     log(f"next, two of them side by side: gate compare {quote(written[0])} {quote(written[-1])}")
@@ -106,15 +107,13 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
 
 def _write_scores(path: Path, values: Floats, force: bool) -> None:
     from gate.scores import write_parquet
-    from gate.storage import refuse_links
+    from gate.storage import write_file
 
-    refuse_links(path)
     if path.exists() and not force:
         raise GateError(f"{path}: must not exist yet; choose another --out, or --force to replace it")
-    try:
-        write_parquet(path, values)
-    except OSError as error:
-        raise GateError(f"{path}: must be writable, got {error.strerror or error}") from None
+    content = BytesIO()
+    write_parquet(content, values)
+    write_file(path, content.getvalue())
     log(f"simulated {path}: {len(values):,} benign scores")
 
 
@@ -197,7 +196,8 @@ def plan(
     watched = None if rows_per_check is None else planning.watch(document.policy, rows_per_check, fit_n)
     if chart is not None and kind is not None:
         curves = planning.operating_characteristics(document.policy, planned)
-        write_file(Path(chart), plans.OperatingCharacteristicDisplay.from_plan(planned, curves).to_bytes(kind))
+        drawn = plans.OperatingCharacteristicDisplay.from_plan(planned, curves).to_bytes(kind)
+        write_file(chart, drawn, [document.path, document.path.rpartition("#")[0]])
     if as_json:
         show(plans.to_json(planned, document.policy, watched), "json")
     else:

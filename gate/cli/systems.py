@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
 from gate.cli.inputs import found_here, read_scores, require_ledger
 from gate.cli.options import Request
-from gate.cli.outputs import conclude
+from gate.cli.outputs import conclude, refuse_places
 from gate.cli.streams import log, working
 from gate.errors import GateError
 from gate.words import plural
@@ -39,15 +39,19 @@ class Given:
     baseline: str | None
     scored: tuple[tuple[str, ...], tuple[str, ...]]
 
+    @property
+    def others(self) -> list[str]:
+        """What is read besides the samples."""
+        return [*filter(None, [self.baseline]), *chain(*self.scored)]
+
 
 def run_detectors(document: Document, given: Given, asked: Request) -> int:
     """Fit, evaluate and judge every detector of a policy, and all of them together."""
-    from gate.storage import refuse_existing
-
     refuse_unfit(asked)
     policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
     paths = _paths(policies, document, given.samples, given.split is not None)
-    replaces = None if asked.out is None else refuse_existing(asked.out, asked.force)
+    files = {file for by_detector in paths.values() for named in by_detector.values() for file in named}
+    replaces = refuse_places(asked, document.path, [*files, *given.others])
     _announce(document, given.policy, paths, given.samples)
     batches = _batches(paths, policies)
     with _reading(_of(paths, batches[0]), policies) as read:
@@ -73,7 +77,6 @@ def check_detectors(
     """Judge every detector of an earlier release on new benign scores."""
     from gate.checks import find_policy
     from gate.record import recorded_policy
-    from gate.storage import CHECKS_DIRECTORY, refuse_existing
     from gate.systems import Past, gate_system, read_stored_system
 
     refuse_unfit(asked)
@@ -86,9 +89,7 @@ def check_detectors(
             f"{document.path}: detectors: must be those of {directory} ({', '.join(stored)}), got "
             f"{', '.join(policies) or 'none'}; check it with the policy it was released under"
         )
-    place = asked.directory or Path(directory, CHECKS_DIRECTORY, f"{asked.created:%Y%m%dT%H%M%SZ}")
-    out = None if asked.dry_run else place
-    replaces = None if out is None else refuse_existing(out, asked.force)
+    replaces = refuse_places(asked, named, [directory, *chain(*given.values())])
     paths = {sample: dict.fromkeys(policies, given[sample]) for sample in ("holdout", "malicious")}
     _announce(document, named or document.path, paths, given)
     batches = _batches(paths, policies)
@@ -99,8 +100,10 @@ def check_detectors(
         held = [_rows(read, None)]
     job = Job(document, record.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"judging {plural(len(policies), 'detector')}"):
-        judged = gate_system(job, _sources(held, batches, paths, policies, None), Past(stored=stored), out is not None)
-    return conclude(judged, out, asked.force, asked.as_json, replaces)
+        judged = gate_system(
+            job, _sources(held, batches, paths, policies, None), Past(stored=stored), asked.out is not None
+        )
+    return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 
 def _batches(paths: _Paths, policies: Mapping[str, Policy]) -> list[list[str]]:

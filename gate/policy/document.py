@@ -19,6 +19,7 @@ from gate.policy.detectors import alone
 from gate.policy.model import Policy
 from gate.policy.values import Location
 from gate.policy.yaml_tree import SET, Tree, as_written, divide, write_flow, write_yaml
+from gate.storage import read_regular
 
 MAX_BYTES = 200_000
 BUILT_IN, BUILT_IN_PATH = "built-in", "built-in default"  # instead of a path: as asked for, and as recorded
@@ -136,8 +137,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), model: type[Policy] = 
             raise GateError(f"{path}: must name a detector of {whole} ({', '.join(known) or 'which has none'})")
         return document.detector(name).override(overrides)
     try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_regular(path, MAX_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = getattr(error, "strerror", None) or error
         cure = "check the name, or write one with `gate init`"

@@ -18,7 +18,7 @@ from gate.planning import plan_target
 from gate.planning.plan import RANGE_POINTS
 from gate.planning.ranges import plan_range, round_up
 from gate.policy import OWN, Document, Policy, Range, Target, Tolerance, rate
-from gate.storage import refuse_links, write_file
+from gate.storage import place_to_write, write_file
 from gate.words import in_digits, percent
 
 POLICY, WORKFLOW = OWN, Path(".github/workflows/release-gate.yml")
@@ -249,9 +249,9 @@ def write(files: Mapping[Path, str], force: bool) -> None:
 
 
 def refuse_existing(files: Iterable[Path], force: bool) -> None:
-    """Refuse to replace a file, unless forced, and to write through a link."""
+    """Refuse to replace a file, unless forced, and to write where no file may be written."""
     for path in sorted(files, reverse=True):
-        refuse_links(path)
+        place_to_write(path)
         if path.exists() and not force:
             raise GateError(f"{path}: must not exist yet; --force to replace it")
 

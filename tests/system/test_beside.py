@@ -132,7 +132,7 @@ def test_an_export_is_never_listed(place: Path) -> None:
 
 
 def test_force_replaces_no_release_that_has_checks(place: Path) -> None:
-    """Neither a run that does not know of them nor one with the same calibrator does; without the checks it can."""
+    """Nor one that has exports: neither is part of it. Without them it can."""
     before = contents(place)
     result = gate(*RUN, "--force", cwd=place)
     assert (result.returncode, result.stdout) == (2, "")
@@ -141,9 +141,13 @@ def test_force_replaces_no_release_that_has_checks(place: Path) -> None:
     assert contents(place) == before
     (place / "releases/v1/checks").rename(place / "kept")
     (place / "releases/v1/checks").mkdir()
+    for name in sorted(NAMES.values()):
+        refused = gate(*RUN, "--force", cwd=place)
+        assert refused.returncode == 2
+        assert f"must hold nothing but a release for --force to replace it, got {name}; " in refused.stderr
+        (place / "releases/v1" / name).unlink()
     assert gate(*RUN, "--force", cwd=place).returncode == 0
     assert not (place / "releases/v1/checks").exists()
-    assert not (place / "releases/v1/calibrator.onnx").exists()
     (place / "kept").rename(place / "releases/v1/checks")
     assert verified(place)[0] == 0
 

@@ -89,7 +89,7 @@ def test_the_pickle_is_never_loaded(releases: Path) -> None:
     [
         (["releases/good"], "Missing option '--to'"),
         (["releases/good", "--to", "onnx", "-o", "-"], "-o must name a file where --to is onnx: a graph is no text"),
-        (["releases/good", "--to", "sql", "-o", "releases"], "releases: must be a file, got a directory; write "),
+        (["releases/good", "--to", "sql", "-o", "releases"], "releases: must be a file, got a directory; name a file"),
         (["releases/good", "--to", "sql", "-o", "no/where.sql"], "no/where.sql: must be writable, got No such file"),
         (["checks/one", "--to", "sql"], "checks/one: must be a release with a calibrator.json, got none; name the "),
         (["policy.yaml", "--to", "sql"], "policy.yaml/manifest.json: must be the manifest of a release, got "),
@@ -109,14 +109,15 @@ def test_what_cannot_be_exported_leaves_no_file(releases: Path, args: list[str],
 
 
 @pytest.mark.parametrize("format_", ["onnx", "sql"])
-def test_nothing_is_written_through_a_link_that_was_not_named(releases: Path, format_: str) -> None:
+def test_nothing_is_written_through_a_link(releases: Path, format_: str) -> None:
     (releases / "victim").write_text("kept")
     (releases / NAMES[format_]).symlink_to("victim")
     result = gate("export", "releases/good", "--to", format_, cwd=releases)
     assert result.returncode == 2
     assert log_lines(result)[0].startswith(f"{NAMES[format_]}: must lead through no symbolic link")
     assert (releases / "victim").read_text() == "kept"
-    assert gate("export", "releases/good", "--to", format_, "-o", NAMES[format_], cwd=releases).returncode == 0
+    assert gate("export", "releases/good", "--to", format_, "-o", NAMES[format_], cwd=releases).returncode == 2
+    assert (releases / "victim").read_text() == "kept"
 
 
 def test_without_onnx_one_line_names_the_extra(releases: Path) -> None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
-from gate.storage import write, write_file
+from gate.storage import write
 
 FILES = {"verdict.json": b"{}\n", "report.html": b"<p>\n", "calibrator.joblib": bytes(range(256))}
 
 
 def entries(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
-
-
-# --- what happens when the disk does not play along ---------------------------------------------------------
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next_and_a_living_ones_is_not(tmp_path: Path) -> None:
@@ -49,20 +44,3 @@ def test_what_a_killed_run_left_is_removed_by_the_next_and_a_living_ones_is_not(
         for run in runs:
             run.kill()
             run.communicate()
-
-
-# --- single files -------------------------------------------------------------------------------------------
-
-
-def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
-    """A rename onto /dev/null would turn it into a file."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
-        try:
-            write_file(pipe, b"text")
-            assert reader.communicate(timeout=10)[0] == b"text"
-        finally:
-            reader.kill()
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
-    assert entries(tmp_path) == ["pipe"]

@@ -98,6 +98,8 @@ def test_a_domain_on_the_command_line_is_part_of_the_recorded_policy(here: Path)
         (["--seed", "0.5"], "must be a whole number from 0 on, got '0.5'"),
         (["--flagged", "x.txt"], "--flagged: must end in .csv or .parquet"),
         (["--flagged", "releases/v2/x.csv"], "--flagged: must lie outside the release directory"),
+        (["--flagged", "a/../releases/v2/x/y.csv", "--dry-run"], "--flagged: must lie outside the release directory"),
+        (["--ledger", "./releases/v2/ledger.jsonl"], "--ledger: must lie outside the release directory"),
     ],
 )
 def test_a_value_that_is_none_says_what_to_write(here: Path, options: list[str], sentence: str) -> None:

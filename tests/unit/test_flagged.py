@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 import gate
 from gate.errors import GateError
-from gate.flagged import list_flagged, render, require_name
+from gate.flagged import list_flagged, render, require_ending
 from gate.policy import Columns
 from gate.scores import from_object
 
@@ -78,15 +77,7 @@ def test_either_file_reads_back_as_the_same_table(ending: str, flagged: int) -> 
     assert read == {"id": table["id"], "score": table["score"].tolist(), "anchor": table["anchor"].tolist()}
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("flagged.txt", "--flagged: must end in .csv or .parquet, got 'flagged.txt'"),
-        ("releases/v1/flagged.csv", "--flagged: must lie outside the release directory releases/v1"),
-        ("releases/../releases/v1/x/flagged.csv", "--flagged: must lie outside"),
-    ],
-)
-def test_a_place_that_would_not_do_is_refused(name: str, sentence: str) -> None:
-    with pytest.raises(GateError, match=sentence):
-        require_name(name, Path("releases/v1"))
-    assert require_name("releases/v1.csv", Path("releases/v1")) == Path("releases/v1.csv")
+def test_the_ending_must_name_a_format() -> None:
+    with pytest.raises(GateError, match=r"--flagged: must end in .csv or .parquet, got 'flagged.txt'"):
+        require_ending("flagged.txt")
+    require_ending("v1.csv")

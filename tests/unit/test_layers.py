@@ -13,12 +13,12 @@ import pytest
 from repository import PACKAGE, ROOT
 
 FLOORS = [
-    ["words", "errors", "contract", "progress", "parent", "stored", "names", "sources", "inputs"],
+    ["words", "errors", "contract", "progress", "parent", "stored", "names", "sources", "inputs", "storage"],
     ["policy", "ordered", "sketch", "scores", "statistics"],
     ["calibration"],
     ["planning"],
     ["checks", "flagged"],
-    ["verdict", "storage", "record", "ledger", "history"],
+    ["verdict", "record", "ledger", "history"],
     ["report"],
     ["inspection", "gating", "systems", "verification"],
     ["starter", "cli", "__main__"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -54,6 +54,6 @@ def width(kind: Any) -> int:
     return kind.bit_width // 8 or 1 if pa.types.is_primitive(kind) else 1
 
 
-def write_parquet(path: Path, values: Floats) -> None:
+def write_parquet(place: Path | IO[bytes], values: Floats) -> None:
     """Write scores as one column, the way `read` expects them by default."""
-    pyarrow.parquet.write_table(pa.table({Columns().score: values}), path)
+    pyarrow.parquet.write_table(pa.table({Columns().score: values}), place)
