@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
+import yaml
 from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -182,7 +183,7 @@ def written(base: dict[str, Any], key: str, value: str) -> str:
     for step in path:
         holder = holder.setdefault(step, {}) if isinstance(holder, dict) else holder[step]
     holder[last] = "@@"
-    return json.dumps(content).replace('"@@"', value)
+    return yaml.safe_dump(content, sort_keys=False).replace("'@@'", value)
 
 
 def outcome(text: str, *overrides: str) -> Document | None:
