@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -294,8 +295,7 @@ def _of_frame(engine: Duck, file: File, frame: Any, wanted: Sequence[str], libra
         odd = {name for name, stream in fields if not _takes(engine, stream)}
         kept = [column for name, column in zip(names, frame.columns, strict=True) if name not in odd]
         return _of_stream(engine, file, Stream(frame.select(kept)), names, odd)
-    import pandas
-
+    pandas: Any = sys.modules["pandas"]
     columns = []
     for i, name in enumerate(names):
         series = frame.iloc[:, i].reset_index(drop=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from gate.errors import GateError
 from gate.rows.engine import text
-from gate.rows.wording import is_number, reason_of, show
+from gate.rows.wording import is_number, one_line, reason_of, show
 from gate.words import listed, plural
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 20  # bytes of a copy
 UNPACKED = 1 << 30  # bytes that every packed file may have; larger ones at most RATIO times their size
 RATIO = 100
+_EMPTY = "{}: must hold scores, got an empty file; write it again"
 LONGEST = 2_000_000  # bytes of a line of text without quotes
 
 
@@ -78,18 +79,16 @@ def open_table(engine: Duck, file: File, wanted: Sequence[str], order: bool = Tr
     found = next((each for each in FORMATS if file.suffix in each.endings), None)
     if found is None:
         got = file.suffix or "no suffix"
-        raise GateError(
-            f"{file}: must end in one of {', '.join(endings())} (or these with .gz), got {got}; convert it to one of these"
-        )
+        must = f"must end in one of {', '.join(endings())} (or these with .gz), got {got}"
+        raise GateError(f"{file}: {must}; convert it to one of these")
     asked = [name for name in wanted if name not in file.keys]
     with explain(file, found.remedy):
         table = found.read(engine, file, _local(engine, file), asked)
     keys = []
     for key, value in file.keys.items():
         if key in wanted and any(column.name == key for column in table.columns):
-            raise GateError(
-                f"{file}: must have {key!r} in its path or as a column, got both; remove the column or rename the folder"
-            )
+            what = f"must have {key!r} in its path or as a column, got both"
+            raise GateError(f"{file}: {what}; remove the column or rename the folder")
         missing = value == "__HIVE_DEFAULT_PARTITION__"  # Hive's word for none
         keys.append(Column(key, f"CAST({'NULL' if missing else text(value)} AS VARCHAR)", "text", "VARCHAR"))
     return Table(file, table.rows, (*table.columns, *keys), table.is_text, table.count)
@@ -214,6 +213,8 @@ def _local(engine: Duck, file: File) -> str:
         if not file.is_remote:
             return _plain(engine, file)
         if is_parquet:
+            if file.size == 0:
+                raise GateError(_EMPTY.format(file))
             engine.use_filesystem(file.filesystem)
             return file.path
     path = os.path.join(engine.folder, engine.name("copy") + file.suffix)
@@ -246,7 +247,6 @@ def _copy(source: Any, copy: Any, file: File, most: int | None) -> None:
 def _plain(engine: Duck, file: File) -> str:
     """The path of a regular file that is not empty; a link to it where its name is no text or looks like a pattern."""
     path = os.path.abspath(file.path)
-    file.refuse_holes()
     _refuse_empty(file, path)
     with open(path, "rb"):
         pass
@@ -261,7 +261,7 @@ def _plain(engine: Duck, file: File) -> str:
 
 def _refuse_empty(file: File, path: str) -> str:
     if os.stat(path).st_size == 0:
-        raise GateError(f"{file}: must hold scores, got an empty file; write it again")
+        raise GateError(_EMPTY.format(file))
     return path
 
 
@@ -277,16 +277,15 @@ def _read_parquet(engine: Duck, file: File, path: str, wanted: Sequence[str]) ->
     require(wanted, names, file)
     for name, precision in zip(names, digits, strict=True):
         if name in wanted and precision > 38:
-            raise GateError(
-                f"{file}: column {name!r} must hold decimals of at most 38 digits, got {precision}; write them as float64"
-            )
+            what = f"column {name!r} must hold decimals of at most 38 digits, got {precision}"
+            raise GateError(f"{file}: {what}; write them as float64")
     numbered = "file_row_number" not in names
     alias = ", ".join([*(f"c{i}" for i in range(len(names))), *(["nr"] if numbered else [])])
     options = "hive_partitioning=false, binary_as_string=true" + (", file_row_number=true" if numbered else "")
     source = f"read_parquet({place}, {options}) AS t({alias})"
     if not numbered:  # DuckDB has that name for its own column
         source = f"(SELECT row_number() OVER () - 1 AS nr, * FROM {source})"
-    counted = engine.ask(f"SELECT CAST(sum(num_rows) AS BIGINT) AS n FROM parquet_file_metadata({place})")
+    counted = engine.ask(f"SELECT CAST(coalesce(sum(num_rows), 0) AS BIGINT) AS n FROM parquet_file_metadata({place})")
     return Table(file, source, columns_of(engine, source, names), count=int(counted["n"][0]))
 
 
@@ -329,10 +328,8 @@ def _read_text(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Ta
     options += ", strict_mode=true, null_padding=false, ignore_errors=false"
     if quotes:  # in parts, DuckDB would drop the rows after a quote that is never closed
         if size > engine.memory // 2:
-            raise GateError(
-                f"{file}: must fit twice into the memory of {engine.memory:,} bytes where fields are quoted, got {size:,} "
-                "bytes; write it as Parquet, leave quotes out, or raise --memory"
-            )
+            what = f"must fit twice into {engine.memory:,} bytes of memory, since it has quotes, got {size:,} bytes"
+            raise GateError(f"{file}: {what}; write it as Parquet, leave quotes out, or raise --memory")
         options += f", buffer_size={size + 1}, max_line_size={size + 1}"
     else:
         options += f", max_line_size={LONGEST}"
@@ -393,12 +390,10 @@ def _find_fault(file: File, path: str, separator: str, width: int, count: int | 
                         f"{file}: must have {plural(width, 'column')} in every row, got {len(fields)} in row {row:,}; "
                         "quote fields that hold separators, or restore the row"
                     )
-        except csv.Error as error:
+        except csv.Error:
             place = "the header" if lines.line_num <= 1 and row == 0 and count == 0 else f"row {row + 1:,}"
-            raise GateError(
-                f"{file}: must close every quoted field before a separator or the end of its row, got: {error} in {place}; "
-                "double the quotes inside it or restore the file"
-            ) from None
+            what = f"must close every quoted field before a separator or the end of its row, got an open one in {place}"
+            raise GateError(f"{file}: {what}; double the quotes inside it or restore the file") from None
         except UnicodeDecodeError:
             raise GateError(
                 f"{file}: must be UTF-8 text, got other bytes in row {row + 1:,}; save it as UTF-8"
@@ -431,9 +426,10 @@ def _read_json(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Ta
     options = "format='newline_delimited', records='false', auto_detect=false, columns={line: 'JSON'}"
     lines = f"read_json({place}, {options})"
     try:
-        has_lists, has_others = _truths(engine, [_is("ARRAY"), "json_type(line) NOT IN ('OBJECT', 'ARRAY')"], lines)
+        has_lists, has_others = _truths(engine, [_is("ARRAY"), "line IS NULL OR json_type(line) NOT IN ('OBJECT', 'ARRAY')"], lines)
         if has_others or (has_lists and _truths(engine, [_OTHER_LIST], lines)[0]):
             _find_line(file, path)
+            raise ValueError("a line that is no object")
         keys = ["json_keys(line)", *(["json_extract_string(line, '$[*].label')"] if has_lists else [])]
         asked = [engine.ask(f"SELECT DISTINCT unnest({each}) AS key FROM {lines}")["key"] for each in keys]
         present = {key for found in asked for key in _plain_list(found) if key is not None}
@@ -560,10 +556,12 @@ def _find_line(file: File, path: str) -> None:
             except ValueError as error:
                 got = "a byte-order mark" if line.startswith(b"\xef\xbb\xbf") else str(error).split(":")[0]
             else:
-                is_list = isinstance(value, list) and all(isinstance(each, dict) and "score" in each for each in value)
+                is_list = isinstance(value, list) and all(
+                    isinstance(each, dict) and {"label", "score"} <= {*each} for each in value
+                )
                 if isinstance(value, dict) or is_list:
                     continue
-                got = show(line.decode().strip())
+                got = one_line(line.decode().strip(), 40)
             raise GateError(
                 f"{file}: must have one JSON object to a line, got {got} in line {number:,}; "
                 "write each row as one line of UTF-8 text"
