@@ -215,7 +215,11 @@ def _local(engine: Duck, file: File) -> str:
         if is_parquet:
             if file.size == 0:
                 raise GateError(_EMPTY.format(file))
-            engine.use_filesystem(file.filesystem)
+            try:
+                engine.use_filesystem(file.filesystem)
+            except Exception as error:
+                if "already been registered" not in str(error):  # by another file of the same store
+                    raise
             return file.path
     path = os.path.join(engine.folder, engine.name("copy") + file.suffix)
     with open(path, "wb") as copy:
@@ -426,7 +430,9 @@ def _read_json(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Ta
     options = "format='newline_delimited', records='false', auto_detect=false, columns={line: 'JSON'}"
     lines = f"read_json({place}, {options})"
     try:
-        has_lists, has_others = _truths(engine, [_is("ARRAY"), "line IS NULL OR json_type(line) NOT IN ('OBJECT', 'ARRAY')"], lines)
+        has_lists, has_others = _truths(
+            engine, [_is("ARRAY"), "line IS NULL OR json_type(line) NOT IN ('OBJECT', 'ARRAY')"], lines
+        )
         if has_others or (has_lists and _truths(engine, [_OTHER_LIST], lines)[0]):
             _find_line(file, path)
             raise ValueError("a line that is no object")
