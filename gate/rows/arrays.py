@@ -153,6 +153,8 @@ class _Field:
                 field._take_objects(array)
             case "U":
                 field.values = array.astype(object)
+            case "T":
+                field._take_objects(array.astype(object))
             case "S":
                 field.values = np.array([each.decode() for each in array.tolist()], dtype=object)
             case "M" if np.datetime_data(array.dtype)[0] != "generic":
@@ -220,13 +222,14 @@ def _kind_of(value: object) -> str:
         ((int, np.integer), "integer"),
         ((float, np.float64, np.float32), "float"),
         (Decimal, "decimal" if isinstance(value, Decimal) and value.is_finite() else ""),
-        (datetime.datetime, "time"),
+        (datetime.date, "time"),
     )
     return next((kind for type_, kind in kinds if isinstance(value, type_)), "")
 
 
-def _in_utc(value: datetime.datetime) -> datetime.datetime:
-    return value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+def _in_utc(value: datetime.date) -> datetime.date:
+    zoned = isinstance(value, datetime.datetime) and value.tzinfo is not None
+    return value.astimezone(datetime.UTC).replace(tzinfo=None) if zoned else value  # type: ignore[attr-defined]
 
 
 def _of_fields(engine: Duck, file: File, fields: Sequence[_Field], frame: Any = dict) -> Table:
@@ -299,7 +302,11 @@ def _of_frame(engine: Duck, file: File, frame: Any, wanted: Sequence[str], libra
     columns = []
     for i, name in enumerate(names):
         series = frame.iloc[:, i].reset_index(drop=True)
-        if isinstance(series.dtype, np.dtype):
+        if isinstance(series.dtype, pandas.CategoricalDtype) and len(series.cat.categories):
+            codes = series.cat.codes.to_numpy()  # DuckDB has floats for whole numbers beside a missing one
+            categories = series.cat.categories.to_numpy()
+            field = _Field.of_array(name, np.ma.array(categories[np.maximum(codes, 0)], mask=codes < 0))
+        elif isinstance(series.dtype, np.dtype):
             field = _Field.of_array(name, series.to_numpy())
         else:
             field = _Field(name, type_=str(series.dtype))

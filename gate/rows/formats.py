@@ -18,6 +18,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gate.errors import GateError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20  # bytes of a copy
 UNPACKED = 1 << 30  # bytes that every packed file may have; larger ones at most RATIO times their size
-RATIO = 100
+RATIO = 30
 _EMPTY = "{}: must hold scores, got an empty file; write it again"
 LONGEST = 2_000_000  # bytes of a line of text without quotes
 
@@ -325,7 +326,7 @@ def _read_text(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Ta
             )
         names = list(wanted)
     require(wanted, names, file)
-    quotes, separators, is_open = _scan(path, separator)
+    quotes, separators, is_odd = _scan(path, separator)
     size = os.stat(path).st_size
     columns = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(names)))
     options = f"columns={{{columns}}}, auto_detect=false, header=true, delim={text(separator)}, quote='\"', escape='\"'"
@@ -340,10 +341,14 @@ def _read_text(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Ta
     try:
         rows, count = keep(engine, "csv", f"SELECT * FROM read_csv({text(glob.escape(path))}, {options})")
     except Exception:
-        _find_fault(file, path, separator, len(names), None)
+        _find_fault(file, path, separator, len(names))
         raise
-    if is_open or separators != (len(names) - 1) * (count + 1):
-        _find_fault(file, path, separator, len(names), count)
+    if is_odd or separators != (len(names) - 1) * (count + 1):
+        lengths = ", ".join(f"CAST(coalesce(sum(length(c{i})), 0) AS BIGINT) AS c{i}" for i in range(len(names)))
+        found = [int(column[0]) for column in engine.ask(f"SELECT {lengths} FROM {rows}").values()]
+        if (count, found) != _find_fault(file, path, separator, len(names)):
+            what = "must divide into rows and fields in one way, got quotes that can be read in two"
+            raise GateError(f"{file}: {what}; leave no blanks around quoted fields, or write it as Parquet")
     return Table(file, rows, columns_of(engine, rows, names), is_text=True, count=count)
 
 
@@ -360,65 +365,55 @@ def _header(file: File, path: str, separators: str, wanted: Sequence[str]) -> tu
     return best, found[best]
 
 
-def _scan(path: str, separator: str) -> tuple[bool, int, bool]:
-    """Whether there are quotes, how many separators stand outside of quotes, and whether the last quote is open."""
+def _scan(path: str, separator: str) -> tuple[int, int, bool]:
+    """How many quotes there are, how many separators outside of them, and whether readers may differ on the quotes."""
     import numpy as np
 
     quotes = separators = 0
+    blank = re.compile(rb'(\A|[\r\nSEP]) +"|" +([\r\nSEP]|\Z)'.replace(b"SEP", separator.encode()))
+    is_odd, end = False, b""
     with open(path, "rb") as opened:
         while piece := opened.read(PIECE):
             part = np.frombuffer(piece, np.uint8)
             is_separator = part == ord(separator)
             if b'"' in piece or quotes % 2:
                 marks = part == ord('"')
-                inside = np.logical_xor.accumulate(marks)
-                is_separator &= inside == bool(quotes % 2)
+                is_separator &= np.logical_xor.accumulate(marks) == bool(quotes % 2)
                 quotes += int(np.count_nonzero(marks))
+                is_odd = is_odd or blank.search(end + piece) is not None
             separators += int(np.count_nonzero(is_separator))
-    return quotes > 0, separators, quotes % 2 == 1
+            end = piece[-64:]
+    return quotes, separators, is_odd or quotes % 2 == 1
 
 
-def _find_fault(file: File, path: str, separator: str, width: int, count: int | None) -> None:
-    """Name the row that is wrong, and compare the number of rows; slow, and only used where something is odd."""
-    row, longest, limit = 0, 0, csv.field_size_limit(1 << 30)
-    with open(path, "rb") as raw, contextlib.ExitStack() as stack:
-        stack.callback(csv.field_size_limit, limit)
-        lines = csv.reader(_decoded(raw), delimiter=separator, strict=True)
+def _find_fault(file: File, path: str, separator: str, width: int) -> tuple[int, list[int]]:
+    """Name the row that is wrong, or count rows and characters; slow, and only used where something is odd."""
+    rows, longest, lengths = 0, 0, [0] * width
+    limit = csv.field_size_limit(1 << 30)
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as opened:
+        lines = csv.reader(opened, delimiter=separator, strict=True)
         try:
-            next(lines)
-            for fields in lines:
-                row += bool(fields) or width == 1
-                longest = longest or row * (sum(map(len, fields)) > LONGEST)
+            for i, fields in enumerate(lines):
+                rows += i > 0 and (bool(fields) or width == 1)
                 if fields and len(fields) != width:
-                    raise GateError(
-                        f"{file}: must have {plural(width, 'column')} in every row, got {len(fields)} in row {row:,}; "
-                        "quote fields that hold separators, or restore the row"
-                    )
+                    what = f"must have {plural(width, 'column')} in every row, got {len(fields)} in row {rows:,}"
+                    raise GateError(f"{file}: {what}; quote fields that hold separators, or restore the row")
+                if any("\udc80" <= char <= "\udcff" for char in "".join(fields)):
+                    raise GateError(f"{file}: must be UTF-8 text, got other bytes in row {rows:,}; save it as UTF-8")
+                longest = longest or rows * (sum(map(len, fields)) > LONGEST)
+                lengths = [length + len(each) for length, each in zip(lengths, fields or [""] * width, strict=True)]
+                lengths = lengths if i else [0] * width
         except csv.Error:
-            place = "the header" if lines.line_num <= 1 and row == 0 and count == 0 else f"row {row + 1:,}"
-            what = f"must close every quoted field before a separator or the end of its row, got an open one in {place}"
-            raise GateError(f"{file}: {what}; double the quotes inside it or restore the file") from None
-        except UnicodeDecodeError:
+            what = "must close every quoted field before a separator or the end of its row, got an open one in"
             raise GateError(
-                f"{file}: must be UTF-8 text, got other bytes in row {row + 1:,}; save it as UTF-8"
+                f"{file}: {what} row {rows + 1:,}; double the quotes inside it or restore the file"
             ) from None
+        finally:
+            csv.field_size_limit(limit)
     if longest:
-        raise GateError(
-            f"{file}: must have rows of at most {LONGEST:,} bytes, got a longer one in row {longest:,}; "
-            "leave long texts out, or write it as Parquet"
-        )
-    if count is not None and row != count:
-        raise GateError(
-            f"{file}: must divide into rows in one way, got {plural(count, 'row')} or {row:,}; "
-            "quote fields that hold quotes or line ends, or write it as Parquet"
-        )
-
-
-def _decoded(raw: Any) -> Iterator[str]:
-    """The lines of a file, decoded one after another: a wrong byte is found in its own line."""
-    import io
-
-    return iter(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
+        what = f"must have rows of at most {LONGEST:,} bytes, got a longer one in row {longest:,}"
+        raise GateError(f"{file}: {what}; leave long texts out, or write it as Parquet")
+    return rows, lengths
 
 
 # --- JSON lines ---------------------------------------------------------------------------------------------
@@ -585,30 +580,22 @@ def _once(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
 # --- arrays, and the table of formats -----------------------------------------------------------------------
 
 
-def _read_npy(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
-    from gate.rows.arrays import read_npy
+def _in_arrays(function: str) -> Callable[[Duck, File, str, Sequence[str]], Table]:
+    """A reader of the module that needs NumPy or Arrow, which is loaded when a file asks for it."""
 
-    return read_npy(engine, file, path, wanted)
+    def read(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+        table: Table = getattr(import_module("gate.rows.arrays"), function)(engine, file, path, wanted)
+        return table
 
-
-def _read_npz(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
-    from gate.rows.arrays import read_npz
-
-    return read_npz(engine, file, path, wanted)
-
-
-def _read_arrow(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
-    from gate.rows.arrays import read_arrow
-
-    return read_arrow(engine, file, path, wanted)
+    return read
 
 
 FORMATS = (
     Format((".parquet", ".pq"), _read_parquet, "write it again"),
     Format((".csv",), _read_text, "save it as comma-separated UTF-8 text with a header"),
     Format((".tsv",), _read_text, "save it as tab-separated UTF-8 text with a header"),
-    Format((".feather", ".arrow"), _read_arrow, "write it again"),
+    Format((".feather", ".arrow"), _in_arrays("read_arrow"), "write it again"),
     Format((".jsonl", ".ndjson"), _read_json, "write one JSON object to a line"),
-    Format((".npy",), _read_npy, "save one plain array of numbers with numpy.save"),
-    Format((".npz",), _read_npz, "save plain arrays of numbers with numpy.savez"),
+    Format((".npy",), _in_arrays("read_npy"), "save one plain array of numbers with numpy.save"),
+    Format((".npz",), _in_arrays("read_npz"), "save plain arrays of numbers with numpy.savez"),
 )

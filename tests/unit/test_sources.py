@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -368,9 +368,8 @@ class TestStores:
         assert [str(each) for each in engine.ask(f"SELECT {table.columns[0].sql} AS v FROM {table.rows}")["v"]] == [
             "0.25"
         ]
-        for empty in ("b.csv",):
-            file = find(f"s3://bucket/{empty}").files[0]
-            assert "got an empty file" in refusal(lambda file=file: open_table(engine, file, ["score"]))
+        empty = find("s3://bucket/b.csv").files[0]
+        assert "got an empty file" in refusal(lambda: open_table(engine, empty, ["score"]))
 
     def test_a_store_that_does_not_answer(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sources, "PATIENCE", 0.1)
@@ -403,7 +402,9 @@ def test_parquet_stays_in_its_store(engine: Duck) -> None:
     import pyarrow.parquet
 
     class Bucket(memory.MemoryFileSystem):  # type: ignore[misc, name-defined]
-        protocol, store, pseudo_dirs = "s3", {}, [""]
+        protocol = "s3"
+        store: ClassVar[dict[str, Any]] = {}
+        pseudo_dirs: ClassVar[list[str]] = [""]
 
         @classmethod
         def _strip_protocol(cls, path: str) -> str:

@@ -1,4 +1,4 @@
-"""What a file or an object holds is what its table gives: the same values, in the same order, or one line that says why.
+"""What a file or an object holds is what its table gives: the same values in the same order, or one line of why not.
 
 The oracle is plain Python: what was written is known, and csv, json and NumPy read it again.
 """
@@ -6,6 +6,7 @@ The oracle is plain Python: what was written is known, and csv, json and NumPy r
 from __future__ import annotations
 
 import csv
+import datetime
 import gzip
 import io
 import json
@@ -287,6 +288,22 @@ class TestSilentFailures:
         (tmp_path / "a.csv").write_bytes(text.encode())
         table = opened(engine, tmp_path / "a.csv", "score", "label")
         assert (column(engine, table, "score"), column(engine, table, "label")) == (["0.1", "0.2"], ["a", "b"])
+
+    @pytest.mark.parametrize(
+        "row", ['1, "2"', '"1" ,2', '"1", "2"', '1,  "2"', '1,"2" ', ' "1",2', '"1","a, ""b"" ,"', '1,"a\n ""b"" \n"']
+    )
+    @pytest.mark.parametrize("long", [False, True])
+    def test_blanks_around_quotes_are_not_dropped(self, row: str, long: bool, engine: Duck, tmp_path: Path) -> None:
+        """Python's csv keeps them, DuckDB does not: where the two differ, the file is refused."""
+        text = "score,note\n" + "0.1,abcdef\n" * (250_000 * long) + f"{row}\n"
+        (tmp_path / "a.csv").write_text(text)
+        expected = list(csv.reader(io.StringIO(text)))[-1]
+        if "a" in row or '  "' in row:
+            table = opened(engine, tmp_path / "a.csv", "score", "note")
+            assert [column(engine, table, each)[-1] for each in ("score", "note")] == expected
+        else:
+            said = refusal(lambda: opened(engine, tmp_path / "a.csv", "score"))
+            assert "must close every quoted field" in said or "must divide into rows and fields in one way" in said
 
     @pytest.mark.parametrize("place", [0, 1, 70_000, 139_999])
     def test_an_open_quote_hides_no_rows(self, place: int, engine: Duck, tmp_path: Path) -> None:
@@ -630,7 +647,7 @@ def test_few_bytes_that_unpack_to_many(engine: Duck, tmp_path: Path, monkeypatch
     (tmp_path / "a.csv.gz").write_bytes(packed)
     said = refusal(lambda: opened(engine, tmp_path / "a.csv.gz", "score"))
     assert said.startswith(
-        f"a.csv.gz: must unpack to at most {max(1 << 22, 100 * len(packed)):,} bytes (100 times its size,"
+        f"a.csv.gz: must unpack to at most {max(1 << 22, 30 * len(packed)):,} bytes (30 times its size,"
     )
     assert "unpack it first if it is sound" in said
 
@@ -682,16 +699,18 @@ def test_damaged_files_are_read_or_refused_in_one_line(
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(whole)
     file = File(path.name, str(path))
+    said = ""
     try:
         table = open_table(engine, file, ["score"])
         with formats.explain(file):
             column(engine, table, "score")
     except GateError as error:
-        assert str(error).startswith(f"a{suffix}: ")
-        assert str(error).isprintable()
+        said = str(error)
+    assert not said or said.startswith(f"a{suffix}: ")
+    assert said.isprintable()
 
 
-@pytest.mark.parametrize("suffix", [ending for ending in endings() if ending not in (".tsv",)])
+@pytest.mark.parametrize("suffix", [ending for ending in endings() if ending != ".tsv"])
 @pytest.mark.parametrize("text", [b"", b"not what it is called\n", b"PAR1", b"\x93NUMPY\x01\x00", bytes(100)])
 def test_files_of_another_kind(suffix: str, text: bytes, engine: Duck, tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
@@ -809,6 +828,49 @@ def test_data_frames(values: list[float | None], names: list[str | None], engine
 def test_objects_of_many_kinds(data: Any, engine: Duck) -> None:
     table = open_object(engine, data, "it", ["score"])
     assert floats(engine, table, "score") == [0.5, 0.25]
+
+
+def test_types_of_objects(engine: Duck) -> None:
+    """What DuckDB has no type for is left without values, and the other columns are read."""
+    day = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    frame = pd.DataFrame(
+        {
+            "cat": pd.Categorical([2**53 + 1, None]),
+            "text": ["a", None],
+            "time": pd.to_datetime([day, None]),
+            "date": pd.Series([day.date(), None], dtype=object),
+            "whole": pd.array([2**53 + 1, None], dtype="Int64"),
+            "span": pd.to_timedelta([1, 2], unit="s"),
+            "sparse": pd.arrays.SparseArray([0.0, 1.0]),
+        }
+    )
+    arrays = {
+        "zoned": np.array([day, None], dtype=object),
+        "string": np.array(["a", "b"], dtype=np.dtypes.StringDType()),
+        "days": np.array(["2026-01-02", "NaT"], dtype="M8[D]"),
+        "wide": np.arange(2, dtype="g"),
+        "large": np.array([2**70, None], dtype=object),
+        "bytes": np.array([b"a", b"bb"]),
+    }
+    found: dict[str, Any] = {}
+    for data in (frame, arrays):
+        table = open_object(engine, data, "it", [])
+        found |= {each.name: (each.kind, column(engine, table, each.name)) for each in table.columns}
+    assert found == {
+        "cat": ("integer", ["9007199254740993", None]),
+        "text": ("text", ["a", None]),
+        "time": ("time", ["2026-01-02 00:00:00+00", None]),
+        "date": ("time", ["2026-01-02 00:00:00", None]),
+        "whole": ("integer", ["9007199254740993", None]),
+        "span": ("other", [None, None]),
+        "sparse": ("other", [None, None]),
+        "zoned": ("time", ["2026-01-02 00:00:00", None]),
+        "string": ("text", ["a", "b"]),
+        "days": ("time", ["2026-01-02 00:00:00", None]),
+        "wide": ("other", [None, None]),
+        "large": ("decimal", [str(2**70), None]),
+        "bytes": ("text", ["a", "bb"]),
+    }
 
 
 def test_relations_of_other_connections(engine: Duck) -> None:
