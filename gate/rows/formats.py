@@ -84,7 +84,10 @@ def open_table(engine: Duck, file: File, wanted: Sequence[str], order: bool = Tr
         raise GateError(f"{file}: {must}; convert it to one of these")
     asked = [name for name in wanted if name not in file.keys]
     with explain(file, found.remedy):
-        table = found.read(engine, file, _local(engine, file), asked)
+        path = _local(engine, file)
+        table = found.read(engine, file, path, asked)
+        if found.read is not _read_parquet and path != os.path.abspath(file.path):
+            os.remove(path)  # its rows are in a table of the engine
     keys = []
     for key, value in file.keys.items():
         if key in wanted and any(column.name == key for column in table.columns):
@@ -250,7 +253,7 @@ def _copy(source: Any, copy: Any, file: File, most: int | None) -> None:
 
 
 def _plain(engine: Duck, file: File) -> str:
-    """The path of a regular file that is not empty; a link to it where its name is no text or looks like a pattern."""
+    """The path of a file that is not empty, or of a link to it where its name is no text."""
     path = os.path.abspath(file.path)
     _refuse_empty(file, path)
     with open(path, "rb"):

@@ -652,6 +652,16 @@ def test_few_bytes_that_unpack_to_many(engine: Duck, tmp_path: Path, monkeypatch
     assert "unpack it first if it is sound" in said
 
 
+def test_copies_are_removed_where_their_rows_are_kept(engine: Duck, tmp_path: Path) -> None:
+    for suffix in (".csv", ".npy", ".parquet"):
+        path = tmp_path / f"a{suffix}.gz"
+        path.write_bytes(gzip.compress(content(tmp_path / f"a{suffix}")))
+        before = {*os.listdir(engine.folder)}
+        table = opened(engine, path, "score")
+        assert len({*os.listdir(engine.folder)} - before) == (suffix == ".parquet")
+        assert floats(engine, table, "score") == WHOLE
+
+
 def test_a_folder_without_room(engine: Duck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"score\n0.1\n"))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
@@ -676,7 +686,7 @@ def test_truncated_files_are_refused(
 
 
 def content(path: Path) -> bytes:
-    if path.name.endswith(".npy"):
+    if path.suffix == ".npy":
         np.save(path, WHOLE)
     elif path.name.endswith(".npz"):
         np.savez_compressed(path, score=WHOLE)
