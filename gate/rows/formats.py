@@ -428,15 +428,14 @@ def _read_json(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Ta
     options = "format='newline_delimited', records='false', auto_detect=false, columns={line: 'JSON'}"
     lines = f"read_json({place}, {options})"
     try:
-        has_lists, has_others = _truths(
-            engine, [_is("ARRAY"), "line IS NULL OR json_type(line) NOT IN ('OBJECT', 'ARRAY')"], lines
-        )
-        if has_others or (has_lists and _truths(engine, [_OTHER_LIST], lines)[0]):
+        kinds = {*engine.ask(f"SELECT DISTINCT coalesce(json_type(line), 'NULL') AS kind FROM {lines}")["kind"]}
+        has_lists = "ARRAY" in kinds
+        if kinds - {"OBJECT", "ARRAY"} or (has_lists and _truths(engine, [_OTHER_LIST], lines)[0]):
             _find_line(file, path)
             raise ValueError("a line that is no object")
         keys = ["json_keys(line)", *(["json_extract_string(line, '$[*].label')"] if has_lists else [])]
         asked = [engine.ask(f"SELECT DISTINCT unnest({each}) AS key FROM {lines}")["key"] for each in keys]
-        present = {key for found in asked for key in _plain_list(found) if key is not None}
+        present = {key for found in asked for key in _plain_list(found)} - {None}
         listed_ = _in_order(path, present)
         holders = sorted({_holder(name, present) for name in (*wanted, *listed_)} - {"line"})
         are_lists = _truths(engine, [_is("ARRAY", holder) for holder in holders], lines)

@@ -764,6 +764,15 @@ def test_arrays_that_are_refused(engine: Duck, tmp_path: Path) -> None:
     assert refusal(lambda: opened(engine, tmp_path / "a.npz", "score", "label")) == (
         "a.npz: its arrays must be of one length, got 'score': 1,234, 'label': 3; save one label for every score"
     )
+    odd: dict[str, Any] = {"pickled": np.array([None, {}]), "square": np.zeros((2, 2)), "short": np.zeros(1)}
+    np.savez(tmp_path / "a.npz", score=np.array([0.5, 0.25]), **odd)
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("notes", "no array")
+    table = opened(engine, tmp_path / "a.npz", "score")
+    kinds = {each.name: each.kind for each in table.columns}
+    assert kinds == {"score": "float", "pickled": "other", "square": "other", "short": "other", "notes": "other"}
+    assert "allow_pickle=False" in refusal(lambda: opened(engine, tmp_path / "a.npz", "pickled"))
+    assert "another kind of file inside" in refusal(lambda: opened(engine, tmp_path / "a.npz", "notes"))
     np.savez(tmp_path / "b.npz", only=np.array([0.5]))
     assert column(engine, opened(engine, tmp_path / "b.npz", "score"), "score") == ["0.5"]
 
