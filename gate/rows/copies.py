@@ -21,7 +21,6 @@ from gate.rows.sample import Sample
 ENOUGH = 1 << 21  # rows that are compared; of more, some values are
 STRATA = 256
 LEAST, MOST = 1 << 7, 1 << 18  # rows of a stratum
-PROBED = 1024  # scores that show whether a sample is of float32
 
 
 class Pairs(NamedTuple):
@@ -70,9 +69,9 @@ class Thinned:
 
 def pairs_of(first: Sample, second: Sample) -> Pairs:
     """Count the pairs of two samples; where one of them is of float32, both are compared so."""
-    single = _is_single(first) != _is_single(second)
     one_of = thinning(first.n + second.n)
-    return count_pairs(*(thinned(sample, one_of, single).whole for sample in (first, second)), one_of)
+    single = [_is_single(thinned(sample, one_of).values) for sample in (first, second)]
+    return count_pairs(*(thinned(sample, one_of, single[0] != single[1]).whole for sample in (first, second)), one_of)
 
 
 def pairs_of_halves(sample: Sample, one_of: int) -> Pairs | None:
@@ -150,15 +149,10 @@ def _collapsed(sample: Sorted) -> tuple[Floats, Ints]:
     return values[starts], np.diff(starts, append=len(values))
 
 
-def _is_single(sample: Sample) -> bool:
-    """Whether the scores are those of float32, as far as some hundred of them show."""
-    ranks = np.unique(np.linspace(1, sample.n, min(sample.n, PROBED)).astype(np.int64))
-    return bool(np.all(_narrowed(at := np.asarray(sample.ordered.at_rank(ranks))) == at))
-
-
-def _narrowed(values: Floats) -> Floats:
+def _is_single(values: Floats) -> bool:
+    """Whether scores are those of float32."""
     with np.errstate(over="ignore", under="ignore"):
-        return values.astype(np.float32).astype(np.float64)
+        return bool(np.all(values.astype(np.float32).astype(np.float64) == values))
 
 
 def thinned(sample: Sample, one_of: int, single: bool = False) -> Thinned:

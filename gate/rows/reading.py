@@ -15,7 +15,7 @@ from gate.rows.engine import Duck, Engine, here
 from gate.rows.formats import Column, Table, open_object, open_table
 from gate.rows.labels import Kind, count_labels
 from gate.rows.roles import Part, read_part, wanted_columns
-from gate.rows.sample import LOOKED_AT, Piece, Sample
+from gate.rows.sample import LOOKED_AT, Piece, Sample, mixing
 from gate.rows.sources import digest, find_each, refuse_copies
 from gate.rows.wording import show
 from gate.sources import Source
@@ -55,7 +55,7 @@ def read_by(
         refuse_copies(piece.file for piece in pieces)
         skipped = tuple(each for _, _, skipped in opened for each in skipped)
         samples[name] = replace(
-            join_parts(engine, parts, columns, tuple(sources), kind), pieces=pieces, skipped=skipped, domain=domain
+            join_parts(engine, parts, columns, tuple(sources), kind, domain), pieces=pieces, skipped=skipped
         )
     return samples
 
@@ -82,8 +82,8 @@ def objects_by(
     samples = {}
     for view, (columns, domain) in views.items():
         part = read_part(engine, table, columns, domain, kind, alone=True, gaps=gaps)
-        sample = join_parts(engine, [part], columns, (source_of(name, [part], kind),), kind)
-        samples[view] = replace(sample, pieces=(piece_of(part),), domain=domain)
+        sample = join_parts(engine, [part], columns, (source_of(name, [part], kind),), kind, domain)
+        samples[view] = replace(sample, pieces=(piece_of(part),))
     return samples
 
 
@@ -123,7 +123,12 @@ def source_of(path: str, parts: Sequence[Part], kind: Kind) -> Source:
 
 
 def join_parts(
-    engine: Engine, parts: Sequence[Part], columns: Columns, sources: tuple[Source, ...], kind: Kind
+    engine: Engine,
+    parts: Sequence[Part],
+    columns: Columns,
+    sources: tuple[Source, ...],
+    kind: Kind,
+    domain: tuple[float, float],
 ) -> Sample:
     """One sample of all files; rows with one id are one observation, and the oldest of them counts."""
     names = ", ".join(source.path for source in sources)
@@ -151,8 +156,10 @@ def join_parts(
         highest=max(high for _, high in ends) + 0.0,
         kind=kind,
         sources=sources,
+        domain=domain,
         labels=count_labels(labels) if isinstance(columns.label, str) else None,
         seen=(min(old for old, _ in times), max(new for _, new in times)) if times else None,
+        mixed=tuple(map(sum, zip(*(part.mixed for part in held), strict=True))),
         unread=tuple(unread),
         others=tuple(others),
         unscored=sum(part.unscored for part in parts),
@@ -206,6 +213,9 @@ def _plain(engine: Engine, column: Column, table: Table) -> str:
 def facts_of(sample: Sample) -> Sample:
     """The sample with what its relation holds counted anew, after rows were left out."""
     asked = [f"{sample.counted} AS n", "min(score) AS low", "max(score) AS high"]
+    weight = " * weight" if sample.has_weights else ""
+    for i, mixed in enumerate(mixing(sample.engine, sample.domain)):
+        asked.append(f"CAST(sum({mixed}{weight}) AS BIGINT) AS mixed{i}")
     asked += ["min(time) AS oldest", "max(time) AS newest"] if sample.has_times else []
     asked += ["CAST(sum(copies - 1) AS BIGINT) AS again"] if "copies" in sample.roles else []
     found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
@@ -218,6 +228,7 @@ def facts_of(sample: Sample) -> Sample:
         lowest=float(found["low"][0]) + 0.0,
         highest=float(found["high"][0]) + 0.0,
         seen=(int(found["oldest"][0]), int(found["newest"][0])) if sample.has_times else None,
+        mixed=(int(found["mixed0"][0]), int(found["mixed1"][0])),
         repeated=int(found["again"][0]) if "copies" in sample.roles else sample.repeated,
     )
 

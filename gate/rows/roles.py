@@ -17,6 +17,7 @@ from gate.rows.engine import Engine, number, text
 from gate.rows.formats import Column, Table
 from gate.rows.labels import Found, Kind, judge_labels
 from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
+from gate.rows.sample import mixing
 from gate.stored import MOST_ROWS
 from gate.words import plural
 
@@ -57,6 +58,7 @@ class Part:
     rows              all rows, whatever their kind; `taken` are those of the kind, with a score or without
     unscored          rows of the kind that have no score, where such may be left out
     lowest, highest   of the scores; `oldest`, `newest` of the times
+    mixed             sums over the scores, as `mixing` gives them
     unread            the columns that have no role
     """
 
@@ -70,6 +72,7 @@ class Part:
     highest: float | None
     oldest: int | None
     newest: int | None
+    mixed: tuple[int, ...]
     labels: tuple[tuple[Found, bool], ...]
     unread: tuple[Column, ...]
 
@@ -109,7 +112,7 @@ def read_part(
     if columns.timestamp is not None:
         roles.append(reading.times(columns.timestamp, taken))
     roles += [] if weight is None else [weight]
-    found = reading.facts(roles, taken, scored)
+    found = reading.facts(roles, taken, scored, domain)
     listed = [f"{role.sql} AS {role.name}" for role in roles] + (["nr"] if table.numbered else [])
     read = {*wanted_columns(columns)}
     return Part(
@@ -123,6 +126,7 @@ def read_part(
         highest=found["highest"],
         oldest=found.get("oldest"),
         newest=found.get("newest"),
+        mixed=(found["mixed0"], found["mixed1"]),
         labels=labels,
         unread=tuple(column for column in table.columns if column.name not in read),
     )
@@ -348,16 +352,19 @@ class _Reading:
 
     # --- what holds for all rows ----------------------------------------------------------------------------
 
-    def facts(self, roles: list[Role], taken: str, scored: str) -> dict[str, Any]:
+    def facts(self, roles: list[Role], taken: str, scored: str, domain: tuple[float, float]) -> dict[str, Any]:
         """One question for all that must be known of a file; a row that breaks a rule is refused."""
         sql = {role.name: role.sql for role in roles}
         both, weight = f"{taken} AND {scored}", sql.get("weight")
+        bad = " OR ".join(f"({role.bad})" for role in roles if role.bad and role.name in ("score", "raw")) or "FALSE"
         rows = f"CAST(coalesce(sum(CASE WHEN {{}} THEN {weight} END), 0) AS BIGINT)"
         counted = rows if weight else "count(CASE WHEN {} THEN 1 END)"
         asked = {"rows": counted.format("TRUE"), "taken": counted.format(taken), "scored": counted.format(both)}
         ends = [("lowest", "min", "score"), ("highest", "max", "score"), ("oldest", "min", "time"), ("newest", "max", "time")]
         asked |= {key: f"{end}(CASE WHEN {both} THEN {sql[role]} END)" for key, end, role in ends if role in sql}
-        asked |= {f"bad_{role.name}": f"count(CASE WHEN {role.bad} THEN 1 END)" for role in roles if role.bad}
+        for i, mixed in enumerate(mixing(self.engine, domain, sql["score"])):
+            each = f"{mixed} * {weight}" if weight else mixed
+            asked[f"mixed{i}"] = f"CAST(coalesce(sum(CASE WHEN {both} AND NOT ({bad}) THEN {each} END), 0) AS BIGINT)"
         for role in roles:
             if role.bad:
                 asked[f"bad_{role.name}"] = f"count(CASE WHEN {both} AND ({role.bad}) THEN 1 END)"
