@@ -40,7 +40,7 @@ class Spark(Driver):
     """A session of gate's own on the user's cluster, or on one inside this machine."""
 
     double, word, extra = "DOUBLE", "STRING", "spark"
-    start = 60  # a Java machine and its cluster take their time
+    start = 120  # seconds: a Java machine and its cluster take their time
     _context: Any = None
     _views = 0
 
