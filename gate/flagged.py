@@ -13,12 +13,12 @@ import numpy as np
 from gate.calibration.calibrator import Calibrator
 from gate.checks.check import own_thresholds
 from gate.errors import GateError
-from gate.scores import Scores
+from gate.rows.sample import Sample
 
 ENDINGS = (".csv", ".parquet")
 
 
-def list_flagged(sample: Scores, calibrator: Calibrator, calibrated: bool = False) -> dict[str, Any]:
+def list_flagged(sample: Sample, calibrator: Calibrator, calibrated: bool = False) -> dict[str, Any]:
     """The rows of a sample that reach any anchor, highest first, as columns of equal length.
 
     id           the id of the row, if the sample has ids
@@ -32,31 +32,18 @@ def list_flagged(sample: Scores, calibrator: Calibrator, calibrated: bool = Fals
     own = own_thresholds(calibrator.contract.anchors) if calibrated else calibrator.thresholds
     thresholds = {fpr: cut for fpr, cut in own.items() if cut is not None}
     lowest = min(thresholds.values(), default=np.inf)
-    if sample.stored is None:
-        rows = np.flatnonzero(sample.values >= lowest)
-        if sample.counts is not None:  # one entry for each row that a stored row stands for
-            rows = np.repeat(rows, sample.counts[rows])
-        ids = None if sample.ids is None else np.asarray(sample.ids.take(rows).to_pylist(), dtype=object)
-        ties = sample.segments[rows] if sample.segments is not None else np.zeros(len(rows))
-        order = np.lexsort((ties if ids is None else ids.astype(str), -sample.values[rows]))
-        rows = rows[order]
-        scores = np.asarray(sample.values[rows], dtype=np.float64)
-    else:  # a sample larger than the memory, of which only the scores are at hand
-        count = int(sample.stored.at_or_above(lowest))
-        rows, ids, order = np.arange(count), None, np.arange(count)
-        scores = np.asarray(sample.stored.at_rank(np.arange(1, count + 1)), dtype=np.float64)
-    table: dict[str, Any] = {}
-    if ids is not None:
-        table["id"] = ids[order].tolist()
+    rows = sample.rows_of(lowest) if np.isfinite(lowest) else sample.rows_of(np.finfo(np.float64).max)
+    scores = np.asarray(rows["score"], dtype=np.float64)
+    table: dict[str, Any] = {"id": rows["id"].tolist()} if "id" in rows else {}
     if not calibrated:
         table |= {"score": scores, "calibrated": calibrator.predict(scores) if len(scores) else scores}
     else:
-        table |= {"calibrated": scores} if sample.raw is None else {"score": sample.raw[rows], "calibrated": scores}
+        table |= {"calibrated": scores} if "raw" not in rows else {"score": rows["raw"], "calibrated": scores}
     rates = sorted(thresholds)  # the rarest first
     reached = np.stack([scores >= thresholds[rate] for rate in rates], axis=1) if rates else np.empty((0, 0), bool)
     table["anchor"] = np.array([float(rate) for rate in rates])[reached.argmax(axis=1)] if len(scores) else scores
-    if sample.segments is not None:
-        table["segment"] = [sample.segment_names[code] for code in sample.segments[rows].tolist()]
+    if "segment" in rows:
+        table["segment"] = rows["segment"].tolist()
     return table
 
 
@@ -68,12 +55,9 @@ def require_ending(name: str) -> None:
 def render(table: Mapping[str, Any], ending: str) -> bytes:
     """The table as the bytes of a .csv or .parquet file."""
     if ending.lower() == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet
+        from gate.rows.engine import here
 
-        sink = pa.BufferOutputStream()
-        pyarrow.parquet.write_table(pa.table(dict(table)), sink)
-        return bytes(sink.getvalue().to_pybytes())
+        return here().parquet(table)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table)

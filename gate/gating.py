@@ -36,7 +36,7 @@ from typing import Any
 
 from gate import ledger as ledgers
 from gate.calibration.calibrator import Calibrator
-from gate.calibration.fit import fit_sorted
+from gate.calibration.fit import fit_ordered
 from gate.checks import default_policy, load_policy, measure
 from gate.checks.baseline import Reference, compare_releases
 from gate.checks.change import compare
@@ -53,7 +53,10 @@ from gate.policy import Document, Policy
 from gate.record import Record, StoredRelease, as_reference, compose, read_calibrator, recorded_policy, stamp
 from gate.report.compared import ComparedReleases
 from gate.report.formats import render, rendered
-from gate.scores import Scores, columns_for, describe, find_copy, from_object, kind_of, reading_sample
+from gate.rows.describe import describe
+from gate.rows.reading import columns_for, from_object, kind_of, read_sample
+from gate.rows.sample import Sample
+from gate.rows.sources import find_copy
 from gate.sources import SampleFacts, Split
 from gate.statistics.tally import Tally
 from gate.storage import NO_BASELINE, write
@@ -76,7 +79,7 @@ def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrat
     """
     document = _document(policy)
     sample = _sample(benign, "fit", document.policy)
-    return fit_sorted(sample.ordered, document.policy.calibration, document.policy.anchors)
+    return fit_ordered(sample.ordered, document.policy.calibration, document.policy.anchors)
 
 
 def evaluate(
@@ -153,17 +156,11 @@ def run(
     )
 
 
-def _sample(data: Any, name: str, policy: Policy) -> Scores:
+def _sample(data: Any, name: str, policy: Policy) -> Sample:
     return from_object(data, name, columns_for(name, policy), policy.calibration.domain, kind_of(name))
 
 
-Reader = Callable[[str, tuple[str, ...], Policy], Scores]
-
-
-def read_sample(name: str, paths: tuple[str, ...], policy: Policy, calibrated: bool = False) -> Scores:
-    """One sample of a release; only benign rows to fit and to judge on are read with segments and times."""
-    with reading_sample(name, paths, policy, calibrated) as scores:
-        return scores()
+Reader = Callable[[str, tuple[str, ...], Policy], Sample]
 
 
 def read_reference(
@@ -261,18 +258,18 @@ class Job:
 
 def gate_release(
     job: Job,
-    fit: Scores,
-    holdout: Scores,
+    fit: Sample,
+    holdout: Sample,
     *,
     split: Split | None = None,
-    malicious: Scores | None = None,
+    malicious: Sample | None = None,
     reference: Reference | None = None,
     first_release: bool = False,
 ) -> Release:
     """The stages in order, from two samples to a judged release; they write only the ledger, if there is one."""
     _require(job)
     policy = job.document.policy
-    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    calibrator = fit_ordered(fit.ordered, policy.calibration, policy.anchors)
     case = Case(policy, calibrator, holdout, fit, malicious, reference, first_release)
     return _judged(job, case, describe(fit), facts_of(calibrator), split)
 
@@ -280,9 +277,9 @@ def gate_release(
 def check_release(
     job: Job,
     stored: StoredRelease,
-    holdout: Scores,
+    holdout: Sample,
     *,
-    malicious: Scores | None = None,
+    malicious: Sample | None = None,
     calibrated: bool = False,
 ) -> Release:
     """Judge an earlier calibrator on new benign rows and compare it with its own release; nothing is fitted.
@@ -342,7 +339,7 @@ def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
     return count_use(job, question, case.holdout, case.malicious, looks)
 
 
-def count_use(job: Job, question: str, holdout: Scores, malicious: Scores | None, looks: bool = False) -> Uses:
+def count_use(job: Job, question: str, holdout: Sample, malicious: Sample | None, looks: bool = False) -> Uses:
     """Count a judgement of these rows in the ledger, or find which use it was."""
     assert job.ledger is not None
     rows, others = ledgers.rows_of(holdout, looks), None if malicious is None else ledgers.rows_of(malicious, looks)
@@ -416,7 +413,7 @@ def _refuse_copies(case: Case) -> None:
         refuse_identical(case.fit, case.holdout)
 
 
-def _refuse_both_kinds(benign: Scores, malicious: Scores) -> None:
+def _refuse_both_kinds(benign: Sample, malicious: Sample) -> None:
     """Refuse a file that is given as both kinds: without labels all its rows are of one kind."""
     if malicious.labels is None:
         copy = find_copy([piece.file for sample in (benign, malicious) for piece in sample.pieces])

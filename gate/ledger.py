@@ -15,10 +15,9 @@ from typing import Any
 
 from gate.checks.reuse import FURTHER, Use
 from gate.errors import GateError
-from gate.ordered import Ordered
 from gate.policy import Document
-from gate.scores import Scores, digest_contents
-from gate.sketch import Sketch, share, sketch
+from gate.rows.sample import Sample
+from gate.rows.sketch import Named, Sketch, share
 from gate.storage import refuse_links, sync_directory
 
 MAX_BYTES = 100_000_000  # some 4,500 judgements of rows with ids
@@ -32,16 +31,16 @@ _TEXTS = ("question", "release", "created")
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as the ledger compares them: a digest, hashes of their scores, and of their ids if there are any.
+    """Rows as the ledger compares them: a digest, what names them by their scores, and by their ids if there are any.
 
-    distinct   the number of different scores
+    n       how many rows
     files      digests of the files that held them, if a later look may add rows to these; else none
     """
 
     digest: str
-    ids: Ordered | None
-    scores: Ordered
-    distinct: int
+    ids: Named | None
+    scores: Named
+    n: int
     files: tuple[str, ...] = ()
 
 
@@ -55,7 +54,7 @@ class Known:
     rows: str
     ids: Sketch | None = None
     scores: Sketch | None = None
-    distinct: int = 0
+    n: int = 0
     files: tuple[str, ...] = ()
 
     @property
@@ -85,15 +84,14 @@ class Entry:
 # --- what is compared ---------------------------------------------------------------------------------------
 
 
-def rows_of(sample: Scores, looks: bool = False) -> Rows:
+def rows_of(sample: Sample, looks: bool = False) -> Rows:
     """What the ledger stores of a held-out or malicious sample, before the size is bounded.
 
     With `looks` this includes the digests of its files: a later look may read them again and add others.
     """
-    ids = sample.id_hashes() if sample.has_ids else None
-    files = digest_contents(piece.file for piece in sample.pieces) if looks else ()
-    digest = sample.rows_sha256 or sample.sha256
-    return Rows(digest, ids, sample.score_hashes(), sample.ordered.survey.distinct, files)
+    digests = [piece.sha256 for piece in sample.pieces] if looks else []
+    files = () if None in digests else tuple(sorted(map(str, digests)))
+    return Rows(sample.rows_sha256 or sample.fingerprint, sample.ids, sample.distinct_scores, sample.n, files)
 
 
 def question_of(calibrator_sha256: str, policy_sha256: str, columns: Mapping[str, Any]) -> str:
@@ -136,11 +134,11 @@ def _share(known: Known, rows: Rows) -> float | None:
         return 1.0
     if known.scores is None:
         return None
-    by_scores = share(known.scores, rows.scores)
+    by_scores = share(known.scores, rows.scores.sketch, rows.scores.holds)
     if known.ids is None or rows.ids is None:
         return by_scores
-    by_ids = share(known.ids, rows.ids)
-    own = min(known.distinct / known.scores.n, rows.distinct / rows.scores.n) >= OWN
+    by_ids = share(known.ids, rows.ids.sketch, rows.ids.holds)
+    own = min(known.scores.n / known.n, rows.scores.sketch.n / rows.n) >= OWN
     if own and by_ids is not None and by_scores is not None and by_scores >= RENAMED:
         return max(by_ids, by_scores)
     return by_ids
@@ -220,8 +218,8 @@ def recall_malicious(path: str, malicious: Rows, question: str) -> Use:
 
 
 def _known(rows: Rows) -> Known:
-    ids = None if rows.ids is None else sketch(rows.ids)
-    return Known(rows.digest, ids, sketch(rows.scores), rows.distinct, rows.files)
+    ids = None if rows.ids is None else rows.ids.sketch
+    return Known(rows.digest, ids, rows.scores.sketch, rows.n, rows.files)
 
 
 def _open(path: str, flags: int) -> int:
@@ -291,15 +289,15 @@ def _parsed(line: bytes) -> Entry:
 
 def _read_known(content: dict[str, Any]) -> Known:
     ids, scores = (_unpacked(content[key]) for key in ("ids", "scores"))
-    rows, distinct = content["rows"], content["distinct"]
-    if not isinstance(rows, str) or type(distinct) is not int or (ids is not None and scores is None):
+    rows, n = content["rows"], content["n"]
+    if not isinstance(rows, str) or type(n) is not int or (ids is not None and scores is None):
         raise ValueError
-    if scores is not None and not 0 < distinct <= scores.n:
+    if scores is not None and not 0 < scores.n <= n:
         raise ValueError
     files = content.get("files", [])
     if not isinstance(files, list) or not all(isinstance(digest, str) for digest in files):
         raise ValueError
-    return Known(rows, ids, scores, distinct, tuple(files))
+    return Known(rows, ids, scores, n, tuple(files))
 
 
 def _unpacked(content: dict[str, Any] | None) -> Sketch | None:
@@ -325,7 +323,7 @@ def _line(entry: Entry) -> bytes:
 def _content_of(known: Known) -> dict[str, Any]:
     content = {
         "rows": known.rows,
-        "distinct": known.distinct,
+        "n": known.n,
         "ids": _packed(known.ids),
         "scores": _packed(known.scores),
     }

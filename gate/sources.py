@@ -13,6 +13,7 @@ from gate.stored import MOST, Count, Section
 
 MAX_LISTED_FILES = 100
 MAX_LABELS = 10
+MAX_UNREAD = 100
 
 
 def storable(path: str) -> str:
@@ -32,12 +33,15 @@ class Source(Section):
 
 
 class FileRows(Section):
+    """One file: `sha256` is that of its bytes; null for an object in memory and for rows on stdin."""
+
     path: PathText
     rows: Count
+    sha256: str | None = None
 
 
 class Files(Section):
-    """The files with rows: how many, the first of them, and the digest of all: a line of JSON, `[path, rows]`, each."""
+    """The files with rows: how many, the first of them, and the digest of all: a line of JSON, `[path, rows, sha256]`, each."""
 
     count: Count
     sha256: str
@@ -78,7 +82,7 @@ class SampleFacts(Section):
     rows_sha256       of the sorted ids, where the policy names a column of them
     groups            how many there are, where it names a column of them; the largest has `largest_group` rows
     oldest, newest    the days of the rows, where they have times
-    unread_labels     columns named like labels, where the policy names no label column
+    unread            the first of the columns that no role names
     unscored          rows of the kind that this detector has not scored, where several score them
     """
 
@@ -87,7 +91,7 @@ class SampleFacts(Section):
     n: Annotated[int, Field(ge=2, le=MOST)]
     files: Files | None = None
     labels: Labels | None = None
-    unread_labels: tuple[str, ...] = ()
+    unread: tuple[str, ...] = Field(default=(), max_length=MAX_UNREAD)
     rows_sha256: str | None = None
     groups: Count | None = None
     largest_group: Count | None = None
@@ -120,8 +124,6 @@ class SampleFacts(Section):
                 yield "files are not those of its rows"
         if (labels is not None) != labelled:
             yield "labels must be counted where there is a column of them"
-        if labelled and self.unread_labels:
-            yield "unread_labels must be empty beside a label column"
         if labels is None:
             return
         counted = sum(label.rows for label in labels.first)
@@ -133,5 +135,5 @@ class SampleFacts(Section):
 
 
 def digest_files(files: Iterable[FileRows]) -> str:
-    lines = (json.dumps([file.path, file.rows], ensure_ascii=False) + "\n" for file in files)
+    lines = (json.dumps([file.path, file.rows, file.sha256], ensure_ascii=False) + "\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()

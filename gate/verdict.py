@@ -123,27 +123,12 @@ def waiver_use(waiver: Waiver, findings: Sequence[Finding], today: date) -> Waiv
 def _warnings(policy: Policy, evidence: Evidence, checks: tuple[Check, ...]) -> Iterator[str]:
     for check in checks:
         yield from check.warnings(policy, evidence)
-    samples = {"holdout": evidence.holdout, "malicious": evidence.malicious}
-    if evidence.kind == "run":
-        samples = {"fit": evidence.fit, **samples}
-    for name, facts in samples.items():
-        if facts is not None and facts.unread_labels:
-            yield _unread(name, facts.unread_labels)
-
-
-def _unread(sample: str, columns: tuple[str, ...]) -> str:
-    names = ", ".join(map(repr, columns))
-    named = (
-        f"column {names}, named like a label, was" if len(columns) == 1 else f"columns {names}, named like labels, were"
-    )
-    kind = "malicious" if sample == "malicious" else "benign"
-    return f"{sample}: {named} not used, and every row counts as {kind}; name labels in data.label"
 
 
 # --- the reason ---------------------------------------------------------------------------------------------
 
 # If several checks block, these come first in the sentence; the others follow in the order of a report.
-_FIRST = ("direction", "overlap", "reuse", "duplicates", "floor")
+_FIRST = ("unread", "direction", "overlap", "reuse", "duplicates", "floor")
 
 
 def _reason(outcome: Outcome, findings: tuple[Finding, ...], checks: tuple[Check, ...]) -> str:

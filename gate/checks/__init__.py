@@ -26,6 +26,7 @@ from gate.checks import (
     segments,
     served,
     system,
+    unread,
 )
 from gate.checks.check import NOT_MEASURED, Case, Check, CheckOf, Evidence, Finding, Measured
 from gate.names import CheckName
@@ -34,6 +35,7 @@ from gate.policy import Policy
 CHECKS: tuple[Check, ...] = (
     fpr.CHECK,
     ranges.CHECK,
+    unread.CHECK,
     overlap.CHECK,
     duplicates.CHECK,
     exchangeability.CHECK,

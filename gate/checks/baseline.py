@@ -21,7 +21,7 @@ from gate.stored import Outcome, Section
 from gate.words import plural
 
 if TYPE_CHECKING:
-    from gate.scores import Scores
+    from gate.rows.sample import Sample
 
 NAME = CheckName("baseline")
 
@@ -41,14 +41,14 @@ class Reference:
     malicious: Mapping[Decimal, Tally] | None
     holdout_sha256: str
     rows_sha256: str | None
-    scores: Scores | None = None
-    malicious_scores: Scores | None = None
+    scores: Sample | None = None
+    malicious_scores: Sample | None = None
 
-    def with_scores(self, benign: Scores | None, malicious: Scores | None) -> Reference:
+    def with_scores(self, benign: Sample | None, malicious: Sample | None) -> Reference:
         """The earlier release with its scores of rows that the new release has scored too."""
         thresholds = {fpr: tally.threshold for fpr, tally in self.benign.items()}
 
-        def counted(scores: Scores) -> Mapping[Decimal, Tally]:
+        def counted(scores: Sample) -> Mapping[Decimal, Tally]:
             return dict(zip(thresholds, count(scores, [*thresholds.values()], self.policy.alpha()), strict=True))
 
         return replace(
@@ -96,7 +96,7 @@ def measure(case: Case) -> Comparison | None:
 
 
 def compare_releases(
-    old: Reference, policy: Policy, benign: Mapping[Decimal, Tally], holdout: Scores | None
+    old: Reference, policy: Policy, benign: Mapping[Decimal, Tally], holdout: Sample | None
 ) -> Comparison:
     """Every anchor that both releases have on benign rows, and what changed in the policy."""
     return Comparison(

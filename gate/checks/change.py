@@ -7,12 +7,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from gate.checks.check import count
-from gate.contract import Anchor, Floats, Mask
+from gate.contract import Anchor, Floats
 from gate.statistics.clusters import korn_graubard
 from gate.statistics.proportions import Interval, Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.statistics.tally import Tally, tally
@@ -20,17 +18,22 @@ from gate.stored import Count, ExactRate, Section, Size
 from gate.words import percent
 
 if TYPE_CHECKING:
-    from gate.scores import Scores
+    from gate.rows.joined import Paired
+    from gate.rows.sample import Sample
+
+
+UNSCORED = 0.001  # of the rows; if more of them have no score, nothing passes
 
 
 class Flipped(Section):
     """Rows that both releases scored and only one of them flags.
 
-    `effective` are the independent rows that these are worth to the difference of the rates; null where all are.
+    `lacking` are the rows that one of the two has not scored. `effective` are the independent rows that these are worth to the difference of the rates; null where all are.
     """
 
     new_only: Count
     old_only: Count
+    lacking: Count = 0
     effective: Size | None = None
 
 
@@ -68,6 +71,11 @@ class Change(Section):
         return Pairs(both, self.flipped.new_only, self.flipped.old_only, rows - both - apart)
 
     @property
+    def lacks_too_many(self) -> bool:
+        """Whether more rows than may be ignored have a score of only one of the two releases."""
+        return self.flipped is not None and self.flipped.lacking > UNSCORED * (self.new.rows + self.flipped.lacking)
+
+    @property
     def is_exact(self) -> bool:
         """Whether every row is independent of the others."""
         return self.old.effective is None and self.new.effective is None
@@ -100,15 +108,18 @@ def compare(
     old: Mapping[Decimal, Tally],
     new: Mapping[Decimal, Tally],
     alpha: Fraction,
-    old_scores: Scores | None = None,
-    new_scores: Scores | None = None,
+    old_scores: Sample | None = None,
+    new_scores: Sample | None = None,
 ) -> Iterator[Change]:
     """Every anchor that both releases have, compared row by row if both sides' scores are at hand."""
     common = [anchor for anchor in anchors if anchor.fpr in old and anchor.fpr in new]
     if old_scores is not None and new_scores is not None:
-        rows = _SameRows(old_scores, new_scores, float(alpha))
-        for anchor in common:
-            yield rows.change(anchor, old[anchor.fpr].threshold, new[anchor.fpr].threshold)
+        from gate.rows.joined import paired
+
+        both = [(old[anchor.fpr].threshold, new[anchor.fpr].threshold) for anchor in common]
+        found = paired(old_scores, new_scores, both)
+        for i, anchor in enumerate(common):
+            yield _paired(found, anchor, i, *both[i], float(alpha))
         return
     thresholds = [old[anchor.fpr].threshold for anchor in common]
     stale: list[Tally] | list[None] = [None] * len(common)
@@ -118,53 +129,35 @@ def compare(
         yield Change(fpr=anchor.fpr, score=anchor.score, old=old[anchor.fpr], new=new[anchor.fpr], stale=would)
 
 
-class _SameRows:
-    """The rows that both releases have scored, joined once for all anchors."""
+def _paired(found: Paired, anchor: Anchor, i: int, old: float | None, new: float | None, alpha: float) -> Change:
+    """One anchor on the rows that both releases have scored."""
+    grouped = len(found.sizes) > 1
 
-    def __init__(self, old: Scores, new: Scores, alpha: float) -> None:
-        from gate.scores import match
+    def counted(threshold: float | None, flagged: Floats) -> Tally:
+        by_group = (found.sizes, flagged[:, i]) if grouped else None
+        return tally(threshold, int(flagged[:, i].sum()), found.rows, by_group, alpha)
 
-        self.old, self.new, rows = match(old, new)
-        self.n, self.alpha = len(rows), alpha
-        self.groups: NDArray[np.int64] | None = None
-        if new.groups is not None:
-            self.groups = np.unique(new.groups[rows], return_inverse=True)[1].astype(np.int64)
-            self.sizes = np.bincount(self.groups).astype(np.float64)
-
-    def change(self, anchor: Anchor, old: float | None, new: float | None) -> Change:
-        then, now, stale = _flags(self.old, old), _flags(self.new, new), _flags(self.new, old)
-        return Change(
-            fpr=anchor.fpr,
-            score=anchor.score,
-            old=self._tally(old, then),
-            new=self._tally(new, now),
-            flipped=Flipped(
-                new_only=int(np.count_nonzero(now & ~then)),
-                old_only=int(np.count_nonzero(then & ~now)),
-                effective=self._worth_of_difference(now, then),
-            ),
-            stale=self._tally(old, stale),
-        )
-
-    def _tally(self, threshold: float | None, flags: Mask) -> Tally:
-        by_group = None if self.groups is None else (self.sizes, self._by_group(flags.astype(np.float64)))
-        return tally(threshold, int(np.count_nonzero(flags)), self.n, by_group, self.alpha)
-
-    def _by_group(self, values: Floats) -> Floats:
-        assert self.groups is not None
-        return np.asarray(np.bincount(self.groups, weights=values, minlength=len(self.sizes)), dtype=np.float64)
-
-    def _worth_of_difference(self, now: Mask, then: Mask) -> float | None:
-        """How many independent rows these are worth for the difference of two shares."""
-        if self.groups is None:
-            return None
-        values = now.astype(np.float64) - then
-        spread = float(np.mean(values**2) - np.mean(values) ** 2)
-        return korn_graubard(self.sizes, self._by_group(values), self.alpha, spread)
+    return Change(
+        fpr=anchor.fpr,
+        score=anchor.score,
+        old=counted(old, found.old),
+        new=counted(new, found.new),
+        flipped=Flipped(
+            new_only=int(found.new_only[:, i].sum()),
+            old_only=int(found.old_only[:, i].sum()),
+            lacking=found.lacking,
+            effective=_effective_difference(found, i, alpha) if grouped else None,
+        ),
+        stale=counted(old, found.stale),
+    )
 
 
-def _flags(scores: Floats, threshold: float | None) -> Mask:
-    return np.zeros(len(scores), dtype=bool) if threshold is None else scores >= threshold
+def _effective_difference(found: Paired, i: int, alpha: float) -> float:
+    """How many independent rows these are worth for the difference of two shares."""
+    more, fewer = found.new_only[:, i], found.old_only[:, i]
+    mean = float((more - fewer).sum()) / found.rows
+    spread = float((more + fewer).sum()) / found.rows - mean**2
+    return korn_graubard(found.sizes, more - fewer, alpha, spread)
 
 
 def contradictions(where: str, changes: tuple[Change, ...], own: Mapping[Decimal, Tally] | None) -> Iterator[str]:

@@ -23,7 +23,7 @@ from gate.stored import Count, ExactEdge, ExactError, ExactRate, Grade, Outcome,
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
-    from gate.scores import Scores
+    from gate.rows.sample import Sample
 
 Part = TypeVar("Part", bound=Section)
 CaseT = TypeVar("CaseT")
@@ -47,9 +47,9 @@ class Case:
 
     policy: Policy
     calibrator: Calibrator
-    holdout: Scores
-    fit: Scores | None = None
-    malicious: Scores | None = None
+    holdout: Sample
+    fit: Sample | None = None
+    malicious: Sample | None = None
     reference: Any = None
     first_release: bool = False
     uses: Any = None
@@ -98,7 +98,7 @@ class Case:
             return self.calibrator.thresholds
         return replace(self.calibrator, contract=contract).thresholds
 
-    def _counted(self, sample: Scores, alpha: Fraction) -> Mapping[Decimal, Tally]:
+    def _counted(self, sample: Sample, alpha: Fraction) -> Mapping[Decimal, Tally]:
         return dict(zip(self.thresholds, count(sample, [*self.thresholds.values()], alpha), strict=True))
 
 
@@ -113,7 +113,7 @@ def as_scores(thresholds: Iterable[float | None]) -> Floats:
 
 
 def count(
-    sample: Scores, thresholds: list[float | None], alpha: Fraction, weighed: set[int] | None = None
+    sample: Sample, thresholds: list[float | None], alpha: Fraction, weighed: set[int] | None = None
 ) -> list[Tally]:
     """How many rows of a sample reach each threshold: one question to it, and one to its groups.
 
@@ -137,7 +137,7 @@ def count(
         Tally(
             threshold=threshold,
             flagged=0 if threshold is None else int(flagged[i]),
-            rows=len(sample),
+            rows=len(sample) + (sample.unscored if sample.kind == "malicious" else 0),  # not scored is not detected
             effective=worth[i],
         )
         for i, threshold in enumerate(thresholds)

@@ -58,6 +58,8 @@ def _judge_one(
     grade: Grade = "proven" if low >= edge else "refuted" if high < edge else "open"
     accepted = rule == "not-refuted" or (rule == "observed" and change.difference >= -margin)
     outcome, reason = decide(rule, grade, accepted)
+    if outcome == "pass" and change.lacks_too_many:
+        outcome, reason = "inconclusive", "unscored"
     return Finding(
         check=target.drop_check,
         outcome=outcome,
@@ -65,7 +67,7 @@ def _judge_one(
         required=settings.required,
         reason="dropped" if reason == "missed" else reason,
         message=_message(change, (low, high), edge, release),
-        remedy=_remedy(outcome, change),
+        remedy=_remedy(outcome, reason, change),
     )
 
 
@@ -74,15 +76,19 @@ def _message(change: Change, interval: tuple[float, float], edge: float, release
     same = "on the same rows" if change.flipped is not None else "taken as different rows"
     counted = f"{new.flagged:,} of {plural(new.rows, 'malicious row')} detected, {old.flagged:,} of {old.rows:,}"
     least, most = _points_beside(low, edge, math.floor), _points_beside(high, edge, math.ceil)
+    if change.flipped is not None and change.flipped.lacking:
+        same += f", without {plural(change.flipped.lacking, 'row')} that only one of them has scored"
     return (
         f"{counted} by {release}, {same}; a change of {_points_beside(float(change.difference), edge, round)} points, "
         f"between {least} and {most}, where {-edge * 100:.10g} may be lost"
     )
 
 
-def _remedy(outcome: Outcome, change: Change) -> str | None:
+def _remedy(outcome: Outcome, reason: str, change: Change) -> str | None:
     if outcome == "pass":
         return None
+    if reason == "unscored":
+        return "score all malicious rows by both releases: those left out may be the ones that are no longer detected"
     if outcome == "fail":
         return "find out which malicious rows are no longer detected, and train the detector on rows like them"
     if change.flipped is None:
@@ -145,5 +151,5 @@ CHECK = Check(
     families=(FAMILY,),
     about="malicious",
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),
-    reasons=PASSED | UNDECIDED | {"dropped": "detection fell", NOT_MEASURED: "not measured"},
+    reasons=PASSED | UNDECIDED | {"dropped": "detection fell", "unscored": "rows not scored", NOT_MEASURED: "not measured"},
 )

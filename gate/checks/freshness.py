@@ -52,7 +52,7 @@ class Ages(Section):
 
 def measure(case: Case) -> Ages | None:
     """Measure the days; None if the held-out rows have no times."""
-    from gate.scores import days_of
+    from gate.rows.describe import days_of
 
     held_out, fitted = days_of(case.holdout), None if case.fit is None else days_of(case.fit)
     if held_out is None:

@@ -28,7 +28,7 @@ from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size, exact
 from gate.words import percent, plural
 
 if TYPE_CHECKING:
-    from gate.scores import Scores
+    from gate.rows.sample import Sample
 
 _DIFFERS = "find out how benign rows of this segment differ: the calibrator fits them together with the others"
 NO_ROWS_HELP = {"too-many": _DIFFERS, "too-few": _DIFFERS, "unreachable": words.UNREACHABLE_RANGE}
@@ -84,7 +84,7 @@ def measure(case: Case, question: Question, segments: int) -> tuple[RangeInSegme
     return tuple(found)
 
 
-def worth_of_segments(holdout: Scores, scores: Floats, alpha: float) -> tuple[Worths, ...]:
+def worth_of_segments(holdout: Sample, scores: Floats, alpha: float) -> tuple[Worths, ...]:
     """The worth of each segment at each score: at most what its own groups and those of all rows allow."""
     whole, parts = holdout.by_group(scores), holdout.by_group_in_segment(scores)
     groups = Groups(whole.sizes)

@@ -46,12 +46,12 @@ class ServedRows(Section):
 
 def measure(case: Case) -> ServedRows | None:
     """Compare both scores; None if raw scores are judged, or if no raw scores stand beside the calibrated ones."""
-    if not case.calibrated or case.holdout.raw is None:
+    if not case.calibrated or not case.holdout.has_raw:
         return None
     served = [
-        compare(sample.raw, sample.values, case.calibrator)
+        compare(*sample.raw_and_served(), case.calibrator)
         for sample in (case.holdout, case.malicious)
-        if sample is not None and sample.raw is not None
+        if sample is not None and sample.has_raw
     ]
     return ServedRows(benign=served[0], malicious=served[1] if len(served) > 1 else None)
 

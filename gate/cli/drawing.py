@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from gate.errors import GateError
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gate.gating import Release
@@ -23,47 +20,52 @@ def drawing(dry_run: bool) -> Iterator[Callable[[Release], Release]]:
 
     If a child is of no use, or gives no answer, the release draws its page itself when the page is asked for.
     """
-    from gate.ordered import cores
-    from gate.scores.budget import ByteBudget
-    from gate.scores.child import isolated
+    import multiprocessing
 
-    if dry_run or "matplotlib" in sys.modules or cores() == 1 or not hasattr(os, "memfd_create"):
+    from gate.rows.engine import cores
+
+    can_fork = "fork" in multiprocessing.get_all_start_methods()
+    if dry_run or "matplotlib" in sys.modules or cores() == 1 or not can_fork:
         yield lambda release: release
         return
-    with contextlib.ExitStack() as opened:
-        reading_end, writing_end = os.pipe()
-        waiting, asking = opened.enter_context(open(reading_end, "rb")), opened.enter_context(open(writing_end, "wb"))
-        record = opened.enter_context(open(os.memfd_create("gate"), "w+b"))
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe()
+    child = fork.Process(target=_draw, args=(theirs,), daemon=True)
+    try:
+        child.start()
+    except OSError:  # there is no memory for one more process
+        yield lambda release: release
+        return
+    theirs.close()
 
-        def draw() -> str:
-            from gate.report import html
-            from gate.report.formats import warm_up
+    def hand_over(release: Release) -> Release:
+        with contextlib.suppress(OSError):
+            ours.send(release.record)
+        return replace(release, page=lambda: _page(ours, release.record))
 
-            warm_up()
-            waiting.read(1)
-            record.seek(0)
-            return html.render(pickle.load(record))
-
-        try:
-            answer = opened.enter_context(isolated(draw, ByteBudget().memory))
-        except GateError:  # there is no memory for one more process
-            yield lambda release: release
-            return
-
-        def hand_over(release: Release) -> Release:
-            pickle.dump(release.record, record)
-            record.flush()
-            asking.write(b"1")
-            asking.flush()
-            return replace(release, page=lambda: _page(answer, release.record))
-
+    try:
         yield hand_over
+    finally:
+        child.kill()
+        child.join()
 
 
-def _page(answer: Callable[[], str], record: Record) -> str:
+def _draw(pipe: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent stops this process
+        signal.signal(number, signal.SIG_IGN)
+    from gate.report import html
+    from gate.report.formats import warm_up
+
+    warm_up()
+    with contextlib.suppress(EOFError):
+        pipe.send(html.render(pipe.recv()))
+
+
+def _page(pipe: Any, record: Record) -> str:
     from gate.report import html
 
     try:
-        return answer()
-    except Exception:  # drawing in this process gives a better message
+        page: str = pipe.recv()
+    except (EOFError, OSError):  # drawing in this process gives a better message
         return html.render(record)
+    return page

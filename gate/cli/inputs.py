@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ from gate.errors import GateError
 
 if TYPE_CHECKING:
     from gate.policy import Columns, Document, Policy
-    from gate.scores import Scores
+    from gate.rows.sample import Sample
 
 
 def now() -> datetime:
@@ -39,28 +41,37 @@ def now() -> datetime:
 @contextmanager
 def reading(
     samples: Mapping[str, tuple[str, ...]], policy: Policy, calibrated: bool = False
-) -> Iterator[Callable[[str], Scores]]:
-    """Read and sort several samples side by side while this process imports the stages; log each when asked for."""
-    from gate.scores import reading_sample
+) -> Iterator[Callable[[str], Sample]]:
+    """Read and sort the samples in a thread while this process imports the stages; each is logged when it is asked for."""
+    from gate.rows.engine import here
+    from gate.rows.reading import read_sample
 
-    with ExitStack() as children:
-        answers = {
-            name: children.enter_context(reading_sample(name, paths, policy, calibrated))
-            for name, paths in samples.items()
-            if paths
-        }
+    def read(name: str, paths: tuple[str, ...]) -> Sample:
+        sample = read_sample(name, paths, policy, calibrated)
+        if name != "benign":  # which is divided before anybody asks for its order
+            sample.ordered  # noqa: B018, the answer is kept
+        return sample
 
-        def ask(name: str) -> Scores:
+    engine, context = here(), copy_context()
+    with ThreadPoolExecutor(1) as thread:
+        answers = {name: thread.submit(context.run, read, name, paths) for name, paths in samples.items() if paths}
+
+        def ask(name: str) -> Sample:
             with working(f"reading {', '.join(samples[name])}"):
-                scores = answers[name]()
+                sample = answers[name].result()
             if name != "benign":
-                log(f"{name}: {scores.summary}")
-            return scores
+                log(f"{name}: {sample.summary}")
+            return sample
 
-        yield ask
+        try:
+            yield ask
+        except BaseException:
+            thread.shutdown(wait=False, cancel_futures=True)
+            engine.interrupt()
+            raise
 
 
-def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Scores:
+def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Sample:
     """Read the scores of one sample, and describe them on stderr."""
     from gate.gating import read_sample
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from gate import inputs
 from gate.cli.inputs import now
 from gate.report.formats import Shown, by_ending, offered
 
@@ -98,8 +97,10 @@ class OfFiles(click.Command):
     """A command whose help names what files of scores may end in."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from gate.rows.formats import endings
+
         named = copy(self)
-        named.help = (self.help or "").replace("ENDINGS", ", ".join(inputs.endings()))
+        named.help = (self.help or "").replace("ENDINGS", ", ".join(endings()))
         click.Command.format_help_text(named, ctx, formatter)
 
 
@@ -148,32 +149,21 @@ def bounded(command: Command) -> Command:
     """Add the options of commands that read scores: what memory they may take, where they live, who works on them."""
 
     def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
-        places = context.meta.setdefault("gate.place", {})
-        places[option.name] = value
-        if len(places) == 3 and any(each is not None for each in places.values()):
-            from gate.scores.engines import check
-            from gate.scores.place import Place, read_into
+        given_ = context.meta.setdefault("gate.engine", {})
+        given_[option.name] = value
+        if len(given_) == 2:
+            from gate.rows.engine import using
 
-            context.with_resource(
-                read_into(Place(places["memory"], places["scratch"], check(places["engine"] or "local")))
-            )
+            context.with_resource(using(given_["memory"], given_["scratch"]))
 
     for option in (
-        click.option(
-            "--engine",
-            type=given,
-            callback=keep,
-            expose_value=False,
-            metavar="NAME",
-            help="Who reads and sorts: dask:tcp://HOST:PORT, ray:ADDRESS, spark  [default: local]",
-        ),
         click.option(
             "--scratch",
             type=given,
             callback=keep,
             expose_value=False,
             metavar="DIR",
-            help="Where samples larger than the memory are sorted; engines share it  [default: TMPDIR]",
+            help="Where what does not fit the memory lies meanwhile  [default: TMPDIR]",
         ),
         click.option(
             "--memory",
@@ -181,7 +171,7 @@ def bounded(command: Command) -> Command:
             callback=keep,
             expose_value=False,
             metavar="SIZE",
-            help="What samples may take of it; larger ones are sorted in --scratch  [default: 60 %]",
+            help="What rows may take of it; what is larger is asked where it stands  [default: 60 %]",
         ),
     ):
         command = option(command)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
     from gate.cli.options import Request
     from gate.gating import Release
-    from gate.scores import Scores
+    from gate.rows.sample import Sample
     from gate.systems import SystemRelease
 
 
@@ -67,7 +67,7 @@ def conclude(
     return EXIT_CODES[judged.outcome]
 
 
-def put_flagged(flagged: str | None, sample: Scores, calibrator: Calibrator, calibrated: bool = False) -> None:
+def put_flagged(flagged: str | None, sample: Sample, calibrator: Calibrator, calibrated: bool = False) -> None:
     """Write the list of false positives, if it is asked for, before the verdict is shown."""
     if flagged is None:
         return

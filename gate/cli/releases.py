@@ -140,7 +140,7 @@ def _run(document: Document, given: Given, asked: Request, samples: Mapping[str,
     with reading(samples, document.policy) as sample:
         require_ledger(document, asked.ledger)
         from gate.gating import Job, gate_release, judging_day, read_reference
-        from gate.scores import split as divide
+        from gate.rows.split import split as divide
         from gate.storage import NO_BASELINE
 
         reference = None

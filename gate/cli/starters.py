@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -43,7 +42,7 @@ def demo(out: str, releases: int | None, force: bool) -> int:
     if releases is not None:
         return _demo_releases(Path(out), releases, force)
     from gate.checks import default_policy
-    from gate.scores import read
+    from gate.rows.reading import read
     from gate.starter.demo import simulate
     from gate.storage import refuse_existing
 
@@ -74,7 +73,7 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
     from gate.gating import Job, gate_release
     from gate.history import collect
     from gate.report import history as histories
-    from gate.scores import read
+    from gate.rows.reading import read
     from gate.starter.demo import retrain
     from gate.storage import refuse_existing, write_file
 
@@ -106,14 +105,12 @@ def _demo_releases(directory: Path, releases: int, force: bool) -> int:
 
 
 def _write_scores(path: Path, values: Floats, force: bool) -> None:
-    from gate.scores import write_parquet
+    from gate.rows.engine import here
     from gate.storage import write_file
 
     if path.exists() and not force:
         raise GateError(f"{path}: must not exist yet; choose another --out, or --force to replace it")
-    content = BytesIO()
-    write_parquet(content, values)
-    write_file(path, content.getvalue())
+    write_file(path, here().parquet({"score": values}))
     log(f"simulated {path}: {len(values):,} benign scores")
 
 

@@ -128,6 +128,14 @@ class Duck:
         self._kept.append(thing)
         self._run(lambda: self.connection.register(table, thing) and None)
 
+    def parquet(self, columns: Mapping[str, Any]) -> bytes:
+        """The bytes of a Parquet file with these columns."""
+        table, path = self.name("written"), f"{self.folder}/{self.name('written')}.parquet"
+        self.register(table, {key: np.asarray(column) for key, column in columns.items()})
+        self.do(f"COPY (SELECT * FROM {table}) TO {text(path)} (FORMAT parquet)")
+        with open(path, "rb") as file:
+            return file.read()
+
     def use_filesystem(self, filesystem: Any) -> None:
         """Let questions read what an fsspec file system reads."""
         self._run(lambda: self.connection.register_filesystem(filesystem))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,13 @@ from gate.rows.engine import Duck, Engine, here
 from gate.rows.formats import Column, Table, open_object, open_table
 from gate.rows.labels import Kind, count_labels
 from gate.rows.roles import Part, read_part, wanted_columns
-from gate.rows.sample import Piece, Sample
+from gate.rows.sample import LOOKED_AT, Piece, Sample
 from gate.rows.sources import digest, find_each, refuse_copies
 from gate.rows.wording import show
 from gate.sources import Source
 from gate.stored import MOST_ROWS
 
 MOST_UNREAD = 50  # columns that no role names and that are looked at
-LOOKED_AT = 10_000  # rows in which such columns are looked at first
 NEARLY = 0.9  # of the different rows differ in a column that tells rows apart
 ALL_ROLES = ("score", "id", "grp", "segment", "time", "weight", "raw", "whole", "copies")
 
@@ -40,7 +39,7 @@ def read_by(
     """The same files as several detectors read them, each with its own columns and domain; they are opened once."""
     engine = here()
     wanted = list(dict.fromkeys(name for columns, _ in views.values() for name in wanted_columns(columns)))
-    named = find_each(engine, paths)
+    named = find_each(paths)
     opened = [
         (path, [open_table(engine, file, wanted) for file in found.files], found.skipped) for path, found in named
     ]
@@ -72,6 +71,8 @@ def objects_by(
     data: Any, name: str, views: dict[str, tuple[Columns, tuple[float, float]]], kind: Kind, gaps: bool = True
 ) -> dict[str, Sample]:
     """The same object as several detectors read it."""
+    if isinstance(data, Sample):
+        return dict.fromkeys(views, data)
     paths = [data] if isinstance(data, str | os.PathLike) else data
     if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
         return read_by([os.fspath(path) for path in paths], views, kind, gaps)
@@ -113,7 +114,7 @@ def read_sample(name: str, paths: tuple[str, ...], policy: Policy, calibrated: b
 
 def piece_of(part: Part) -> Piece:
     file = part.table.file
-    return Piece(file, part.rows, part.taken, digest(file))
+    return Piece(file, part.rows, part.taken, digest(file) if file.path not in ("", "-") else None)
 
 
 def source_of(path: str, parts: Sequence[Part], kind: Kind) -> Source:

@@ -6,8 +6,8 @@ Every question is one SELECT that the engine answers, or one about the scores in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.errors import GateError
-from gate.rows.engine import Duck, Engine, number
+from gate.rows.engine import Engine, number
 from gate.rows.labels import Kind, describe_labels
 from gate.rows.ordered import Divided, Ordered, Sorted, sort, sort_counted
+from gate.rows.sketch import Named
 from gate.rows.sources import File
 from gate.rows.wording import show
 from gate.sources import Labels, Source
@@ -26,9 +27,10 @@ from gate.words import plural
 Role = Literal["id", "grp", "whole"]
 
 SHARE = 48  # of the memory: a sample is fetched if its scores, of 8 bytes each, take at most six of so many parts
-SKETCH = 1024  # names in a sketch
 RANKS = 1024  # scores in a fingerprint
 CELLS = 65_536.0  # of the grid of a fingerprint
+FEW_VALUES = 10  # of a column that may hold labels
+LOOKED_AT = 10_000  # rows in which columns are looked at first
 UNITS = 4096  # groups beyond this number are joined by a hash of their names, in tests that exchange them
 
 
@@ -152,6 +154,21 @@ class Sample:
         names, sizes, reached = self._by_name("segment", scores)
         return Reached(np.arange(len(names)), sizes, reached)
 
+    def values_at_the_top(self) -> Iterator[tuple[str, str, int, int, int]]:
+        """Of columns with few values that no role names: column, value, its rows, as many highest rows, both at once."""
+        for i, column in enumerate(self.others):
+            word = f"coalesce(u{i}, '')"
+            few = f"(SELECT {word} AS v FROM {self.rows} LIMIT {LOOKED_AT}) AS q"
+            if int(self.engine.ask(f"SELECT count(DISTINCT v) AS d FROM {few}")["d"][0]) > FEW_VALUES:
+                continue
+            names, sizes, _ = self._by_name(word, np.empty(0))
+            if 1 < len(names) <= FEW_VALUES:
+                at = self.ordered.at_rank(sizes.astype(np.int64))
+                _, _, reached = self._by_name(word, at)
+                top = self.ordered.at_or_above(at)
+                for j, name in enumerate(names):
+                    yield column, name, int(sizes[j]), int(top[j]), int(reached[j, j])
+
     @cached_property
     def segment_names(self) -> tuple[str, ...]:
         """The names of all segments, in the order of their bytes."""
@@ -244,6 +261,27 @@ class Sample:
             parts.append(replace(self, relation=relation, n=n))
         return (parts[0], parts[1]) if min(part.n for part in parts) else None
 
+    # --- rows themselves ------------------------------------------------------------------------------------
+
+    def raw_and_served(self) -> tuple[Floats, Floats]:
+        """The raw score of each row, and the calibrated one that was served."""
+        found = self.engine.ask(f"SELECT raw, score FROM {self.rows}")
+        return np.asarray(found["raw"], dtype=np.float64), np.asarray(found["score"], dtype=np.float64)
+
+    def rows_of(self, threshold: float) -> dict[str, Any]:
+        """The rows that reach a threshold, highest first; those of one score by their id, else their segment."""
+        columns = [role for role in ("id", "score", "raw", "segment", "weight") if role in self.roles]
+        ties = "id" if self.has_ids else "segment" if self.has_segments else "1"
+        found = self.engine.ask(
+            f"SELECT {', '.join(columns)} FROM {self.rows} WHERE score >= {number(self.engine, threshold)} "
+            f"ORDER BY score DESC, {ties}"
+        )
+        table = {role: np.asarray(found[role]) for role in columns}
+        if "weight" in table:  # one entry for each row that a row stands for
+            times = table.pop("weight")
+            table = {role: np.repeat(column, times) for role, column in table.items()}
+        return table
+
     # --- rows of two samples --------------------------------------------------------------------------------
 
     def shared(self, other: Sample, role: Role) -> tuple[int, int]:
@@ -279,27 +317,22 @@ class Sample:
         return digest.hexdigest()
 
     @cached_property
-    def id_sketch(self) -> tuple[str, ...]:
-        """The smallest hashes of all ids: every set has the same ones, whatever the order of rows."""
-        return self._sketch("id")
+    def ids(self) -> Named | None:
+        """The ids of all rows."""
+        return Named(self, "id") if self.has_ids else None
 
     @cached_property
-    def score_sketch(self) -> tuple[str, ...]:
-        """The smallest hashes of all distinct scores, of rows that have no ids."""
-        return self._sketch(f"CAST(score AS {self.engine.word})")
+    def distinct_scores(self) -> Named:
+        """The distinct scores, which name rows that have no ids."""
+        return Named(self, f"CAST(score AS {self.engine.word})")
 
-    def _sketch(self, named: str) -> tuple[str, ...]:
-        found = self.engine.ask(
-            f"SELECT DISTINCT md5({named}) AS h FROM {self.rows} ORDER BY 1 LIMIT {SKETCH}"
-        )
-        return tuple(np.asarray(found["h"], dtype=object).tolist())
+    def ask_distinct(self, sql: str) -> int:
+        return int(self.engine.ask(f"SELECT count(DISTINCT {sql}) AS n FROM {self.rows}")["n"][0])
 
     @cached_property
     def rows_sha256(self) -> str | None:
         """A digest of the rows by their ids, if they have ids: scores change with every release, ids do not."""
-        if not self.has_ids:
-            return None
-        return hashlib.sha256("\n".join([str(self.n), *self.id_sketch]).encode()).hexdigest()
+        return None if self.ids is None else hashlib.sha256(f"{self.n}\n".encode() + self.ids.sketch.packed).hexdigest()
 
     @property
     def summary(self) -> str:
