@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,16 @@ import pytest
 from drawing import often
 
 from gate.errors import GateError
+from gate.policy import Columns
 from gate.rows import driver
 from gate.rows.driver import Driver
 from gate.rows.engine import Duck, number, values
 from gate.rows.formats import Table, open_table
+from gate.rows.labels import Kind
+from gate.rows.reading import join_parts, source_of
 from gate.rows.remote import connect, open_relation
+from gate.rows.roles import read_part
+from gate.rows.sample import Sample
 from gate.rows.sources import File
 
 SEED = int(os.environ.get("GATE_SEED", "28"))
@@ -435,7 +441,7 @@ def test_a_source_that_is_not_there_is_one_line(request: pytest.FixtureRequest, 
             elsewhere = request.getfixturevalue("cluster")
         else:
             elsewhere = stack.enter_context(contextlib.closing(connect(request.getfixturevalue("server").url())))
-        for source in ("none.such", "(SELECT nothing)", "(SELECT 1 FROM)"):
+        for source in ("none.such", "(SELECT nothing)", "(SELECT 1 +)"):
             with pytest.raises(GateError) as error:
                 open_relation(elsewhere, source, ["score"])
             line = str(error.value)
@@ -466,3 +472,85 @@ def test_ctrl_c_ends_a_question_within_a_second(request: pytest.FixtureRequest, 
     if busy:
         assert server.owner.execute(busy).fetchone() == (0,)
         elsewhere.close()
+
+
+# --- samples ------------------------------------------------------------------------------------------------
+
+
+def draw_sample(rng: np.random.Generator, n: int) -> pa.Table:
+    """Scores of events with labels, tenants and languages; whole groups are in one language."""
+    group = rng.integers(0, max(n // int(rng.integers(1, 9)), 1), n)
+    scores = np.where(rng.random(n) < 0.3, np.round(rng.beta(0.5, 8, n), 2), rng.beta(0.5, 8, n))
+    near = rng.random(n) < 0.2
+    scores[near] = np.nextafter(scores[near], rng.choice([0.0, 1.0], near.sum()))
+    words = [word for word in WORDS if word.strip() and word == unicodedata.normalize("NFC", word)]
+    language = rng.choice(len(words), 5, replace=False)
+    labels = np.where(rng.random(n) < 0.2, "attack", rng.choice(["benign", "harmless"], n))
+    labels[:8] = "benign"
+    return pa.table(
+        {
+            "score": scores,
+            "id": [f"{words[i % len(words)]} {i}" for i in range(n)],
+            "tenant": pa.array(group) if rng.random() < 0.5 else [f"{words[g % len(words)]}/{g}" for g in group],
+            "language": [words[language[g % 5]] for g in group],
+            "label": labels.tolist(),
+        }
+    )
+
+
+def facts(sample: Sample, other: Sample) -> dict[str, Any]:
+    """All that checks ask of a sample."""
+    ranks = np.unique(np.linspace(1, len(sample), 50).astype(np.int64))
+    cuts = sample.ordered.at_rank(ranks)
+    near = np.unique(np.concatenate([cuts, np.nextafter(cuts, 0), np.nextafter(cuts, 1)]))
+    found: dict[str, Any] = {
+        "n": (len(sample), sample.lowest, sample.highest, sample.repeated, sample.labels),
+        "cuts": cuts.tolist(),
+        "reached": sample.ordered.at_or_above(near).tolist(),
+        "fingerprint": sample.fingerprint,
+    }
+    if sample.has_segments:
+        found["segments"] = sample.segment_names, [part.tolist() for part in sample.by_segment(near[::5])]
+    if sample.has_groups:
+        found["groups"] = [part.tolist() for part in sample.by_group(near[::10])]
+        found["largest"] = sample.largest_group, sample.group_count
+        found["shared groups"] = sample.shared(other, "grp")
+    if sample.has_groups and sample.has_segments:
+        found["both"] = [part.tolist() for part in sample.by_group_in_segment(near[::10])]
+    if sample.ids:
+        found["ids"] = sample.ids.sketch, sample.rows_sha256, sample.shared(other, "id")
+    return found
+
+
+@pytest.mark.parametrize("memory", [1, 1 << 30], ids=["divided", "fetched"])
+@pytest.mark.parametrize("drawn", range(often(2, 6)))
+def test_a_sample_has_the_same_facts_on_every_engine(
+    opened: Opened, duck: Duck, drawn: int, memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve drawn policies: with labels or without, and ids, groups and segments; in memory and where the rows are."""
+    rng = np.random.default_rng((SEED, drawn, 1))
+    rows = draw_sample(rng, int(rng.integers(200, 2000)))
+    names = [name for name in ("id", "tenant", "language", "label") if rng.random() < 0.7]
+    policy = Columns(
+        score="score",
+        id="id" if "id" in names else None,
+        group="tenant" if "tenant" in names else None,
+        segment="language" if "language" in names else None,
+        label="label" if "label" in names else None,
+        benign_label=("benign", "harmless"),
+    )
+    path = tmp_path / "here.parquet"
+    pa.parquet.write_table(rows, path)
+    here = open_table(duck, File(str(path), str(path)), rows.column_names)
+    found = []
+    for engine, table in ((duck, here), opened(rows)):
+        kinds: list[Kind] = ["benign", "malicious"] if "label" in names else ["benign", "benign"]
+        one, other = (sample_of(engine, table, policy, kind) for kind in kinds)
+        monkeypatch.setattr(engine, "memory", memory)
+        found.append(facts(one, other))
+    assert found[0] == found[1]
+
+
+def sample_of(engine: Any, table: Table, columns: Columns, kind: Kind) -> Sample:
+    part = read_part(engine, table, columns, (0.0, 1.0), kind, alone=True)
+    return join_parts(engine, [part], columns, (source_of("rows", [part], kind),), kind)
