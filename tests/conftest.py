@@ -6,7 +6,6 @@ import os
 import pkgutil
 import signal
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -198,7 +197,5 @@ def few_points(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def in_one_process() -> Iterator[None]:
-    """Read without a child, which costs more than the rest of a small file; `test_bytes` has the child's tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gate.scores.reading.isolated", lambda function, _most: nullcontext(function))
-        yield
+    """Nothing is left to do: files are read in this process."""
+    yield

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from gate.rows.sources import File
 from gate.rows.wording import show
 from gate.sources import Labels, Source
 from gate.words import plural
+
+if TYPE_CHECKING:
+    from gate.rows.roles import Part
 
 Role = Literal["id", "grp", "whole"]
 
@@ -67,6 +70,7 @@ class Sample:
     unread     columns that no role names; `others` are those that every file has, as u0, u1 ...
     pool       the sample that was divided into this one and another
     unscored   rows of this kind without a score; only several detectors may have such
+    parts      what each file gave, where several detectors read it
     """
 
     engine: Engine
@@ -89,6 +93,7 @@ class Sample:
     unscored: int = 0
     pool: Sample | None = None
     domain: tuple[float, float] = (0.0, 1.0)
+    parts: tuple[Part, ...] = ()
 
     def __len__(self) -> int:
         return self.n
@@ -144,6 +149,10 @@ class Sample:
         scores = np.ascontiguousarray(self.engine.ask(f"SELECT score FROM {self.rows}")["score"])
         return self._whole(Sorted(sort(scores, in_place=scores.flags.writeable)))
 
+    def forget_order(self) -> None:
+        """Give the memory of the scores back; they are fetched again when they are asked for."""
+        self.__dict__.pop("ordered", None)
+
     def _whole(self, found: Sorted) -> Sorted:
         if found.n != self.n:
             raise GateError(f"{self.files}: must stay as it is while gate reads it, got other rows; run again")
@@ -181,7 +190,9 @@ class Sample:
         wanted = np.asarray(scores, dtype=np.float64)
         cuts = np.unique(wanted[np.isfinite(wanted)])
         place = _tree(self.engine, cuts.tolist(), 0, len(cuts))
-        found = self.engine.ask(f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2")
+        found = self.engine.ask(
+            f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2"
+        )
         parts = np.asarray(found["part"], dtype=object)
         names = sorted(set(parts.tolist()))
         numbers = {part: i for i, part in enumerate(names)}
@@ -217,7 +228,9 @@ class Sample:
 
     def _by_groups(self, key: str, scores: Floats, apart: str) -> Any:
         """A table of groups: rows, and rows that reach each score. Groups alike in these come as one line."""
-        counts = [f"CAST({self._reaching(score)} AS BIGINT) AS k{i}" for i, score in enumerate(np.asarray(scores).tolist())]
+        counts = [
+            f"CAST({self._reaching(score)} AS BIGINT) AS k{i}" for i, score in enumerate(np.asarray(scores).tolist())
+        ]
         columns = ["m", *(f"k{i}" for i in range(len(counts)))]
         first = f"{apart} AS part, " if apart else ""
         inner = f"SELECT {first}{', '.join(['count(*) AS m', *counts])} FROM {self.rows} GROUP BY {key}"
