@@ -96,7 +96,7 @@ def read_part(
             f"{table.file}: must hold a score of its own in every row, got {columns.score!r} as a key of its path; "
             "name another column with data.score, or rename the folder"
         )
-    reading = _Reading(engine, table)
+    reading = Reading(engine, table)
     weight = None if columns.count is None else reading.weight(columns.count)
     if weight is not None:
         reading.require(weight, "TRUE")
@@ -129,8 +129,8 @@ def read_part(
 
 
 @dataclass
-class _Reading:
-    """One file while its roles are found."""
+class Reading:
+    """One file while its roles are found; the SQL of its values, whatever their types."""
 
     engine: Engine
     table: Table
