@@ -280,7 +280,7 @@ def _seen(survey: Survey, scale: Scale) -> list[str]:
             lines.append(f"Repeated: {show(columns.id)} repeats in {rows}: duplicates are judged by it.")
         if survey.shared:
             rows = plural(survey.shared, "held-out row")
-            lines.append(f"Shared: {rows} have an {show(columns.id)} of the rows to fit on: overlap is judged by it.")
+            lines.append(f"Shared: {rows} have the {show(columns.id)} of a row to fit on: overlap is judged by it.")
     if columns.timestamp is not None:
         lines.append(f"Times: column {show(columns.timestamp)}: the older rows are fitted on, the newer held out.")
     if survey.odd:
