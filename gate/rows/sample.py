@@ -140,7 +140,8 @@ class Sample:
         if self.has_weights:
             found = self.engine.ask(f"SELECT score, CAST(sum(weight) AS BIGINT) AS n FROM {self.rows} GROUP BY 1")
             return self._whole(sort_counted(np.asarray(found["score"]), np.asarray(found["n"], dtype=np.int64)))
-        return self._whole(Sorted(sort(np.asarray(self.engine.ask(f"SELECT score FROM {self.rows}")["score"]))))
+        scores = np.ascontiguousarray(self.engine.ask(f"SELECT score FROM {self.rows}")["score"])
+        return self._whole(Sorted(sort(scores, in_place=scores.flags.writeable)))
 
     def _whole(self, found: Sorted) -> Sorted:
         if found.n != self.n:
