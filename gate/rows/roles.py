@@ -340,8 +340,8 @@ class Reading:
         found = self.engine.ask(
             f"SELECT {label} AS label, count(*) AS n, {counted} AS w, {first} AS f FROM {self.table.rows} GROUP BY 1"
         )
-        texts = np.ma.filled(np.ma.asarray(found["label"], dtype=object), None)
-        rows = zip(texts.tolist(), *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
+        texts = np.ma.asarray(found["label"]).tolist()  # None where there is no label
+        rows = zip(texts, *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
         numbered = self.table.numbered
         listed = [Found(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
         return sorted(listed, key=lambda each: (each.first or 0, each.text))
