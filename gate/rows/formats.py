@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -279,9 +279,10 @@ def _refuse_empty(file: File, path: str) -> str:
 def _read_parquet(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
     """The rows stay in the file. Columns go by their place: names may repeat, or differ in case alone."""
     place = text(glob.escape(path))
-    schema = engine.ask(f"SELECT name, num_children, precision, logical_type FROM parquet_schema({place})")
-    rows = [_plain_list(schema[key]) for key in ("name", "num_children", "precision")]
-    names, digits = _top_level(*rows)
+    bare = "type LIKE '%BYTE_ARRAY' AND converted_type IS NULL AND logical_type IS NULL"
+    schema = engine.ask(f"SELECT name, num_children, precision, {bare} AS bare FROM parquet_schema({place})")
+    rows = [_plain_list(schema[key]) for key in ("name", "num_children", "precision", "bare")]
+    names, digits, bytes_ = _top_level(*rows)
     require(wanted, names, file)
     for name, precision in zip(names, digits, strict=True):
         if name in wanted and precision > 38:
@@ -294,7 +295,11 @@ def _read_parquet(engine: Duck, file: File, path: str, wanted: Sequence[str]) ->
     if not numbered:  # DuckDB has that name for its own column
         source = f"(SELECT row_number() OVER () - 1 AS nr, * FROM {source})"
     counted = engine.ask(f"SELECT CAST(coalesce(sum(num_rows), 0) AS BIGINT) AS n FROM parquet_file_metadata({place})")
-    return Table(file, source, columns_of(engine, source, names), count=int(counted["n"][0]))
+    columns = columns_of(engine, source, names)
+    # Bytes are text if a role asks for them; else nobody says so.
+    odd = [is_bytes and name not in wanted for name, is_bytes in zip(names, bytes_, strict=True)]
+    told = [replace(c, kind="other", type="BLOB") if is_odd else c for c, is_odd in zip(columns, odd, strict=True)]
+    return Table(file, source, tuple(told), count=int(counted["n"][0]))
 
 
 def _plain_list(column: Any) -> list[Any]:
@@ -303,17 +308,19 @@ def _plain_list(column: Any) -> list[Any]:
     return list(np.ma.asarray(column).tolist())
 
 
-def _top_level(names: list[str], children: list[int | None], digits: list[int | None]) -> tuple[list[str], list[int]]:
-    """The names of all columns in the order of the file, and the most digits of a decimal in each."""
-    found: list[tuple[str, int]] = []
+def _top_level(
+    names: list[str], children: list[int | None], digits: list[int | None], bare: list[bool | None]
+) -> tuple[list[str], list[int], list[bool]]:
+    """Of all columns in the order of the file: the names, the most digits of a decimal in each, and which are bytes."""
+    found: list[tuple[str, int, bool]] = []
     i = 1
     for _ in range(children[0] or 0):
         first, left = i, 1
         while left:
             left += (children[i] or 0) - 1
             i += 1
-        found.append((names[first], max(each or 0 for each in digits[first:i])))
-    return [name for name, _ in found], [most for _, most in found]
+        found.append((names[first], max(each or 0 for each in digits[first:i]), bool(bare[first])))
+    return [name for name, _, _ in found], [most for _, most, _ in found], [is_bytes for _, _, is_bytes in found]
 
 
 # --- CSV ----------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def read_part(
             f"{table.file}: must hold a score of its own in every row, got {columns.score!r} as a key of its path; "
             "name another column with data.score, or rename the folder"
         )
-    reading = _Reading(engine, table)
+    reading = Reading(engine, table)
     weight = None if columns.count is None else reading.weight(columns.count)
     if weight is not None:
         reading.require(weight, "TRUE")
@@ -144,8 +144,8 @@ def read_part(
 
 
 @dataclass
-class _Reading:
-    """One file while its roles are found."""
+class Reading:
+    """One file while its roles are found; the SQL of its values, whatever their types."""
 
     engine: Engine
     table: Table
@@ -359,8 +359,8 @@ class _Reading:
         found = self.engine.ask(
             f"SELECT {label} AS label, count(*) AS n, {counted} AS w, {first} AS f FROM {self.table.rows} GROUP BY 1"
         )
-        texts = np.ma.filled(np.ma.asarray(found["label"], dtype=object), None)
-        rows = zip(texts.tolist(), *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
+        texts = np.ma.asarray(found["label"]).tolist()  # None where there is no label
+        rows = zip(texts, *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
         numbered = self.table.numbered
         listed = [Found(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
         return sorted(listed, key=lambda each: (each.first or 0, each.text))
