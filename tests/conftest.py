@@ -6,7 +6,6 @@ import os
 import pkgutil
 import signal
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -193,12 +192,4 @@ def few_points(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.node.get_closest_marker("figures") is None:
             patch.setattr("gate.checks.curve.STEPS", 10)
         patch.setattr("gate.planning.range_advice.FINE_DRAWS", 160)
-        yield
-
-
-@pytest.fixture(scope="module")
-def in_one_process() -> Iterator[None]:
-    """Read without a child, which costs more than the rest of a small file; `test_bytes` has the child's tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gate.scores.reading.isolated", lambda function, _most: nullcontext(function))
         yield
