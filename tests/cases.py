@@ -7,7 +7,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
-from samples import sample
+from samples import sample_of
 
 from gate.calibration.fit import fit_ordered
 from gate.checks import Parts
@@ -80,6 +80,6 @@ def calibrator_facts(policy: Policy, lowest_label: float = 1e-12) -> CalibratorF
 
 def case(policy: Policy, fit: Any, holdout: Any, malicious: Sample | None = None) -> Case:
     """Two benign samples, given as numbers or as samples, and the calibrator of the first."""
-    fitted, held_out = (each if isinstance(each, Sample) else sample(each) for each in (fit, holdout))
+    fitted, held_out = (each if isinstance(each, Sample) else sample_of(each) for each in (fit, holdout))
     calibrator = fit_ordered(fitted.ordered, policy.calibration, policy.anchors)
     return Case(policy, calibrator, held_out, fitted, malicious)

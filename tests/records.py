@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from cases import facts
-from samples import sample as sample_of
+from samples import sample_of
 
 from gate.checks import CHECKS, Parts, baseline, detection, direction, drop, fpr, parse_policy
 from gate.checks.baseline import Comparison, ReferenceFacts

@@ -27,7 +27,7 @@ ROLES = {
 }
 
 
-def sample(
+def sample_of(
     scores: Any,
     sources: tuple[Source, ...] = (),
     *,

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.calibration.fit import RESOLUTION, fit, fit_sorted
+from gate.calibration.fit import RESOLUTION, fit, fit_ordered
 from gate.contract import Anchor, Contract
 from gate.errors import GateError
 from gate.policy import Calibration
@@ -215,7 +215,7 @@ def test_fitting_reads_sorted_scores_without_changing_them() -> None:
     scores = np.sort(np.array([0.1, 0.1 + 1e-17, 0.25, np.nextafter(0.25, 1), 0.9]))
     before = scores.copy()
     scores.setflags(write=False)
-    fit_sorted(scores)
+    fit_ordered(scores)
     assert np.array_equal(scores, before)
 
 

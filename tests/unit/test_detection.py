@@ -16,6 +16,7 @@ import pytest
 from cases import at_anchors, case, evidence, tally, targets
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import sample_of
 
 import gate
 from gate.checks import detection, fpr, parse_policy
@@ -23,7 +24,8 @@ from gate.checks.detection import Detection, DetectionSettings
 from gate.contract import PAPER_ANCHORS
 from gate.errors import GateError
 from gate.policy import Columns, Policy
-from gate.scores import Scores, read
+from gate.rows.reading import read
+from gate.rows.sample import Sample
 from gate.statistics.binomial import clopper_pearson, lower_tail, upper_tail
 from gate.statistics.tally import Tally
 from gate.verdict import Verdict, judge
@@ -127,11 +129,11 @@ def test_waivers_name_detection_checks_however_the_rate_is_written() -> None:
 
 
 @pytest.fixture(scope="module")
-def malicious() -> Scores:
-    return Scores(np.random.default_rng(2).beta(4, 3, 3_000), kind="malicious")
+def malicious() -> Sample:
+    return sample_of(np.random.default_rng(2).beta(4, 3, 3_000), kind="malicious")
 
 
-def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Scores) -> None:
+def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Sample) -> None:
     fit, holdout = np.random.default_rng(1).beta(0.5, 8, (2, 50_000))
     asked = case(make(), fit, holdout, malicious)
     detected = detection.measure(asked)
@@ -146,7 +148,7 @@ def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Scores) -
 def test_malicious_rows_of_one_family_count_as_the_rows_they_are_worth() -> None:
     """A hundred families whose rows all score alike are worth about a hundred rows."""
     values = np.repeat(np.random.default_rng(3).beta(4, 3, 100), 30)
-    families = Scores(values, groups=np.repeat(np.arange(100), 30), kind="malicious")
+    families = sample_of(values, groups=np.repeat(np.arange(100), 30), kind="malicious")
     fit, holdout = np.random.default_rng(1).beta(0.5, 8, (2, 50_000))
     detected = detection.measure(case(make(), fit, holdout, families))
     assert detected is not None
