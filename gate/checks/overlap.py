@@ -226,7 +226,9 @@ def _counted(shared: Shared) -> str:
     if shared.copied:
         copies = f"about {shared.copied:,} held-out {what} are copies"
         return f"{message}, where chance puts about {shared.expected[0]:,.0f}: {copies}"
-    return f"{message}, as chance puts them (about {shared.expected[0]:,.0f})" if shared.pairs else f"no two {what} have one score"
+    if not shared.pairs:
+        return f"no score is that of exactly two {what}"
+    return f"{message}; chance puts about {shared.expected[0]:,.0f} so"
 
 
 _RECURS = "; scores recur inside the fit sample as well, from its earlier rows to its later ones"

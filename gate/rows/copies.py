@@ -19,7 +19,7 @@ from gate.rows.sample import Sample
 
 ENOUGH = 1 << 21  # rows that are compared; of more, some values are
 STRATA = 256
-LEAST, MOST = 1 << 10, 1 << 18  # rows of a stratum
+LEAST, MOST = 1 << 7, 1 << 18  # rows of a stratum
 PROBED = 1024  # scores that show whether a sample is of float32
 
 

@@ -33,6 +33,12 @@ class Found:
     rows: int
     first: int | None
     weight: int
+    is_number: bool = False
+
+    @property
+    def name(self) -> str:
+        """One name for one label, in whatever type a file writes it: `0.0` of a float is `0`."""
+        return re.sub(r"\.0+$", "", self.text) if self.is_number else self.text
 
     @property
     def place(self) -> str:
@@ -51,7 +57,8 @@ def count_labels(found: Iterable[tuple[Found, bool]]) -> Labels:
     rows: dict[tuple[str, bool], int] = {}
     for label, benign in found:
         if label.weight:
-            rows[label.text, benign] = rows.get((label.text, benign), 0) + label.weight
+            name = label.name
+            rows[name, benign] = rows.get((name, benign), 0) + label.weight
     order = sorted(rows, key=lambda label: (not label[1], -rows[label], label[0]))
     return Labels(
         distinct=len(order),

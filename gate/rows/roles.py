@@ -268,6 +268,10 @@ class _Reading:
             whole = f"json_type({column.sql}) IN ('DOUBLE')"
             plain = f"CASE WHEN json_type({column.sql}) NOT IN ('OBJECT', 'ARRAY') THEN nfc_normalize({self.written(column)}) END"
             return f"CASE WHEN {whole} THEN {self.name_of(as_float)} ELSE {plain} END"
+        if column.kind == "text" and self.table.is_text:  # other tools write whole numbers as 5.0
+            written = self.written(column)
+            whole = f"regexp_full_match({written}, '-?(0|[1-9][0-9]*)[.]0+')"
+            return f"CASE WHEN {whole} THEN split_part({written}, '.', 1) ELSE {self.engine.one_form(written)} END"
         if column.kind == "text":
             return self.engine.one_form(self.written(column))
         return self.written(column)
@@ -310,7 +314,7 @@ class _Reading:
         if column.kind not in (*NUMBERS, *TEXTS, "boolean", "null"):
             raise GateError(f"{where} must hold words, numbers or booleans, got {column.type}; write them as text or numbers")
         label = self.written(column)
-        found = self.labels(label, weight)
+        found = self.labels(label, weight, column.kind in NUMBERS)
         for each in found:
             if not each.text or (column.kind == "float" and each.text.lower() == "nan"):
                 place = name_rows(each.first, each.rows)
@@ -329,7 +333,7 @@ class _Reading:
         chosen = f"{label} IN ({', '.join(map(text, benign))})" if benign else "FALSE"
         return (chosen if kind == "benign" else f"NOT ({chosen})"), tuple(zip(found, judged, strict=True))
 
-    def labels(self, label: str, weight: Role | None) -> list[Found]:
+    def labels(self, label: str, weight: Role | None, is_number: bool) -> list[Found]:
         """Every distinct label with its rows, in the order in which they first appear."""
         counted = "count(*)" if weight is None else f"CAST(sum({weight.sql}) AS BIGINT)"
         first = "min(nr)" if self.table.numbered else "0"
@@ -338,7 +342,8 @@ class _Reading:
         )
         texts = np.ma.filled(np.ma.asarray(found["label"], dtype=object), None)
         rows = zip(texts.tolist(), *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
-        listed = [Found(word or "", n, first if self.table.numbered else None, w) for word, n, w, first in rows]
+        numbered = self.table.numbered
+        listed = [Found(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
         return sorted(listed, key=lambda each: (each.first or 0, each.text))
 
     # --- what holds for all rows ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from gate.record import Record
 from gate.record.system import SystemRecord
 
 # What no data and no policy can bind, by its place in the record: times, names that people chose, where things lay, and
-# a fraction or seed beside another one that divides the rows alike. Files by the names that they had then are compared.
+# a fraction or seed beside another one that divides the rows alike. The same rows may stand in other files.
 UNBOUND = (
     "created",
     "judged_on",
@@ -23,8 +23,7 @@ UNBOUND = (
     "split.seed",
     "tool.libraries.*",
     "*sources.*.path",
-    "*.files.first.*.path",
-    "*.files.sha256",
+    "*.files.*",
 )
 UNBOUND_OF_SEVERAL = ("created", "judged_on", "release", "policy.path", "tool.libraries.*")
 # These places depend on libraries; they are excepted if the record was written with others than those installed.

@@ -20,8 +20,9 @@ from gate.inspection.judgement import read_judged
 from gate.inspection.release import inspect
 from gate.policy import Document, Policy
 from gate.record import Record
-from gate.scores import Scores, split
-from gate.sources import SampleFacts, Split
+from gate.rows.sample import Sample
+from gate.rows.split import split
+from gate.sources import Split
 from gate.storage import NO_BASELINE
 from gate.verification.compared import not_bound, refuse_another, refuse_other_words
 from gate.verification.needed import needed_for, not_checked, option, refuse_unneeded, with_data
@@ -115,7 +116,7 @@ def expired(record: Record, policy: Policy, today: date) -> Iterator[str]:
 class _Samples:
     """The given samples, by the names of the record's sections, and how one sample was divided."""
 
-    scores: dict[str, Scores]
+    scores: dict[str, Sample]
     split: Split | None = None
 
 
@@ -152,16 +153,19 @@ def _refuse_other_arguments(name: str, paths: tuple[str, ...], sources: tuple[An
         )
 
 
-def check_samples(record: Record, samples: Mapping[str, Scores]) -> Iterator[Answer]:
+def check_samples(record: Record, samples: Mapping[str, Sample]) -> Iterator[Answer]:
     """Whether each sample is the recorded one, by its digest, whatever else is given."""
     for name, scores in samples.items():
         section: Any = getattr(record, name)
         recorded = {key: getattr(section, key) for key in ("n", "sha256")}
-        found = {"n": len(scores), "sha256": scores.sha256}
+        found = {"n": len(scores), "sha256": scores.fingerprint}
         first = next(differences(name, recorded, found), None)
         rows = plural(len(scores), f"{scores.kind} row")
         if first is None:
-            yield Answer(name, "holds", f"{rows} with the recorded digest")
+            known = {file.sha256 for file in section.files.first} if section.files is not None else set()
+            same = {piece.sha256 for piece in scores.pieces} <= known and None not in known
+            files = "in the recorded files, by their SHA-256" if same else "in other files"
+            yield Answer(name, "holds", f"{rows} with the recorded digest, {files}")
         else:
             yield Answer(name, "does not hold", first)
 
@@ -169,17 +173,9 @@ def check_samples(record: Record, samples: Mapping[str, Scores]) -> Iterator[Ans
 def _check_data(record: Record, document: Document, samples: _Samples, data: Data) -> str:
     """Make the whole record again, and compare every value that anything binds."""
     again = _repeat(record, document, samples, data)
-    excepted = [place for place in not_bound(record) if ".files." not in place]
-    for name in ("fit", "holdout", "malicious"):
-        was, is_ = (_paths(getattr(one, name)) for one in (record, again))
-        excepted += [f"{name}.files.first.*.path", f"{name}.files.sha256"] if was != is_ else []
-    refuse_another("verdict.json", record, again, excepted, record)
+    refuse_another("verdict.json", record, again, not_bound(record), record)
     refuse_other_words(record)
     return "the whole record, made again from the data, is the same in every value that anything binds"
-
-
-def _paths(sample: SampleFacts | None) -> list[str]:
-    return [] if sample is None else [source.path for source in sample.sources]
 
 
 def _repeat(record: Record, document: Document, samples: _Samples, data: Data) -> Record:
