@@ -60,3 +60,10 @@ def asked_in_parts(fetch: int = 8) -> Iterator[None]:
 
 def is_divided(found: Sample) -> bool:
     return isinstance(found.ordered, Divided)
+
+
+def column_of(found: Sample, role: str = "score") -> list[Any]:
+    """A column of a sample, in the order of its files and rows."""
+    order = "f, nr" if "nr" in found.roles else "1"
+    column: list[Any] = found.engine.ask(f"SELECT {role} AS c FROM {found.rows} ORDER BY {order}")["c"].tolist()
+    return column

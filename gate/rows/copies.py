@@ -14,7 +14,7 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.rows.engine import number
-from gate.rows.ordered import LAST, Sorted, sort, sort_counted
+from gate.rows.ordered import LAST, Sorted, scale_of, sort, sort_counted
 from gate.rows.sample import Sample
 
 ENOUGH = 1 << 21  # rows that are compared; of more, some values are
@@ -157,7 +157,7 @@ def _narrowed(values: Floats) -> Floats:
 def _thinned(sample: Sample, one_of: int, domain: tuple[float, float], single: bool) -> Sorted:
     """The scores of a sample, or one value of so many, chosen by the value itself."""
     low, high = domain
-    scale = 0.99 / (high - low) if high > low else 1.0
+    scale = 0.99 * scale_of(domain)
     if (one_of == 1 or "ordered" in vars(sample)) and isinstance(sample.ordered, Sorted):
         values = np.asarray(sample.ordered.values)
         counts = None if sample.ordered.ends is None else np.diff(sample.ordered.ends)

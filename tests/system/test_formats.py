@@ -17,7 +17,6 @@ import pytest
 from gate.policy import Columns
 from gate.scores import Scores, read
 
-
 DOMAIN = (0.0, 1.0)
 ROWS = 400
 VALUES = np.round(np.random.default_rng(3).beta(0.5, 8, ROWS), 6)

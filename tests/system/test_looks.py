@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drawing import examples
+from gate.sketch import hash_scores, sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from gate.ordered import Ordered
 from gate.policy import Document
 from gate.record import Record
 from gate.scores import from_object, read
-from gate.sketch import hash_scores, sketch
 
 pytestmark = pytest.mark.usefixtures("few_points")
 

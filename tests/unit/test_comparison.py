@@ -9,8 +9,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,9 +26,8 @@ from gate.contract import Anchor
 from gate.errors import GateError
 from gate.policy import Policy
 from gate.policy.changes import policy_changes
-from gate.rows.joined import Paired, paired
 from gate.rows.sample import Sample
-from gate.sources import SampleFacts, Source
+from gate.sources import SampleFacts
 from gate.statistics.binomial import clopper_pearson
 from gate.statistics.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.statistics.tally import Tally

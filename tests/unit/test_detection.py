@@ -16,7 +16,7 @@ import pytest
 from cases import at_anchors, case, evidence, tally, targets
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import sample_of
+from samples import column_of, sample_of
 
 import gate
 from gate.checks import detection, fpr, parse_policy
@@ -138,7 +138,7 @@ def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Sample) -
     asked = case(make(), fit, holdout, malicious)
     detected = detection.measure(asked)
     assert detected is not None
-    calibrated = asked.calibrator.predict(malicious.values)
+    calibrated = asked.calibrator.predict(column_of(malicious))
     for at, anchor in zip(detected.anchors, PAPER_ANCHORS, strict=True):
         k = int(np.count_nonzero(calibrated >= float(anchor.score)))
         assert (at.fpr, at.tally.flagged, at.tally.rows) == (anchor.fpr, k, 3_000)
@@ -170,13 +170,13 @@ def test_malicious_rows_are_those_that_are_not_benign(tmp_path: Path, suffix: st
         pyarrow.parquet.write_table(table, path)
     columns = Columns(label="label", benign_label="benign")
     scores = read([path], columns, (0.0, 1.0), "malicious")
-    assert scores.values.tolist() == [0.7, 0.9]
+    assert column_of(scores) == [0.7, 0.9]
     assert (scores.sources[0].rows, scores.sources[0].benign, scores.kind) == (4, 2, "malicious")
     assert scores.summary == (
         f"4 rows from {path}: 2 malicious, 2 of other labels, none refused; "
         "3 labels ('benign' 2 benign, 'malware' 1 malicious, 'phish' 1 malicious)"
     )
-    assert read([path], Columns(), (0.0, 1.0), "malicious").values.tolist() == [0.1, 0.7, 0.9, 0.2]
+    assert column_of(read([path], Columns(), (0.0, 1.0), "malicious")) == [0.1, 0.7, 0.9, 0.2]
 
 
 def test_a_labelled_file_without_malicious_rows_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores import Scores, read
 
-
 DOMAIN = (0.0, 1.0)
 LONG = b"x" * 2_500_000  # more than a parser takes at once
 ROWS = 400

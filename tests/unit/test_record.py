@@ -67,7 +67,7 @@ KEYS = {
     "policy": "name sha256 content",
     "fit": "sources sha256 n",
     "holdout": "sources sha256 n",
-    "calibrator": "sha256 bytes knots plotting_position ties distinct lowest_label anchors",
+    "calibrator": "sha256 bytes knots plotting_position ties lowest_label anchors",
     "checks": "fpr overlap duplicates exchangeability granularity floor freshness reuse detection direction baseline "
     "drop segments",
 }

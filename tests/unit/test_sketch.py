@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drawing import examples, often
+from gate.sketch import SIZE, Hashes, hash_each, share, sketch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gate import sketch as sketches
 from gate.ordered import Ordered
 from gate.scores import Scores, text_buffer
-from gate.sketch import SIZE, Hashes, hash_each, share, sketch
 
 TEXTS = st.lists(st.one_of(st.text(max_size=12), st.text(min_size=20, max_size=120)), min_size=1, max_size=60)
 
