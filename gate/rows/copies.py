@@ -15,7 +15,7 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.rows.engine import number
-from gate.rows.ordered import LAST, Sorted, sort_counted
+from gate.rows.ordered import LAST, Sorted, scale_of, sort_counted
 from gate.rows.sample import Sample
 
 ENOUGH = 1 << 21  # rows that are compared; of more, some values are
@@ -165,8 +165,8 @@ def thinned(sample: Sample, one_of: int, single: bool = False) -> Thinned:
 
 def _ask(sample: Sample, one_of: int, single: bool) -> Thinned:
     engine = sample.engine
-    low, high = sample.domain
-    scale = 0.99 / (high - low)
+    low = sample.domain[0]
+    scale = 0.99 * scale_of(sample.domain)
     score = f"CAST(CAST(score AS REAL) AS {engine.double})" if single else "score"
     where = ""
     if one_of > 1:

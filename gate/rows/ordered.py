@@ -103,6 +103,12 @@ def sort_counted(values: Floats, counts: Ints) -> Sorted:
     return Sorted(distinct[rows > 0], rows[rows > 0])
 
 
+def scale_of(domain: tuple[float, float]) -> float:
+    """What makes a domain as wide as one; zero where its ends are one score, or too near for a float to say."""
+    width = domain[1] - domain[0]
+    return 1 / width if width > 1e-300 else 0.0
+
+
 class Divided:
     """Scores that stay where they are: intervals in rising order, each with its lowest and highest score and its rows.
 
@@ -114,7 +120,7 @@ class Divided:
 
     def __init__(self, engine: Engine, rows: str, count: str, domain: tuple[float, float]) -> None:
         self.engine, self.rows, self.counted = engine, rows, count
-        scale = 1 / (domain[1] - domain[0])
+        scale = scale_of(domain)
         self.place = f"score * {number(engine, scale)} + {number(engine, -domain[0] * scale)}"
         self._keep(*self._ask(self._cell(FIRST), "", FIRST))
         self.n = int(self.starts[-1])
@@ -215,9 +221,12 @@ class Divided:
         return f"CAST(floor(({self.place}) * {number(self.engine, 2.0**bits)}) AS BIGINT)"
 
     def _part(self, place: int) -> str:
-        """A part of one interval, between its own lowest and highest score; halves do not overflow."""
-        low, high = (number(self.engine, end / 2) for end in (self.lo[place].item(), self.hi[place].item()))
-        return f"CAST(floor((score / 2 - {low}) / ({high} - {low}) * {number(self.engine, 65536.0)}) AS BIGINT)"
+        """A part of one interval, between its own lowest and highest score, so scaled that no float is lost."""
+        ends = self.lo[place].item(), self.hi[place].item()
+        factor = 2.0**600 if max(map(abs, ends)) < 2.0**-400 else 0.5
+        low, high = (number(self.engine, end * factor) for end in ends)
+        inside = f"(score * {number(self.engine, factor)} - {low}) / ({high} - {low})"
+        return f"CAST(floor({inside} * {number(self.engine, 65536.0)}) AS BIGINT)"
 
     def _within(self, at: Ints) -> str:
         """The rows of some intervals, all of one grid, or of one interval that is a part of a cell."""
