@@ -129,7 +129,13 @@ def decide(settings: DuplicatesSettings, found: Duplicates, scores: Shared | Non
     if hidden:
         parts.append(f"in the {' and '.join(hidden)} rows no column would show a copy")
         return Judgement("inconclusive", False, "cannot-tell", "; ".join(parts), _BY_ID)
-    return Judgement("pass", settings.required, "once", "; ".join(parts) or "rows of one score are as rare as chance makes them", None)
+    return Judgement(
+        "pass",
+        settings.required,
+        "once",
+        "; ".join(parts) or "rows of one score are as rare as chance makes them",
+        None,
+    )
 
 
 def _message(name: str, part: Repeats, exceeds: bool) -> str:

@@ -73,7 +73,7 @@ def reading(
 
 def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Sample:
     """Read the scores of one sample, and describe them on stderr."""
-    from gate.gating import read_sample
+    from gate.rows.reading import read_sample
 
     with working(f"reading {', '.join(paths)}"):
         scores = read_sample(name, paths, policy)

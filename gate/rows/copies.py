@@ -71,7 +71,8 @@ def pairs_of(first: Sample, second: Sample) -> Pairs:
     """Count the pairs of two samples; where one of them is of float32, both are compared so."""
     one_of = thinning(first.n + second.n)
     single = [_is_single(thinned(sample, one_of).values) for sample in (first, second)]
-    return count_pairs(*(thinned(sample, one_of, single[0] != single[1]).whole for sample in (first, second)), one_of)
+    one, other = (thinned(sample, one_of, single[0] != single[1]).whole for sample in (first, second))
+    return count_pairs(one, other, one_of)
 
 
 def pairs_of_halves(sample: Sample, one_of: int) -> Pairs | None:
@@ -179,7 +180,8 @@ def _ask(sample: Sample, one_of: int, single: bool) -> Thinned:
         f"CAST(sum(CASE WHEN {in_first} THEN {weight} ELSE 0 END) AS BIGINT) AS half "
         f"FROM {sample.rows}{where} GROUP BY 1"
     )
-    return Thinned(*(np.asarray(found[key], dtype=kind) for key, kind in (("score", np.float64), ("n", np.int64), ("half", np.int64))))
+    rows, first = (np.asarray(found[key], dtype=np.int64) for key in ("n", "half"))
+    return Thinned(np.asarray(found["score"], dtype=np.float64), rows, first)
 
 
 def _in_first_half(sample: Sample) -> str:

@@ -128,7 +128,10 @@ class Divided:
     def at_rank(self, ranks: Any) -> Any:
         places = self.n - np.asarray(ranks, dtype=np.int64)
         inner = (places > 0) & (places < self.n - 1)  # the ends are known
-        find = lambda: np.searchsorted(self.starts, places[inner], side="right") - 1  # noqa: E731
+
+        def find() -> Ints:
+            return np.searchsorted(self.starts, places[inner], side="right") - 1
+
         self._settle(find)
         found = np.where(places > 0, self.hi[-1], self.lo[0])
         found[inner] = self.lo[find()]
@@ -212,7 +215,9 @@ class Divided:
     def _ask(self, key: str, where: str, bits: int) -> tuple[Any, ...]:
         """The parts of some rows by a key, or each score by itself: lowest, highest, rows, and the grid cell."""
         what = f"{key} AS k, min(score) AS lo, max(score) AS hi" if key else "score AS k, score AS lo, score AS hi"
-        found = self.engine.ask(f"SELECT {what}, {self.counted} AS n FROM {self.rows}{where} GROUP BY 1, {1 if key else '2, 3'}")
+        found = self.engine.ask(
+            f"SELECT {what}, {self.counted} AS n FROM {self.rows}{where} GROUP BY 1, {1 if key else '2, 3'}"
+        )
         lo, hi = (np.asarray(found[end], dtype=np.float64) + 0.0 for end in ("lo", "hi"))
         cell = np.asarray(found["k"], dtype=np.int64) if bits >= 0 else np.full(len(lo), -1, dtype=np.int64)
         return lo, hi, np.asarray(found["n"], dtype=np.int64), np.full(len(lo), bits, dtype=np.int64), cell

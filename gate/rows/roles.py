@@ -17,8 +17,8 @@ from gate.policy import Columns
 from gate.rows.engine import Engine, number, text
 from gate.rows.formats import Column, Table
 from gate.rows.labels import Found, Kind, judge_labels
-from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
 from gate.rows.sample import mixing
+from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
 from gate.stored import MOST_ROWS
 from gate.words import plural
 
@@ -111,7 +111,8 @@ def read_part(
     weight = None if columns.count is None else reading.weight(columns.count)
     if weight is not None:
         reading.require(weight, "TRUE")
-    taken, labels = "TRUE", ()
+    taken = "TRUE"
+    labels: tuple[tuple[Found, bool], ...] = ()
     if isinstance(columns.label, str):
         taken, labels = reading.take(columns.label, columns.benign_label, kind, alone, weight)
     roles = reading.scores(columns, domain)
@@ -393,7 +394,9 @@ class Reading:
         answer = self.engine.ask(
             f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}"
         )
-        found = {key: None if np.ma.is_masked(column[0]) else column[0].item() for key, column in answer.items()}
+        found: dict[str, Any] = {
+            key: None if np.ma.is_masked(column[0]) else column[0].item() for key, column in answer.items()
+        }
         for role in roles:
             if found.get(f"bad_{role.name}"):
                 self.require(role, within[role.name])

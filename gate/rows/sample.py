@@ -291,7 +291,7 @@ class Sample:
             f"SELECT {', '.join(columns)} FROM {self.rows} WHERE score >= {number(self.engine, threshold)} "
             f"ORDER BY score DESC, {ties}"
         )
-        table = {role: np.asarray(found[role]) for role in columns}
+        table: dict[str, Any] = {role: np.asarray(found[role]) for role in columns}
         if "weight" in table:  # one entry for each row that a row stands for
             times = table.pop("weight")
             table = {role: np.repeat(column, times) for role, column in table.items()}

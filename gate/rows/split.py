@@ -80,7 +80,9 @@ def _by_hash(sample: Sample, fraction: float, seed: int) -> str:
     counted = "count(*)" if name in (None, "id") else "count(DISTINCT hashed)"
     sizes = sample.engine.ask(f"SELECT part, {counted} AS n FROM ({keyed}) AS k GROUP BY 1")
     parts = [str(each) for each in sizes["part"].tolist()]
-    wanted = [_wanted(fraction * n, each, seed, sample.has_groups) for each, n in zip(parts, sizes["n"].tolist(), strict=True)]
+    wanted = [
+        _wanted(fraction * n, each, seed, sample.has_groups) for each, n in zip(parts, sizes["n"].tolist(), strict=True)
+    ]
     most = values({"part": parts, "most": wanted})
     return f"SELECT p.*, p.place <= w.most AS fitted FROM ({placed}) AS p JOIN {most} ON p.part = w.part"
 

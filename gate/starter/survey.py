@@ -319,7 +319,7 @@ def _sample(parts: Sequence[PartColumns], roles: Sequence[str], kind: Kind, colu
         return None
     refuse_copies(part.table.file for part in read if part.rows)
     sources = tuple(source_of(path, each, kind) for path, each in named)
-    return join_parts(here(), read, columns, sources, kind)
+    return join_parts(here(), read, columns, sources, kind, ANY)
 
 
 def _measure(parts: Sequence[PartColumns], columns: Columns, labels: tuple[tuple[str, int], ...]) -> Survey:
