@@ -215,9 +215,8 @@ class Divided:
     def _ask(self, key: str, where: str, bits: int) -> tuple[Any, ...]:
         """The parts of some rows by a key, or each score by itself: lowest, highest, rows, and the grid cell."""
         what = f"{key} AS k, min(score) AS lo, max(score) AS hi" if key else "score AS k, score AS lo, score AS hi"
-        found = self.engine.ask(
-            f"SELECT {what}, {self.counted} AS n FROM {self.rows}{where} GROUP BY 1, {1 if key else '2, 3'}"
-        )
+        by = "1" if key else "1, 2, 3"
+        found = self.engine.ask(f"SELECT {what}, {self.counted} AS n FROM {self.rows}{where} GROUP BY {by}")
         lo, hi = (np.asarray(found[end], dtype=np.float64) + 0.0 for end in ("lo", "hi"))
         cell = np.asarray(found["k"], dtype=np.int64) if bits >= 0 else np.full(len(lo), -1, dtype=np.int64)
         return lo, hi, np.asarray(found["n"], dtype=np.int64), np.full(len(lo), bits, dtype=np.int64), cell

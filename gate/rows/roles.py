@@ -1,7 +1,7 @@
 """The roles of columns: score, label, id, group, segment, time, count. Every value is checked before any is used.
 
-A file becomes one SELECT whose columns are named by their roles. What is wrong in it is said in one line, with the file,
-the column and the first row; nothing is left out in silence.
+A file becomes one SELECT whose columns are named by their roles. What is wrong in it is said in one line, with the
+file, the column and the first row; nothing is left out in silence.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ class Reading:
         """Whether a row has a value; float columns often hold NaN for a missing one."""
         column = self.columns[name]
         if column.kind == "float":
-            return f"coalesce({column.sql} BETWEEN {number(self.engine, -np.inf)} AND {number(self.engine, np.inf)}, FALSE)"
+            least, most = (number(self.engine, end) for end in (-np.inf, np.inf))
+            return f"coalesce({column.sql} BETWEEN {least} AND {most}, FALSE)"
         return f"{self.written(column)} IS NOT NULL"
 
     def double(self, column: Column) -> str:
@@ -282,7 +283,8 @@ class Reading:
             number_ = self.double(column)
             as_float = Column(column.name, f"({number_})", "float", "")
             whole = f"json_type({column.sql}) IN ('DOUBLE')"
-            plain = f"CASE WHEN json_type({column.sql}) NOT IN ('OBJECT', 'ARRAY') THEN nfc_normalize({self.written(column)}) END"
+            written = self.engine.one_form(self.written(column))
+            plain = f"CASE WHEN json_type({column.sql}) NOT IN ('OBJECT', 'ARRAY') THEN {written} END"
             return f"CASE WHEN {whole} THEN {self.name_of(as_float)} ELSE {plain} END"
         if column.kind == "text" and self.table.is_text:  # other tools write whole numbers as 5.0
             written = self.written(column)

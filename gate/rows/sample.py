@@ -1,4 +1,4 @@
-"""A sample: the rows of one kind, where they stand, with their roles. It answers questions about them and judges nothing.
+"""A sample: the rows of one kind, where they stand, with their roles. It answers questions and judges nothing.
 
 Every question is one SELECT that the engine answers, or one about the scores in their order.
 """
@@ -166,7 +166,7 @@ class Sample:
         return Reached(np.arange(len(names)), sizes, reached)
 
     def values_at_the_top(self) -> Iterator[tuple[str, str, int, int, int]]:
-        """Of columns with few values that no role names: column, value, its rows, as many highest rows, both at once."""
+        """Of columns with few values that no role names: column, value, its rows, as many highest rows, and both."""
         for i, column in enumerate(self.others):
             word = f"coalesce(u{i}, '')"
             few = f"(SELECT {word} AS v FROM {self.rows} LIMIT {LOOKED_AT}) AS q"

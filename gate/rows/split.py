@@ -19,9 +19,9 @@ def split(sample: Sample, fraction: float, seed: int) -> tuple[Sample, Sample, S
     """Divide one sample into rows to fit on and rows to hold out; rows that belong together stay together.
 
     Together belong the rows of a group, and rows that are equal in all columns. With times the older rows are fitted
-    on. Otherwise a hash decides, of the seed and of what names a row: its group, else its id, else its content, else its
-    number in its file, the files in the order of their names. So neither engine, nor memory, nor the order of named rows
-    matters.
+    on. Otherwise a hash decides, of the seed and of what names a row: its group, else its id, else its content, else
+    its number in its file, the files in the order of their names. So neither engine, nor memory, nor the order of named
+    rows matters.
 
     Within each segment these are exact: without groups, the number of rows, to the nearest whole one; with groups, the
     number of groups, to the whole one below or above. Which of these two is drawn, so that each group has the same
@@ -80,9 +80,8 @@ def _by_hash(sample: Sample, fraction: float, seed: int) -> str:
     counted = "count(*)" if name in (None, "id") else "count(DISTINCT hashed)"
     sizes = sample.engine.ask(f"SELECT part, {counted} AS n FROM ({keyed}) AS k GROUP BY 1")
     parts = [str(each) for each in sizes["part"].tolist()]
-    wanted = [
-        _wanted(fraction * n, each, seed, sample.has_groups) for each, n in zip(parts, sizes["n"].tolist(), strict=True)
-    ]
+    counts = zip(parts, sizes["n"].tolist(), strict=True)
+    wanted = [_wanted(fraction * n, each, seed, sample.has_groups) for each, n in counts]
     most = values({"part": parts, "most": wanted})
     return f"SELECT p.*, p.place <= w.most AS fitted FROM ({placed}) AS p JOIN {most} ON p.part = w.part"
 
