@@ -1,8 +1,8 @@
 """Copies by pairs: of the values that exactly two rows of two samples have, how many have one row on each side.
 
 Chance puts a pair on both sides 2 q (1 - q) of the time, where q is the share of one side. Copies across always stand
-on both sides, copies within a sample never do. Rows are compared with those of neighbouring scores only, so that samples
-which differ in where their scores lie show neither. No judgement.
+on both sides, copies within a sample never do. Rows are compared with those of neighbouring scores only, so that
+samples which differ in where their scores lie show neither. No judgement.
 """
 
 from __future__ import annotations
