@@ -12,7 +12,7 @@ import numpy as np
 
 from gate.errors import GateError
 from gate.policy import Columns, Policy
-from gate.rows.engine import Duck, Engine, here
+from gate.rows.engine import Duck, Engine, asked, here
 from gate.rows.formats import Column, Table, open_object, open_table
 from gate.rows.labels import Kind, count_labels
 from gate.rows.roles import Part, read_part, wanted_columns
@@ -39,12 +39,9 @@ def read_by(
     paths: Iterable[str], views: dict[str, tuple[Columns, tuple[float, float]]], kind: Kind, gaps: bool = True
 ) -> dict[str, Sample]:
     """The same files as several detectors read them, each with its own columns and domain; they are opened once."""
-    engine = here()
+    engine = asked()
     wanted = list(dict.fromkeys(name for columns, _ in views.values() for name in wanted_columns(columns)))
-    named = find_each(paths)
-    opened = [
-        (path, [open_table(engine, file, wanted) for file in found.files], found.skipped) for path, found in named
-    ]
+    opened = [*_opened(engine, paths, wanted)]
     samples = {}
     skipped = tuple(each for _, _, skipped in opened for each in skipped)
     for name, (columns, domain) in views.items():
@@ -61,6 +58,20 @@ def read_by(
         kept_parts = tuple(parts) if name else ()
         samples[name] = replace(sample, pieces=pieces, skipped=skipped, parts=kept_parts)
     return samples
+
+
+def _opened(
+    engine: Engine, paths: Iterable[str], wanted: Sequence[str]
+) -> Iterator[tuple[str, list[Table], tuple[tuple[str, str], ...]]]:
+    """The tables of each argument: of the files that it names, or of an engine that the user has."""
+    if isinstance(engine, Duck):
+        for path, found in find_each(paths):
+            yield path, [open_table(engine, file, wanted) for file in found.files], found.skipped
+        return
+    from gate.rows.remote import open_relation
+
+    for path in paths:
+        yield path, [open_relation(engine, path, wanted)], ()
 
 
 @contextlib.contextmanager
@@ -240,7 +251,7 @@ def _plain(engine: Engine, column: Column, table: Table) -> str:
     return f"nullif({written}, '')" if table.is_text else written
 
 
-def facts_of(sample: Sample) -> Sample:
+def counted_again(sample: Sample) -> Sample:
     """The sample with what its relation holds counted anew, after rows were left out."""
     asked = [f"{sample.counted} AS n", "min(score) AS low", "max(score) AS high"]
     weight = " * weight" if sample.has_weights else ""
@@ -282,7 +293,7 @@ def count_once(sample: Sample) -> Sample:
         f"count(*) OVER (PARTITION BY id) AS copies FROM {sample.rows}"
     )
     relation = kept(engine, f"SELECT {', '.join(columns)}, copies FROM ({inner}) AS d WHERE place = 1")
-    return facts_of(replace(sample, relation=relation, roles=sample.roles | {"copies"}))
+    return counted_again(replace(sample, relation=relation, roles=sample.roles | {"copies"}))
 
 
 def kept(engine: Engine, select: str) -> str:

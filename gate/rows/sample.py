@@ -129,6 +129,11 @@ class Sample:
         return "weight" in self.roles
 
     @property
+    def is_numbered(self) -> bool:
+        """Whether rows have numbers: in files and objects they do, in tables elsewhere they do not."""
+        return "nr" in self.roles
+
+    @property
     def has_raw(self) -> bool:
         return "raw" in self.roles
 

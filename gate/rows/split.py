@@ -10,7 +10,7 @@ import numpy as np
 
 from gate.errors import GateError
 from gate.rows.engine import text, values
-from gate.rows.reading import facts_of, kept
+from gate.rows.reading import counted_again, kept
 from gate.rows.sample import Sample
 from gate.sources import Split
 
@@ -42,7 +42,9 @@ def split(sample: Sample, fraction: float, seed: int) -> tuple[Sample, Sample, S
         fitted = _by_hash(sample, fraction, seed)
     relation = kept(sample.engine, fitted)
     sides = [
-        facts_of(replace(sample, relation=f"SELECT * FROM ({relation}) AS s WHERE {side}", pool=sample, copied=None))
+        counted_again(
+            replace(sample, relation=f"SELECT * FROM ({relation}) AS s WHERE {side}", pool=sample, copied=None)
+        )
         for side in ("fitted", "NOT fitted")
     ]
     fit, holdout = sides
