@@ -7,14 +7,14 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
-import numpy as np
+from samples import sample_of
 
-from gate.calibration.fit import fit_sorted
+from gate.calibration.fit import fit_ordered
 from gate.checks import Parts
 from gate.checks.check import AnchorFacts, CalibratorFacts, Case, Evidence
 from gate.checks.fpr import AtAnchor, Targets
 from gate.policy import Policy
-from gate.scores import Scores
+from gate.rows.sample import Sample
 from gate.sources import SampleFacts
 from gate.statistics.tally import Tally
 
@@ -71,7 +71,6 @@ def calibrator_facts(policy: Policy, lowest_label: float = 1e-12) -> CalibratorF
         knots=100,
         plotting_position=policy.calibration.plotting_position,
         ties=policy.calibration.ties,
-        distinct=100,
         lowest_label=lowest_label,
         anchors=tuple(
             AnchorFacts(fpr=anchor.fpr, score=anchor.score, threshold=0.5) for anchor in policy.anchors.anchors
@@ -79,11 +78,8 @@ def calibrator_facts(policy: Policy, lowest_label: float = 1e-12) -> CalibratorF
     )
 
 
-def case(policy: Policy, fit: Any, holdout: Any, malicious: Scores | None = None) -> Case:
-    """Two benign samples, given as numbers or as scores, and the calibrator of the first."""
-    fitted, held_out = (
-        sample if isinstance(sample, Scores) else Scores(np.asarray(sample, dtype=np.float64))
-        for sample in (fit, holdout)
-    )
-    calibrator = fit_sorted(fitted.ordered, policy.calibration, policy.anchors)
+def case(policy: Policy, fit: Any, holdout: Any, malicious: Sample | None = None) -> Case:
+    """Two benign samples, given as numbers or as samples, and the calibrator of the first."""
+    fitted, held_out = (each if isinstance(each, Sample) else sample_of(each) for each in (fit, holdout))
+    calibrator = fit_ordered(fitted.ordered, policy.calibration, policy.anchors)
     return Case(policy, calibrator, held_out, fitted, malicious)

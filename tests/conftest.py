@@ -193,9 +193,3 @@ def few_points(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr("gate.checks.curve.STEPS", 10)
         patch.setattr("gate.planning.range_advice.FINE_DRAWS", 160)
         yield
-
-
-@pytest.fixture(scope="module")
-def in_one_process() -> Iterator[None]:
-    """Nothing is left to do: files are read in this process."""
-    yield

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gate.calibration.fit import fit_sorted
+from gate.calibration.fit import fit_ordered
 from gate.checks import CHECKS, parse_policy
 from gate.checks import curve as curves
 from gate.checks.baseline import Reference
@@ -20,7 +20,9 @@ from gate.checks.curve import Curve
 from gate.checks.reuse import Use, Uses
 from gate.gating import facts_of, gather
 from gate.policy import Policy
-from gate.scores import Scores, columns_for, describe, from_object, kind_of
+from gate.rows.describe import describe
+from gate.rows.reading import columns_for, from_object, kind_of
+from gate.rows.sample import Sample
 
 POLICY = """\
 version: 1
@@ -98,9 +100,9 @@ def case_of(kind: str, text: str = POLICY) -> Case:
     """Samples with a calibrator, compared with a release with the same counts."""
     policy = parse_policy(text + COLUMNS[kind], "everything.yaml").policy
     fit, holdout, malicious = (sample(name, policy) for name in ROWS)
-    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    calibrator = fit_ordered(fit.ordered, policy.calibration, policy.anchors)
     if kind == "served":
-        holdout, malicious = (_as_served(part, calibrator.predict) for part in (holdout, malicious))
+        holdout, malicious = (sample(name, policy, calibrator.predict) for name in ("holdout", "malicious"))
     uses = Uses(ledger="ledger.jsonl", holdout=Use(number=1), malicious=Use(number=1))
     case = Case(policy, calibrator, holdout, fit, malicious, uses=uses, day=DAY, calibrated=kind == "served")
     old = Reference(
@@ -119,27 +121,29 @@ def case_of(kind: str, text: str = POLICY) -> Case:
     return dataclasses.replace(case, reference=old, fit=None if kind == "served" else fit)
 
 
-def sample(name: str, policy: Policy) -> Scores:
-    """Rows with every column that the policy may name; two ids occur twice."""
+def sample(name: str, policy: Policy, predict: Callable[[Any], Any] | None = None) -> Sample:
+    """Rows with every column that the policy may name; two ids occur twice.
+
+    With `predict` they have calibrated scores beside them, except the last one, which was served raw.
+    """
     n, kind = ROWS[name], kind_of(name)
     a, b = (4, 2) if kind == "malicious" else (0.5, 8)
     rows = np.r_[np.arange(n), 0, 1]
+    raw = np.random.default_rng(n).beta(a, b, n)[rows]
+    served = None if predict is None else np.append(predict(raw[:-1]), raw[-1])
     table = pa.table(
         {
-            "score": np.random.default_rng(n).beta(a, b, n)[rows],
+            "score": raw,
+            "served": raw if served is None else served,
             "id": [f"{name}{row}" for row in rows],
             "group": [f"{name}{row // 3}" for row in rows],
             "segment": ["b" if row % 3 == 0 else "a" for row in rows],
             "timestamp": ["2026-02-20"] * len(rows),
         }
     )
-    return from_object(table, name, columns_for(name, policy), policy.calibration.domain, kind)
-
-
-def _as_served(rows: Scores, predict: Callable[[Any], Any]) -> Scores:
-    """Calibrated scores, except the last one, which was served raw."""
-    served = np.append(predict(rows.values[:-1]), rows.values[-1])
-    return dataclasses.replace(rows, values=served, raw=rows.values)
+    return from_object(
+        table, name, columns_for(name, policy, calibrated=predict is not None), policy.calibration.domain, kind
+    )
 
 
 # --- any value of a whole record ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from cases import facts
+from samples import sample_of
 
 from gate.checks import CHECKS, Parts, baseline, detection, direction, drop, fpr, parse_policy
 from gate.checks.baseline import Comparison, ReferenceFacts
@@ -25,7 +26,7 @@ from gate.names import CheckName
 from gate.policy import Document, Policy
 from gate.policy.changes import policy_changes
 from gate.record import Record, compose
-from gate.scores import Scores, describe
+from gate.rows.describe import describe
 from gate.sources import SampleFacts, Source
 from gate.statistics.tally import Tally
 from gate.verdict import judge
@@ -97,7 +98,7 @@ def recorded(document: Document, evidence: Evidence, curve: Curve, checks: tuple
 @cache
 def sample(path: str, n: int, rows: int, malicious: bool = False) -> SampleFacts:
     source = Source(path=path, rows=rows, benign=rows - n if malicious else n)
-    return describe(Scores(np.arange(n) / n, (source,), kind="malicious" if malicious else "benign"))
+    return describe(sample_of(np.arange(n) / n, (source,), kind="malicious" if malicious else "benign"))
 
 
 def thresholds_of(policy: Policy) -> dict[Decimal, float]:
@@ -120,7 +121,6 @@ def stand_in(policy: Policy) -> CalibratorFacts:
         knots=10_000,
         plotting_position="filliben",
         ties="conservative",
-        distinct=180_000,
         lowest_label=3.5e-6,
         anchors=tuple(
             AnchorFacts(fpr=anchor.fpr, score=anchor.score, threshold=thresholds[anchor.fpr])

@@ -12,7 +12,8 @@ import pyarrow.parquet
 from gate.checks import parse_policy
 from gate.gating import Job, gate_release
 from gate.policy import Document
-from gate.scores import read, split
+from gate.rows.reading import read
+from gate.rows.split import split
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\

@@ -12,12 +12,13 @@ from gate.checks import parse_policy
 from gate.gating import Job, Release, check_release, gate_release
 from gate.policy import Document
 from gate.record import StoredRelease, read_calibrator, read_release
-from gate.scores import Scores, columns_for, from_object
+from gate.rows.reading import columns_for, from_object
+from gate.rows.sample import Sample
 
 START = datetime(2026, 1, 1, 6, tzinfo=UTC)
 
 
-def sample(values: np.ndarray, document: Document, calibrated: bool = False) -> Scores:
+def sample(values: np.ndarray, document: Document, calibrated: bool = False) -> Sample:
     policy = document.policy
     return from_object(values, "scores", columns_for("holdout", policy, calibrated), policy.calibration.domain)
 

@@ -16,7 +16,7 @@ from gate.rows.engine import Duck, Engine, here
 from gate.rows.formats import Column, Table, open_object, open_table
 from gate.rows.labels import Kind, count_labels
 from gate.rows.roles import Part, read_part, wanted_columns
-from gate.rows.sample import LOOKED_AT, Piece, Sample
+from gate.rows.sample import LOOKED_AT, Piece, Sample, mixing
 from gate.rows.sources import digest, find_each, refuse_copies
 from gate.rows.wording import show
 from gate.sources import Source
@@ -57,9 +57,9 @@ def read_by(
                 parts += now
             pieces = tuple(piece_of(part) for part in parts if part.rows)
             refuse_copies(piece.file for piece in pieces)
-            sample = join_parts(engine, parts, columns, tuple(sources), kind, wanted)
+            sample = join_parts(engine, parts, columns, tuple(sources), kind, domain, wanted)
         kept_parts = tuple(parts) if name else ()
-        samples[name] = replace(sample, pieces=pieces, skipped=skipped, domain=domain, parts=kept_parts)
+        samples[name] = replace(sample, pieces=pieces, skipped=skipped, parts=kept_parts)
     return samples
 
 
@@ -97,9 +97,9 @@ def objects_by(
     for view, (columns, domain) in views.items():
         with naming(view):
             part = read_part(engine, table, columns, domain, kind, alone=True, gaps=gaps)
-            sample = join_parts(engine, [part], columns, (source_of(name, [part], kind),), kind, wanted)
+            sample = join_parts(engine, [part], columns, (source_of(name, [part], kind),), kind, domain, wanted)
         kept_parts = (part,) if view else ()
-        samples[view] = replace(sample, pieces=(piece_of(part),), domain=domain, parts=kept_parts)
+        samples[view] = replace(sample, pieces=(piece_of(part),), parts=kept_parts)
     return samples
 
 
@@ -144,6 +144,7 @@ def join_parts(
     columns: Columns,
     sources: tuple[Source, ...],
     kind: Kind,
+    domain: tuple[float, float],
     wanted: Sequence[str] = (),
 ) -> Sample:
     """One sample of all files; rows with one id are one observation, and the oldest of them counts.
@@ -179,8 +180,10 @@ def join_parts(
         highest=max(high for _, high in ends) + 0.0,
         kind=kind,
         sources=sources,
+        domain=domain,
         labels=count_labels(labels) if isinstance(columns.label, str) else None,
         seen=(min(old for old, _ in times), max(new for _, new in times)) if times else None,
+        mixed=tuple(map(sum, zip(*(part.mixed for part in held), strict=True))),
         unread=tuple(unread),
         others=tuple(others),
         unscored=sum(part.unscored for part in parts),
@@ -240,6 +243,9 @@ def _plain(engine: Engine, column: Column, table: Table) -> str:
 def facts_of(sample: Sample) -> Sample:
     """The sample with what its relation holds counted anew, after rows were left out."""
     asked = [f"{sample.counted} AS n", "min(score) AS low", "max(score) AS high"]
+    weight = " * weight" if sample.has_weights else ""
+    for i, mixed in enumerate(mixing(sample.engine, sample.domain)):
+        asked.append(f"CAST(sum({mixed}{weight}) AS BIGINT) AS mixed{i}")
     asked += ["min(time) AS oldest", "max(time) AS newest"] if sample.has_times else []
     asked += ["CAST(sum(copies - 1) AS BIGINT) AS again"] if "copies" in sample.roles else []
     found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
@@ -252,6 +258,7 @@ def facts_of(sample: Sample) -> Sample:
         lowest=float(found["low"][0]) + 0.0,
         highest=float(found["high"][0]) + 0.0,
         seen=(int(found["oldest"][0]), int(found["newest"][0])) if sample.has_times else None,
+        mixed=(int(found["mixed0"][0]), int(found["mixed1"][0])),
         repeated=int(found["again"][0]) if "copies" in sample.roles else sample.repeated,
     )
 

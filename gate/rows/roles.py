@@ -18,6 +18,7 @@ from gate.rows.engine import Engine, number, text
 from gate.rows.formats import Column, Table
 from gate.rows.labels import Found, Kind, judge_labels
 from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
+from gate.rows.sample import mixing
 from gate.stored import MOST_ROWS
 from gate.words import plural
 
@@ -62,6 +63,7 @@ class Part:
     rows              all rows, whatever their kind; `taken` are those of the kind, with a score or without
     unscored          rows of the kind that have no score, where such may be left out
     lowest, highest   of the scores; `oldest`, `newest` of the times
+    mixed             sums over the scores, as `mixing` gives them
     unread            the columns that have no role
     """
 
@@ -78,6 +80,7 @@ class Part:
     highest: float | None
     oldest: int | None
     newest: int | None
+    mixed: tuple[int, ...]
     labels: tuple[tuple[Found, bool], ...]
     unread: tuple[Column, ...]
 
@@ -104,7 +107,7 @@ def read_part(
             f"{table.file}: must hold a score of its own in every row, got {columns.score!r} as a key of its path; "
             "name another column with data.score, or rename the folder"
         )
-    reading = _Reading(engine, table)
+    reading = Reading(engine, table)
     weight = None if columns.count is None else reading.weight(columns.count)
     if weight is not None:
         reading.require(weight, "TRUE")
@@ -117,7 +120,7 @@ def read_part(
     if columns.timestamp is not None:
         roles.append(reading.times(columns.timestamp, taken))
     roles += [] if weight is None else [weight]
-    found = reading.facts(roles, taken, scored)
+    found = reading.facts(roles, taken, scored, domain)
     listed = [f"{role.sql} AS {role.name}" for role in roles] + (["nr"] if table.numbered else [])
     read = {*wanted_columns(columns)}
     return Part(
@@ -134,14 +137,15 @@ def read_part(
         highest=found["highest"],
         oldest=found.get("oldest"),
         newest=found.get("newest"),
+        mixed=(found["mixed0"], found["mixed1"]),
         labels=labels,
         unread=tuple(column for column in table.columns if column.name not in read),
     )
 
 
 @dataclass
-class _Reading:
-    """One file while its roles are found."""
+class Reading:
+    """One file while its roles are found; the SQL of its values, whatever their types."""
 
     engine: Engine
     table: Table
@@ -355,18 +359,19 @@ class _Reading:
         found = self.engine.ask(
             f"SELECT {label} AS label, count(*) AS n, {counted} AS w, {first} AS f FROM {self.table.rows} GROUP BY 1"
         )
-        texts = np.ma.filled(np.ma.asarray(found["label"], dtype=object), None)
-        rows = zip(texts.tolist(), *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
+        texts = np.ma.asarray(found["label"]).tolist()  # None where there is no label
+        rows = zip(texts, *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
         numbered = self.table.numbered
         listed = [Found(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
         return sorted(listed, key=lambda each: (each.first or 0, each.text))
 
     # --- what holds for all rows ----------------------------------------------------------------------------
 
-    def facts(self, roles: list[Role], taken: str, scored: str) -> dict[str, Any]:
+    def facts(self, roles: list[Role], taken: str, scored: str, domain: tuple[float, float]) -> dict[str, Any]:
         """One question for all that must be known of a file; a row that breaks a rule is refused."""
         sql = {role.name: role.sql for role in roles}
         both, weight = f"{taken} AND {scored}", sql.get("weight")
+        bad = " OR ".join(f"({role.bad})" for role in roles if role.bad and role.name in ("score", "raw")) or "FALSE"
         rows = f"CAST(coalesce(sum(CASE WHEN {{}} THEN {weight} END), 0) AS BIGINT)"
         counted = rows if weight else "count(CASE WHEN {} THEN 1 END)"
         asked = {"rows": counted.format("TRUE"), "taken": counted.format(taken), "scored": counted.format(both)}
@@ -377,6 +382,9 @@ class _Reading:
             ("newest", "max", "time"),
         ]
         asked |= {key: f"{end}(CASE WHEN {both} THEN {sql[role]} END)" for key, end, role in ends if role in sql}
+        for i, mixed in enumerate(mixing(self.engine, domain, sql["score"])):
+            each = f"{mixed} * {weight}" if weight else mixed
+            asked[f"mixed{i}"] = f"CAST(coalesce(sum(CASE WHEN {both} AND NOT ({bad}) THEN {each} END), 0) AS BIGINT)"
         # Rows without a score are counted with others by their names and times, so these must be sound.
         within = {role.name: both if role.name in ("score", "raw", "weight") else taken for role in roles}
         for role in roles:

@@ -23,10 +23,11 @@ from scipy.special import ndtr, ndtri
 from gate.calibration.fit import fit
 from gate.checks.shared import Shared, compare_scores
 from gate.contract import Anchor, Contract, Floats
-from gate.ordered import in_order
 from gate.planning import band_of, plan
 from gate.policy import Calibration, Columns, parse
-from gate.scores import Scores, count_by_part, from_object
+from gate.rows.ordered import Sorted, pooled_at_rank, sort
+from gate.rows.reading import from_object
+from gate.rows.sample import Sample
 from gate.statistics import drift, exchangeability, permutation, prediction
 from gate.statistics.binomial import Band, beta_binomial, clopper_pearson, critical_counts
 from gate.statistics.clusters import effective_rows
@@ -143,7 +144,7 @@ def simulate_groups(runs: int) -> Iterator[Row]:
 
 # --- the counts that sound releases show ----------------------------------------------------------------------
 
-Sample = tuple[Floats, Ints]  # the score of each row, and the number of its group
+Drawn = tuple[Floats, Ints]  # the score of each row, and the number of its group
 
 
 def _rows(rng: np.random.Generator, sizes: Ints, rho: float) -> Sample:
@@ -174,14 +175,10 @@ def predict_groups(name: str, runs: int, divisions: int, seed: int = 11) -> tupl
     grouped, plain = np.zeros(len(RATES)), np.zeros(len(RATES))
     for _ in range(runs):
         samples = SCORES[name](rng), SCORES[name](rng)
-        fit, held = (in_order(np.sort(values)) for values, _ in samples)
+        fit, held = (Sorted(sort(values)) for values, _ in samples)
         ranks = [rate * (fit.n + 0.365) + 0.3175 for rate in RATES]
-        at = exchangeability.pooled_scores(fit, held, prediction.looked_at(fit.n + held.n))
-        groups = [int(codes[-1]) + 1 for _, codes in samples]
-        units = permutation.units_of(groups[0], groups[1]), permutation.units_of(groups[1], groups[0])
-        counts = [
-            count_by_part(values, of[codes], at).reached for (values, codes), of in zip(samples, units, strict=True)
-        ]
+        at = pooled_at_rank(fit, held, prediction.looked_at(fit.n + held.n))
+        counts = [count_groups(values, codes % 4096, at) for values, codes in samples]
         for i, found in enumerate(prediction.predicted_counts(counts[0], counts[1], ranks, divisions=divisions)):
             whole = math.floor(ranks[i])
             below, above = fit.at_rank([whole + 1, whole])
@@ -231,6 +228,12 @@ def simulate_drift(runs: int) -> Iterator[Row]:
         )
 
 
+def count_groups(values: Floats, groups: NDArray[np.int64], scores: Floats) -> Floats:
+    """How many rows of each group reach each of some scores."""
+    counts = [np.bincount(groups[values >= score], minlength=int(groups.max()) + 1) for score in scores]
+    return np.stack(counts, axis=1).astype(np.float64)
+
+
 # --- groups exchanged ---------------------------------------------------------------------------------------
 
 
@@ -245,17 +248,17 @@ def exchange_groups(rng: np.random.Generator, factor: float, draws: int = permut
         )
         samples.append((sizes.astype(np.float64), codes, 1 - (1 - values) / times))
     (fit_sizes, fit_codes, fit), (held_sizes, held_codes, held) = samples
-    fitted, held_out = in_order(np.sort(fit)), in_order(np.sort(held))
-    at = exchangeability.pooled_scores(fitted, held_out, exchangeability.scanned_ranks(len(fit) + len(held)))
+    fitted, held_out = Sorted(sort(fit)), Sorted(sort(held))
+    at = pooled_at_rank(fitted, held_out, exchangeability.scanned_ranks(len(fit) + len(held)))
     found = permutation.exchange(
         fit_sizes,
-        count_by_part(fit, fit_codes, at).reached,
+        count_groups(fit, fit_codes, at),
         held_sizes,
-        count_by_part(held, held_codes, at).reached,
+        count_groups(held, held_codes, at),
         draws,
     )
     n, total = len(held), len(fit) + len(held)
-    reached = exchangeability.pooled_scores(fitted, held_out, np.array([round(total / 20)]))
+    reached = pooled_at_rank(fitted, held_out, np.array([round(total / 20)]))
     of_held = int(held_out.at_or_above(reached)[0])
     rows = exchangeability.compare_counts(of_held + int(fitted.at_or_above(reached)[0]), of_held, n, total)
     return found.p_value, rows.p_value
@@ -359,12 +362,12 @@ def simulate_planning(runs: int) -> Iterator[Row]:
 # --- overlap without ids --------------------------------------------------------------------------------------
 
 
-def _table(values: Floats, **columns: NDArray[np.generic]) -> Scores:
+def _table(values: Floats, **columns: NDArray[np.generic]) -> Sample:
     wanted = Columns(segment="segment" if columns else None)
     return from_object(pa.table({"score": values, **columns}), "benchmark", wanted, (0.0, 1.0))
 
 
-def _in_segments(rng: np.random.Generator) -> tuple[Scores, Scores]:
+def _in_segments(rng: np.random.Generator) -> tuple[Sample, Sample]:
     """Pairs of tied rows in 1,500 segments of 4 rows, half of each segment held out: two of three pairs are divided."""
     values = np.repeat(rng.random(3000), 2)
     held = np.argsort(rng.random((1500, 4)), axis=1).ravel() < 2
@@ -372,8 +375,8 @@ def _in_segments(rng: np.random.Generator) -> tuple[Scores, Scores]:
     return _table(values[~held], segment=segments[~held]), _table(values[held], segment=segments[held])
 
 
-def _decimals(digits: int, leaked: float) -> Callable[[np.random.Generator], tuple[Scores, Scores]]:
-    def draw(rng: np.random.Generator) -> tuple[Scores, Scores]:
+def _decimals(digits: int, leaked: float) -> Callable[[np.random.Generator], tuple[Sample, Sample]]:
+    def draw(rng: np.random.Generator) -> tuple[Sample, Sample]:
         fitted, held = (np.round(rng.beta(0.5, 8, rows), digits) for rows in (20_000, 30_000))
         held[: int(leaked * len(held))] = rng.choice(fitted, int(leaked * len(held)))
         return _table(fitted), _table(held)
@@ -390,7 +393,7 @@ def _nothing(shared: Shared) -> bool:
     return not _copies(shared) and shared.shows_copies
 
 
-OVERLAPS: dict[str, tuple[Callable[[np.random.Generator], tuple[Scores, Scores]], Callable[[Shared], bool], str]] = {
+OVERLAPS: dict[str, tuple[Callable[[np.random.Generator], tuple[Sample, Sample]], Callable[[Shared], bool], str]] = {
     "sound pairs of tied rows in small segments: called copies": (_in_segments, _copies, "never"),
     "sound rows, six decimals: called copies": (_decimals(6, 0.0), _copies, "never"),
     "half of the rows copied, six decimals: called copies": (_decimals(6, 0.5), _copies, "always"),

@@ -29,7 +29,7 @@ from gate.statistics.tally import Tally
 from gate.verification.release import verify
 from gate.verification.result import Data
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 CREATED = datetime(2026, 3, 1, tzinfo=UTC)
 POLICY = "version: 1\nname: x\ntargets: [{fpr: 10%, min_n: 100, max_relative_error: 0.5}]\n"

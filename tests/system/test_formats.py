@@ -17,8 +17,6 @@ import pytest
 from gate.policy import Columns
 from gate.scores import Scores, read
 
-pytestmark = pytest.mark.usefixtures("in_one_process")
-
 DOMAIN = (0.0, 1.0)
 ROWS = 400
 VALUES = np.round(np.random.default_rng(3).beta(0.5, 8, ROWS), 6)

@@ -36,7 +36,7 @@ from gate.report.numbers import clean
 from gate.report.timeline import display as draw
 from gate.starter.demo import RETRAINED_ROWS, retrain
 
-pytestmark = [pytest.mark.figures, pytest.mark.usefixtures("in_one_process", "few_points")]
+pytestmark = [pytest.mark.figures, pytest.mark.usefixtures("few_points")]
 
 
 def check_of(directory: Path) -> Record:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drawing import examples
+from gate.sketch import hash_scores, sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,9 +24,8 @@ from gate.ordered import Ordered
 from gate.policy import Document
 from gate.record import Record
 from gate.scores import from_object, read
-from gate.sketch import hash_scores, sketch
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 POLICY = """\
@@ -43,7 +43,7 @@ def document(text: str = POLICY) -> Document:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_one_process: None) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A release on a first file of held-out rows, counted in a ledger, and five more such files."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(3)
@@ -107,7 +107,7 @@ def test_an_open_look_says_how_many_more_rows_decide_it_and_how_often() -> None:
 
 
 def test_the_interval_of_one_look_is_counted_by_rows_as_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_one_process: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(3)

@@ -24,7 +24,7 @@ import gate.gating
 from gate.checks import parse_policy
 from gate.errors import GateError
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 RNG = np.random.default_rng(5)
 FIT, HOLDOUT = RNG.beta(0.5, 8, 60_000), RNG.beta(0.5, 8, 60_000)

@@ -36,7 +36,7 @@ from gate.scores import from_object
 from gate.statistics.tally import Tally
 from gate.verdict import judge
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 RANKS = ("pass", "inconclusive", "fail")

@@ -33,7 +33,7 @@ from gate.policy import Policy, Target, Tolerance, parse
 from gate.statistics.binomial import beta_binomial
 from gate.statistics.sequential import SequentialBand
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 
 def make(r: str = "0.5", stop: str = "0.1%", min_n: int = 1, rule: str = "proven", more: str = "") -> Policy:

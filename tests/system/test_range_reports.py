@@ -31,7 +31,7 @@ from gate.report.rows import plain_reason
 from gate.starter import init
 from gate.words import percent
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]

@@ -28,7 +28,7 @@ from gate.record import StoredRelease, as_reference, read_release
 from gate.scores import Kind, Scores
 from gate.sources import Source
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 ROWS, ATTACKS = 40_000, 4_000

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from gate.sketch import share, sketch
 
 import gate
 from gate.calibration.fit import fit_sorted
@@ -28,7 +29,6 @@ from gate.scores.place import Place, read_into
 from gate.scores.split import match
 from gate.scores.stored import Stored, read_stored
 from gate.scores.taking import read_whole
-from gate.sketch import share, sketch
 
 KEYS = ("id", "group", "segment", "timestamp")
 PROBES = np.array([-np.inf, 0.0, 0.01, 0.2, 0.9, np.inf])

@@ -19,7 +19,7 @@ from gate.history import History, collect
 from gate.report import history as histories
 from gate.report.timeline import HistoryDisplay, _distinct_labels, display, finding_of, latest
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 
 @pytest.fixture(scope="module")

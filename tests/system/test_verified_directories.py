@@ -38,7 +38,7 @@ from gate.verdict import judge
 from gate.verification import release as repetition
 from gate.verification.result import Data, Verification
 
-pytestmark = pytest.mark.usefixtures("in_one_process", "few_points")
+pytestmark = pytest.mark.usefixtures("few_points")
 
 GROUPED = POLICY + "data: {group: tenant, id: row}\nreuse: {max_uses: 5}\n"
 EVERYTHING = (

@@ -33,7 +33,7 @@ def imported() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_process(imported: None, in_one_process: None, few_points: None) -> Iterator[None]:
+def no_process(imported: None, few_points: None) -> Iterator[None]:
     """Refuse every process."""
 
     def refuse(*_args: object, **_more: object) -> NoReturn:

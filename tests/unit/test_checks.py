@@ -21,9 +21,10 @@ import pytest
 from drawing import often
 from pydantic import Field
 from records import JUDGED, RECORDS
+from samples import sample_of
 
 from gate import policy as policies
-from gate.calibration.fit import fit_sorted
+from gate.calibration.fit import fit_ordered
 from gate.checks import CHECKS, EVERY, NOT_MEASURED, curve, granularity, measure, parse_policy, policy_model, reasons
 from gate.checks import fpr as targets
 from gate.checks.check import Asked, Case, Check, Evidence, Finding
@@ -37,7 +38,9 @@ from gate.planning import Budget
 from gate.policy import Flag, Frozen, Policy, PolicyCount
 from gate.record import Record, StoredRelease, as_reference, parse_record
 from gate.report import explain
-from gate.scores import Scores, columns_for, describe, from_object, kind_of
+from gate.rows.describe import describe
+from gate.rows.reading import columns_for, from_object, kind_of
+from gate.rows.sample import Sample
 from gate.stored import Count, Grade, Outcome, Section
 from gate.verdict import Verdict, judge
 
@@ -104,7 +107,7 @@ class Drawn:
             lines += [f"waivers: [{{check: '{waived}', reason: r, owner: o, expires: {expires}}}]"]
         return "\n".join(lines)
 
-    def sample(self, name: str) -> Scores:
+    def sample(self, name: str) -> Sample:
         """Rows with every column that the policy may name; a few ids stand there twice."""
         kind = kind_of(name)
         n = int(10 ** self.rng.uniform(1.3, 3))
@@ -362,8 +365,8 @@ def parse_toy(text: str) -> Policy:
 
 def toy_evidence(policy: Policy) -> Evidence:
     rng = np.random.default_rng(3)
-    fit, holdout = (Scores(rng.beta(0.5, 8, 500)) for _ in range(2))
-    calibrator = fit_sorted(fit.ordered, policy.calibration, policy.anchors)
+    fit, holdout = (sample_of(rng.beta(0.5, 8, 500)) for _ in range(2))
+    calibrator = fit_ordered(fit.ordered, policy.calibration, policy.anchors)
     case = Case(policy, calibrator, holdout, fit)
     whole = gather(case, describe(fit), facts_of(calibrator), date(2026, 3, 1))
     return dataclasses.replace(whole, parts=measure(case, WITH_TOY))
@@ -505,6 +508,6 @@ def test_scores_too_coarse_for_a_target_are_what_blocks(through: int, apart: int
     """Also where these rows cannot tell whether they are."""
     policy = parse_policy(COARSE, "coarse.yaml").policy
     atom = Atom(fpr=Decimal("0.01"), below=0, through=through, apart=apart)
-    found = Resolution(distinct=20, largest_tie=through, top_tie=through, targets=(atom,))
+    found = Resolution(top_tie=through, targets=(atom,))
     verdict = judge(policy, cases.evidence(policy, granularity=found), (granularity.CHECK,))
     assert (verdict.outcome, verdict.reason) == (outcome, reason)

@@ -15,11 +15,12 @@ from cases import case, evidence, tally, targets
 from drawing import examples, often
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import sample_of
 
 from gate.checks import fpr, parse_policy
 from gate.checks.check import Finding
 from gate.policy import Columns, Policy
-from gate.scores import Scores, read
+from gate.rows.reading import read
 from gate.statistics import clusters as clusters_module
 from gate.statistics.binomial import clopper_pearson
 from gate.statistics.clusters import effective_rows, korn_graubard
@@ -209,7 +210,7 @@ def measured(policy: Policy, groups: np.ndarray | None, seed: int = 41, rows: in
     fitted, held_out = rng.random(20_000), rng.random(rows)
     if groups is not None:  # rows of one group have nearly the same score
         held_out = np.clip(rng.random(int(groups.max()) + 1)[groups] + 1e-3 * rng.random(rows), 0, 1)
-    found = fpr.measure(case(policy, fitted, Scores(held_out, groups=groups)))
+    found = fpr.measure(case(policy, fitted, sample_of(held_out, groups=groups)))
     at = {anchor.fpr: anchor.tally for anchor in found.anchors}
     return {str(target.check): at[target.fpr] for target in policy.targets}
 

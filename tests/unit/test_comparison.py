@@ -9,12 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from samples import sample_of
 
 from gate.checks import CHECKS, Parts, parse_policy
 from gate.checks.baseline import Comparison, ReferenceFacts
@@ -27,8 +26,8 @@ from gate.contract import Anchor
 from gate.errors import GateError
 from gate.policy import Policy
 from gate.policy.changes import policy_changes
-from gate.scores import Scores, match
-from gate.sources import SampleFacts, Source
+from gate.rows.sample import Sample
+from gate.sources import SampleFacts
 from gate.statistics.binomial import clopper_pearson
 from gate.statistics.proportions import Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.statistics.tally import Tally
@@ -53,11 +52,9 @@ def policy_of(text: str = POLICY) -> Policy:
     return parse_policy(text, "p.yaml").policy
 
 
-def sample(values: Any, ids: Any = None, groups: Any = None, name: str = "rows") -> Scores:
-    values = np.asarray(values, dtype=np.float64)
-    text = None if ids is None else pa.array([str(i) for i in ids], type=pa.large_string())
-    numbered = None if groups is None else np.asarray(groups)
-    return Scores(values, (Source(path=name, rows=len(values), benign=len(values)),), numbered, text)
+def sample(values: Any, ids: Any = None, groups: Any = None, name: str = "rows") -> Sample:
+    named = None if ids is None else np.array(list(ids))
+    return sample_of(values, ids=named, groups=groups, name=name)
 
 
 def tallied(threshold: float | None, k: int, n: int) -> dict[Decimal, Tally]:
@@ -65,7 +62,7 @@ def tallied(threshold: float | None, k: int, n: int) -> dict[Decimal, Tally]:
     return {TENTH: Tally(threshold=threshold, flagged=k, rows=n)}
 
 
-def counted(threshold: float | None, scores: Scores) -> dict[Decimal, Tally]:
+def counted(threshold: float | None, scores: Sample) -> dict[Decimal, Tally]:
     return {TENTH: count(scores, [threshold], ALPHA)[0]}
 
 
@@ -312,7 +309,6 @@ def evidence_of(policy: Policy, malicious: bool = False, **parts: Any) -> Eviden
         knots=11,
         plotting_position="filliben",
         ties="conservative",
-        distinct=9,
         lowest_label=1e-6,
         anchors=(),
     )

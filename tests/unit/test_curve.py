@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cases import case, tally
 from records import RECORDS
+from samples import sample_of
 
 from gate.checks import default_policy, measure
 from gate.checks.curve import MAX_POINTS, grid, trace
@@ -18,7 +19,6 @@ from gate.contract import Anchor, Contract
 from gate.record import Record
 from gate.report import drawing, figures
 from gate.report.svg import simplify
-from gate.scores import Scores
 
 pytestmark = pytest.mark.figures
 DISPLAYS = [
@@ -46,8 +46,8 @@ def test_the_curve_meets_the_evidence_at_every_anchor(ties: int | None, grouped:
     """Same threshold, counts and worth of rows: two figures of one page never differ."""
     benign, held_out = (sample(seed, 20_000) if ties is None else sample(seed, 20_000).round(ties) for seed in (1, 2))
     groups = np.arange(len(held_out)) // 20 if grouped else None
-    malicious = Scores(sample(5, 3000), kind="malicious")
-    measured = case(default_policy().policy, benign, Scores(held_out, groups=groups), malicious)
+    malicious = sample_of(sample(5, 3000), kind="malicious")
+    measured = case(default_policy().policy, benign, sample_of(held_out, groups=groups), malicious)
     points = {point.score: point for point in trace(measured).points}
     parts: Any = measure(measured)
     for benign_at, detected_at, anchor in zip(

@@ -16,6 +16,7 @@ import pytest
 from cases import at_anchors, case, evidence, tally, targets
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import column_of, sample_of
 
 import gate
 from gate.checks import detection, fpr, parse_policy
@@ -23,7 +24,8 @@ from gate.checks.detection import Detection, DetectionSettings
 from gate.contract import PAPER_ANCHORS
 from gate.errors import GateError
 from gate.policy import Columns, Policy
-from gate.scores import Scores, read
+from gate.rows.reading import read
+from gate.rows.sample import Sample
 from gate.statistics.binomial import clopper_pearson, lower_tail, upper_tail
 from gate.statistics.tally import Tally
 from gate.verdict import Verdict, judge
@@ -127,16 +129,16 @@ def test_waivers_name_detection_checks_however_the_rate_is_written() -> None:
 
 
 @pytest.fixture(scope="module")
-def malicious() -> Scores:
-    return Scores(np.random.default_rng(2).beta(4, 3, 3_000), kind="malicious")
+def malicious() -> Sample:
+    return sample_of(np.random.default_rng(2).beta(4, 3, 3_000), kind="malicious")
 
 
-def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Scores) -> None:
+def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Sample) -> None:
     fit, holdout = np.random.default_rng(1).beta(0.5, 8, (2, 50_000))
     asked = case(make(), fit, holdout, malicious)
     detected = detection.measure(asked)
     assert detected is not None
-    calibrated = asked.calibrator.predict(malicious.values)
+    calibrated = asked.calibrator.predict(column_of(malicious))
     for at, anchor in zip(detected.anchors, PAPER_ANCHORS, strict=True):
         k = int(np.count_nonzero(calibrated >= float(anchor.score)))
         assert (at.fpr, at.tally.flagged, at.tally.rows) == (anchor.fpr, k, 3_000)
@@ -146,7 +148,7 @@ def test_every_anchor_is_counted_as_the_pipeline_would_flag(malicious: Scores) -
 def test_malicious_rows_of_one_family_count_as_the_rows_they_are_worth() -> None:
     """A hundred families whose rows all score alike are worth about a hundred rows."""
     values = np.repeat(np.random.default_rng(3).beta(4, 3, 100), 30)
-    families = Scores(values, groups=np.repeat(np.arange(100), 30), kind="malicious")
+    families = sample_of(values, groups=np.repeat(np.arange(100), 30), kind="malicious")
     fit, holdout = np.random.default_rng(1).beta(0.5, 8, (2, 50_000))
     detected = detection.measure(case(make(), fit, holdout, families))
     assert detected is not None
@@ -168,13 +170,13 @@ def test_malicious_rows_are_those_that_are_not_benign(tmp_path: Path, suffix: st
         pyarrow.parquet.write_table(table, path)
     columns = Columns(label="label", benign_label="benign")
     scores = read([path], columns, (0.0, 1.0), "malicious")
-    assert scores.values.tolist() == [0.7, 0.9]
+    assert column_of(scores) == [0.7, 0.9]
     assert (scores.sources[0].rows, scores.sources[0].benign, scores.kind) == (4, 2, "malicious")
     assert scores.summary == (
         f"4 rows from {path}: 2 malicious, 2 of other labels, none refused; "
         "3 labels ('benign' 2 benign, 'malware' 1 malicious, 'phish' 1 malicious)"
     )
-    assert read([path], Columns(), (0.0, 1.0), "malicious").values.tolist() == [0.1, 0.7, 0.9, 0.2]
+    assert column_of(read([path], Columns(), (0.0, 1.0), "malicious")) == [0.1, 0.7, 0.9, 0.2]
 
 
 def test_a_labelled_file_without_malicious_rows_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import gate
 from gate.errors import GateError
 from gate.flagged import list_flagged, render, require_ending
 from gate.policy import Columns
-from gate.scores import from_object
+from gate.rows.reading import from_object
 
 
 @given(st.integers(50, 3000), st.integers(2, 400), st.integers(0, 2**32 - 1), st.integers(1, 4))

@@ -24,8 +24,6 @@ from gate.errors import GateError
 from gate.policy import Columns
 from gate.scores import Scores, read
 
-pytestmark = pytest.mark.usefixtures("in_one_process")
-
 DOMAIN = (0.0, 1.0)
 LONG = b"x" * 2_500_000  # more than a parser takes at once
 ROWS = 400

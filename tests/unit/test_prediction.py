@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmarks import simulations as statistics
-from drawing import examples, often
+from drawing import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.statistics.binomial import beta_binomial
-from gate.statistics.permutation import MOST_UNITS, units_of
 from gate.statistics.prediction import looked_at, predicted_counts
 
 
@@ -36,15 +35,3 @@ def test_single_rows_are_predicted_by_the_beta_binomial_law(seed: int, fit_n: in
     ((low, high),) = predicted_counts(fit.astype(float), held.astype(float), [rank])
     exact = beta_binomial(n, rank, fit_n - rank + 1).quantiles(0.05)
     assert (low, high) == pytest.approx(exact, abs=0.2 * (exact[1] - exact[0]) + 1)
-
-
-@settings(max_examples=examples(30), deadline=None)
-@given(st.integers(1, 20_000), st.integers(1, 20_000))
-def test_units_are_few_and_of_equal_size(groups: int, others: int) -> None:
-    units = units_of(groups, others)
-    assert len(units) == groups
-    sizes = np.bincount(units)
-    assert len(sizes) <= MOST_UNITS
-    assert sizes.min() >= 1
-    assert len(np.unique(sizes[:-1])) <= 1
-    assert groups + others > MOST_UNITS or sizes.max() == 1

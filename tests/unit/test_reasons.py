@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cases import TODAY, at_anchors, case, evidence, tally, targets
 from forging import case_of
+from samples import sample_of
 
 from gate.calibration.served import Cause, Crossing, Served
 from gate.checks import (
@@ -45,7 +46,6 @@ from gate.checks.served import ServedRows
 from gate.checks.shared import Shared
 from gate.planning import Budget
 from gate.policy import Policy
-from gate.scores import Scores
 from gate.statistics.tally import Tally
 from gate.verdict import judge
 
@@ -94,8 +94,6 @@ def test_an_open_target_of_scores_too_coarse_says_so(apart: int) -> None:
     """The fit rows can be flagged only 5 % at once, so more held-out rows would not help."""
     policy = policy_of()
     coarse = Resolution(
-        distinct=20,
-        largest_tie=2500,
         top_tie=2500,
         targets=(Atom(fpr=HUNDREDTH, below=0, through=2500, apart=apart),),
     )
@@ -355,7 +353,7 @@ def test_of_one_group_nothing_is_predicted() -> None:
     rng = np.random.default_rng(3)
     policy = policy_of("data: {group: group}\n")
     fit, holdout = (
-        Scores(rng.beta(0.5, 8, 300), groups=np.arange(300) % groups, group_names=[str(i) for i in range(groups)])
+        sample_of(rng.beta(0.5, 8, 300), groups=np.arange(300) % groups)
         for groups in (1, 100)
     )
     found = exchangeability.measure(case(policy, fit, holdout))
@@ -366,7 +364,7 @@ def test_of_one_group_nothing_is_predicted() -> None:
 
 def test_a_target_whose_granularity_nobody_measured_is_inconclusive() -> None:
     policy = policy_of("checks: {granularity: {required: true}}\n")
-    found = evidence(policy, granularity=Resolution(distinct=9, largest_tie=1, top_tie=1, targets=()))
+    found = evidence(policy, granularity=Resolution(top_tie=1, targets=()))
     assert [*granularity.judge(policy, found)] == []
     (finding,) = (one for one in judge(policy, found).findings if one.check.kind == "granularity")
     assert said(finding) == ("inconclusive", "not-measured")

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import yaml
 from records import RECORDS
+from samples import sample_of
 
 from gate.checks import default_policy, parse_policy, policy_schema
 from gate.errors import GateError
 from gate.gating import Job, gate_release
 from gate.record import Record, parse_record, read, read_record, schema
-from gate.scores import Scores
 from gate.sources import Source
 from gate.storage import write_file
 
@@ -36,7 +36,7 @@ waivers: [{check: fpr@0.1, reason: until relabelled, owner: "@detections", expir
 def make_record(path: str = "fit.npy") -> Record:
     rng = np.random.default_rng(7)
     fit, holdout = (
-        Scores(rng.beta(0.5, 8, 2000), (Source(path=name, rows=2000, benign=2000),)) for name in (path, "holdout.npy")
+        sample_of(rng.beta(0.5, 8, 2000), (Source(path=name, rows=2000, benign=2000),)) for name in (path, "holdout.npy")
     )
     created = datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=UTC)
     job = Job(parse_policy(POLICY, "policy.yaml"), "v1", created, created.date())
@@ -67,7 +67,7 @@ KEYS = {
     "policy": "name sha256 content",
     "fit": "sources sha256 n",
     "holdout": "sources sha256 n",
-    "calibrator": "sha256 bytes knots plotting_position ties distinct lowest_label anchors",
+    "calibrator": "sha256 bytes knots plotting_position ties lowest_label anchors",
     "checks": "fpr overlap duplicates exchangeability granularity floor freshness reuse detection direction baseline "
     "drop segments",
 }

@@ -20,6 +20,7 @@ from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import RECORDS, anchors_of, evidence_of, recorded
+from samples import sample_of
 
 from gate import ledger as ledgers
 from gate.checks import Parts, fpr, parse_policy, reuse
@@ -34,8 +35,6 @@ from gate.policy import Policy
 from gate.report.changes import detection_rows
 from gate.report.numbers import bounds
 from gate.report.page import assurance
-from gate.scores import Scores
-from gate.sketch import sketch
 from gate.statistics.binomial import Band, critical_counts, upper_tail
 from gate.verdict import judge
 
@@ -135,7 +134,7 @@ def rows_of(ids: Iterable[int] | None, scores: Any = None, seed: int = 5) -> Row
     if scores is None:
         assert names is not None
         scores = np.random.default_rng(seed).random(len(names))
-    return ledgers.rows_of(Scores(np.asarray(scores, dtype=np.float64), ids=names))
+    return ledgers.rows_of(sample_of(scores, ids=names))
 
 
 def entry(rows: Rows, question: str = "q1", release: str = "v1") -> Entry:

@@ -31,8 +31,6 @@ from gate.scores.formats.table import File
 from gate.scores.wording import explain
 from gate.sources import Source
 
-pytestmark = pytest.mark.usefixtures("in_one_process")
-
 UNIT = (0.0, 1.0)
 SUFFIXES = [".npy", ".npz", ".csv", ".parquet"]
 LABELLED = [".npz", ".csv", ".parquet"]

@@ -13,6 +13,7 @@ from cases import evidence, tally, targets
 from drawing import examples, often
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import sample_of
 
 import gate
 from gate.checks import fpr, parse_policy
@@ -23,7 +24,6 @@ from gate.gating import Job, gate_release
 from gate.policy import Document, Policy
 from gate.record import Record
 from gate.report import terminal
-from gate.scores import Scores
 from gate.sources import Source
 from gate.verdict import judge
 
@@ -282,7 +282,7 @@ def test_what_the_policy_asks_for_and_nobody_measured_is_inconclusive(required: 
     )
     rng = np.random.default_rng(3)
     fit, holdout = (
-        Scores(rng.random(30_000), (Source(path=name, rows=30_000, benign=30_000),)) for name in ("fit", "holdout")
+        sample_of(rng.random(30_000), (Source(path=name, rows=30_000, benign=30_000),)) for name in ("fit", "holdout")
     )
     document = parse_policy(text, "p.yaml")
     created = datetime(2026, 11, 16, tzinfo=UTC)

@@ -2,62 +2,97 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
-import pyarrow as pa
 import pytest
 from drawing import examples, often
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import asked_in_parts, sample_of
 
-from gate import sketch as sketches
-from gate.ordered import Ordered
-from gate.scores import Scores, text_buffer
-from gate.sketch import SIZE, Hashes, hash_each, share, sketch
+from gate.rows.sketch import SIZE, Hashes, Sketch, share
 
-TEXTS = st.lists(st.one_of(st.text(max_size=12), st.text(min_size=20, max_size=120)), min_size=1, max_size=60)
-
-
-def hashes_of(texts: list[str]) -> Hashes:
-    return np.unique(hash_each(*text_buffer(pa.array(texts, pa.string()))))
-
-
-def scores_of(scores: np.ndarray) -> Ordered:
-    return Scores(scores).score_hashes()
+TEXTS = st.lists(
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12),
+    min_size=2,
+    max_size=40,
+    unique=True,
+)
 
 
-@given(texts=TEXTS, data=st.data())
-@example(texts=["", "\0", "\0\0", "a", "a\0", "\0a", "a" * 64, "a" * 65, "a" * 8, "a" * 9], data=None)
-@settings(deadline=None)
-def test_texts_have_the_same_hashes_in_any_order_piece_and_type(texts: list[str], data: st.DataObject | None) -> None:
-    """And as many as there are different ones: a text's end is part of it."""
-    found = hashes_of(texts)
-    assert len(found) == len(set(texts))
+def hash_of(text: str) -> int:
+    return int(hashlib.md5(text.encode()).hexdigest()[:16], 16)
+
+
+def sketch_of(hashes: Hashes) -> Sketch:
+    """The sketch of a set that has these hashes."""
+    whole = np.unique(hashes)
+    return Sketch(len(whole), whole[:SIZE].astype("<u8").tobytes())
+
+
+@given(TEXTS, st.data())
+@example(["a", "b", "row 12345", "x" * 65], None)
+@settings(deadline=None, max_examples=examples(60))
+def test_a_sketch_has_the_smallest_hashes_in_any_order(texts: list[str], data: st.DataObject | None) -> None:
     again = texts[::-1] if data is None else data.draw(st.permutations(texts))
-    wide = pa.concat_arrays([pa.array(["before"]), pa.array([*again, "after"])]).cast(pa.large_string())
-    assert np.array_equal(np.unique(hash_each(*text_buffer(wide.slice(1, len(again))))), found)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sketches, "PIECE", 7)
-        assert np.array_equal(hashes_of(again), found)
+    one, other = (sample_of(np.linspace(0, 1, len(names)), groups=names) for names in (texts, again))
+    found = [named(sample, "grp") for sample in (one, other)]
+    assert found[0].sketch == found[1].sketch
+    assert found[0].sketch.possible
+    names = set(one.engine.ask(f"SELECT DISTINCT grp FROM {one.rows}")["grp"].tolist())
+    assert found[0].sketch == sketch_of(np.array([hash_of(name) for name in names], dtype=np.uint64))
+
+
+def named(sample: object, sql: str) -> object:
+    from gate.rows.sketch import Named
+
+    return Named(sample, sql)  # type: ignore[arg-type]
 
 
 def test_hashes_are_fixed() -> None:
     """A ledger is read by later versions and on other machines: these may never change."""
-    assert [hex(value) for value in hashes_of(["", "a", "row 12345", "x" * 65])] == FIXED_TEXTS
-    assert [hex(value) for value in scores_of(np.array([0.0, 0.25, 0.25, 1.0])).values] == FIXED_SCORES
+    ids = sample_of([0.0, 0.25, 1.0, 1e-7], ids=["a", "row 12345", "x" * 65, "é"])
+    assert ids.ids is not None
+    assert [f"{value:016x}" for value in ids.ids.sketch.hashes] == FIXED_IDS
+    assert [f"{value:016x}" for value in ids.distinct_scores.sketch.hashes] == FIXED_SCORES
 
 
-FIXED_TEXTS = ["0x2f4820f1fdc53795", "0xbff53320b4fb7517", "0xda392e041ecc1abe", "0xe220a8397b1dcdaf"]
-FIXED_SCORES = ["0x3145a4135da340d5", "0x48218226ff3cd4bf", "0x4b6a1255085f64bf", "0xcac0d25ac9648c66"]
+FIXED_IDS = sorted(hashlib.md5(name.encode()).hexdigest()[:16] for name in ("a", "row 12345", "x" * 65, "é"))
+FIXED_SCORES = sorted(hashlib.md5(score.encode()).hexdigest()[:16] for score in ("0.0", "0.25", "1.0", "1e-07"))
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=200), st.lists(st.integers(0, 30), min_size=1, max_size=200))
-@settings(deadline=None)
-def test_small_samples_are_compared_exactly_as_multisets(some: list[int], others: list[int]) -> None:
-    """Tied scores count as often as they can be paired."""
-    both = sum(min(some.count(value), others.count(value)) for value in set(some))
-    first, second = (scores_of(np.sort(np.array(part) / 30)) for part in (some, others))
-    assert (first.n, second.n) == (len(some), len(others))
-    assert share(sketch(first), second) == pytest.approx(both / min(len(some), len(others)))
+@settings(deadline=None, max_examples=examples(40))
+@given(st.lists(st.integers(0, 30), min_size=2, max_size=60), st.lists(st.integers(0, 30), min_size=2, max_size=60))
+def test_small_samples_are_compared_exactly_as_sets(some: list[int], others: list[int]) -> None:
+    one, other = (sample_of(np.array(part) / 30) for part in (some, others))
+    both = len({*some} & {*others})
+    smaller = min(len({*some}), len({*others}))
+    found = share(one.distinct_scores.sketch, other.distinct_scores.sketch, other.distinct_scores.holds)
+    assert found == pytest.approx(both / smaller)
+    with asked_in_parts():
+        assert sample_of(np.array(some) / 30).distinct_scores.sketch == one.distinct_scores.sketch
+
+
+def test_more_hashes_than_one_question_holds_are_looked_for_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gate.rows.sketch.AT_ONCE", 7)
+    sample = sample_of(np.linspace(0, 1, 50), ids=range(50))
+    wanted = np.array([hash_of(str(i)) for i in range(30, 80)], dtype=np.uint64)
+    assert sample.ids is not None
+    assert sample.ids.holds(wanted).tolist() == sorted(hash_of(str(i)) for i in range(30, 50))
+
+
+@pytest.mark.parametrize("n", [1023, 1024, 1025, 3000])
+def test_a_large_set_is_counted_and_keeps_so_many_hashes(n: int) -> None:
+    sample = sample_of(np.linspace(0, 1, n), ids=range(n))
+    assert sample.ids is not None
+    found = sample.ids.sketch
+    assert found == sketch_of(np.array([hash_of(str(i)) for i in range(n)], dtype=np.uint64))
+    assert (found.n, len(found.hashes), found.possible) == (n, min(n, SIZE), True)
+    assert not Sketch(found.n + 5000, found.packed[:-8]).possible
+    assert not Sketch(found.n, found.packed[::-1]).possible
+    assert not Sketch(found.n, found.packed[:-1]).possible
+    assert not Sketch(0, b"").possible
 
 
 # --- how surely ---------------------------------------------------------------------------------------------
@@ -66,7 +101,7 @@ RUNS = 400
 
 
 def shared_by(earlier: Hashes, later: Hashes) -> float | None:
-    return share(sketch(Ordered(np.sort(earlier))), Ordered(np.sort(later)))
+    return share(sketch_of(earlier), sketch_of(later), lambda hashes: hashes[np.isin(hashes, later)])
 
 
 def estimates(rng: np.random.Generator, earlier: int, later: int, part: float, runs: int = RUNS) -> list[float | None]:

@@ -16,6 +16,7 @@ import pytest
 from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import sample_of
 
 from gate.calibration.fit import fit
 from gate.calibration.positions import named
@@ -27,7 +28,7 @@ from gate.contract import Floats
 from gate.gating import facts_of, gather
 from gate.planning import Budget
 from gate.policy import Policy
-from gate.scores import Scores, describe
+from gate.rows.describe import describe
 from gate.sources import SampleFacts
 from gate.statistics.binomial import lower_tail, upper_tail
 from gate.statistics.tally import Tally
@@ -78,7 +79,6 @@ def evidence_of(
         knots=11,
         plotting_position="filliben",
         ties="conservative",
-        distinct=N,
         lowest_label=lowest_label,
         anchors=tuple(AnchorFacts(fpr=at.fpr, score=at.score, threshold=threshold) for at in anchors),
     )
@@ -497,8 +497,8 @@ def test_evidence_counts_scores_at_or_above_each_threshold() -> None:
 def gathered(policy: Policy, fitted: Floats, held_out: Floats) -> Evidence:
     """What every check measures of two samples."""
     calibrator = fit(fitted, policy.calibration, policy.anchors)
-    case = Case(policy, calibrator, Scores(held_out), Scores(fitted))
-    return gather(case, describe(Scores(fitted)), facts_of(calibrator), TODAY)
+    case = Case(policy, calibrator, sample_of(held_out), sample_of(fitted))
+    return gather(case, describe(sample_of(fitted)), facts_of(calibrator), TODAY)
 
 
 def test_evidence_counts_nothing_where_no_score_reaches_the_anchor() -> None:
