@@ -17,8 +17,8 @@ from gate.policy import Columns
 from gate.rows.engine import Engine, number, text
 from gate.rows.formats import Column, Table
 from gate.rows.labels import Found, Kind, judge_labels
-from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
 from gate.rows.sample import mixing
+from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
 from gate.stored import MOST_ROWS
 from gate.words import plural
 

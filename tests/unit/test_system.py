@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -121,7 +122,7 @@ def test_a_system_without_detectors_is_refused() -> None:
 # --- what they flag together --------------------------------------------------------------------------------
 
 
-def read(table: pa.Table, names: tuple[str, ...], kind: str = "holdout", **columns: Any) -> Together:
+def read(table: Any, names: tuple[str, ...], kind: str = "holdout", **columns: Any) -> Together:
     policies = {name: own.policy for name, own in document(names, **columns).detectors.items()}
     return given_together(kind, table, policies)
 
@@ -172,7 +173,7 @@ def test_the_count_is_that_of_every_row_looked_at(n: int, detectors: int, seed: 
     counted = own.all(axis=1) if sample == "holdout" else own.any(axis=1)
     assert flags.apart == (int((own.any(axis=1) & ~counted).sum()) if sample == "holdout" else 0)
     looked = []
-    for i in np.flatnonzero(counted):
+    for i in np.flatnonzero(counted).tolist():
         answers = [own[i, j] and scored[i, j] for j in range(detectors)]
         hits = {j for j in range(detectors) if answers[j] and cuts[j] is not None and scores[i, j] >= cuts[j]}
         looked.append((hits, {j for j in range(detectors) if own[i, j] and not scored[i, j]}, i % 5))
@@ -208,7 +209,7 @@ def test_files_of_their_own_are_joined_by_id(n: int, seed: int) -> None:
         table = gappy(table, f"{name}_score", gaps)
         own[name] = table.select(["id", f"{name}_score"]).take(pa.array(rng.permutation(n)))
     own[NAMES[0]] = own[NAMES[0]].filter(pa.array(own[NAMES[0]][f"{NAMES[0]}_score"].is_valid()))  # absent, not empty
-    whole, joined = read(table, NAMES).wide, read(own, NAMES).wide  # type: ignore[arg-type]
+    whole, joined = read(table, NAMES).wide, read(own, NAMES).wide
     assert whole is not None
     assert joined is not None
     for cuts in ([0.3, 0.5, 0.9], [0.9, None, 0.2]):
@@ -375,10 +376,8 @@ def test_rows_without_a_score_are_recorded_as_they_are_and_verified(tmp_path: Pa
     rows = SystemRows.read(ask, (0.5, 3) if split else None)
     job = Job(whole, "v1", datetime(2026, 3, 1, tzinfo=UTC), date(2026, 3, 1))
     gate_system(job, rows).write(tmp_path / "v1")
-    data = Data(
-        malicious=files["malicious"],
-        **({"benign": files["fit"]} if split else {k: files[k] for k in ("fit", "holdout")}),
-    )
+    benign = Data(benign=files["fit"]) if split else Data(files["fit"], files["holdout"])
+    data = replace(benign, malicious=files["malicious"])
     found = verify_system(tmp_path / "v1", data, pinned=whole, complete=True)
     assert {one.state for one in found.answers} == {"holds"}, found.lines
 
