@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -134,6 +134,8 @@ def _read(paths: _Paths, policies: Mapping[str, Policy], sample: str) -> Togethe
     with working(f"reading {sample} rows"):
         found = read_together(sample, files, policies)
     first = next(iter(found.samples.values()))
+    unread = [name for name in first.unread if all(name in rows.unread for rows in found.samples.values())]
+    first = replace(first, unread=tuple(unread))
     short = [f"{name} {rows.unscored:,}" for name, rows in found.samples.items() if rows.unscored]
     gaps = f"; not scored: {', '.join(short[:5])}{' ...' if len(short) > 5 else ''}" if short else ""
     log(f"{sample}: {plural(len(found.samples), 'detector')}, {first.summary}{gaps}")

@@ -214,12 +214,11 @@ def _named(columns: Columns) -> dict[str, str | None]:
 
 def _common(parts: Sequence[Part], wanted: Sequence[str]) -> list[str]:
     """The columns that no role names and that every file has, as far as they are looked at."""
-    names: list[str] = []
-    if all(part.table.numbered for part in parts):
-        for column in [column for column in parts[0].unread if column.name not in wanted]:
-            if all(any(each.name == column.name and each.kind != "other" for each in part.unread) for part in parts):
-                names.append(column.name)  # noqa: PERF401, two conditions in one line read worse
-    return names[:MOST_UNREAD]
+    if not all(part.table.numbered for part in parts):
+        return []
+    read = [{column.name for column in part.unread if column.kind != "other"} for part in parts]
+    names = [column.name for column in parts[0].unread if column.name not in wanted]
+    return [name for name in names if all(name in found for found in read)][:MOST_UNREAD]
 
 
 def by_file(parts: Sequence[Part]) -> list[int]:

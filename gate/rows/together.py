@@ -179,7 +179,7 @@ def read_together(sample: str, paths: Mapping[str, tuple[str, ...]], policies: M
 
 
 def given_together(sample: str, data: Any, policies: Mapping[str, Policy]) -> Together:
-    """The same of what Python code gives: one table or some files for all, or a mapping with each detector's own."""
+    """The same of what Python code gives: a table or files for all detectors, or a mapping with each one's own."""
     if data is None:
         return Together()
     own = data if isinstance(data, Mapping) and data.keys() <= policies.keys() else None

@@ -168,10 +168,8 @@ def test_a_toy_output_format_is_in_help_and_written_on_request(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("toy_output")
-def test_a_toy_output_format_is_of_several_detectors_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_toy_output_format_is_of_several_detectors_too(tmp_path: Path) -> None:
     """In the release of all and of each, verified, written on request, and given by name in Python."""
-    monkeypatch.setattr("gate.systems.detector.isolate", lambda function, _most: function())
-    monkeypatch.setattr("gate.systems.detector.cores", lambda: 1)
     names = ("a", "b")
     fit, holdout = (several.simulate(4_000, names, seed) for seed in (1, 2))
     document = parse_policy(several.policy(names), "policy.yaml")
