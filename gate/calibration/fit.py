@@ -31,6 +31,7 @@ CELLS = 2.0**LAST  # of the grid on which rescaled scores are ties; 1 / CELLS is
 RESOLUTION = 1e-15  # IsotonicRegression merges float64 inputs closer than this, and averages them
 SLACK = 1e-12  # what rounding may add to a calibrated score
 NEIGHBOURS = 64  # rounding leaves the inverse of a rescaled score within so many float64 values on either side
+AROUND = np.arange(-1, 4)  # ranks
 STEP = 2 * RESOLUTION  # the spline of a bound rises from one score's value to the next within it
 
 
@@ -138,6 +139,7 @@ class _Sample:
     def conservative_atoms(self, fpr: Floats) -> tuple[Ints, Ints]:
         """The inclusive ranks of the two neighbouring distinct scores between whose labels `fpr` lies."""
         rank = self.rank(fpr)
+        self.ordered.at_rank(np.clip(rank[:, None] + AROUND, 1, self.n))  # what follows asks for these one by one
         score = self.at_rank(rank)
         inclusive = self.rank_at_or_above(score)
         above = self.rank_above(score)

@@ -20,6 +20,7 @@ from gate.sources import SampleFacts
 from gate.statistics.clusters import Effective, Groups
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactEdge, ExactError, ExactRate, Grade, Outcome, Rate, Section, Size
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.calibration.calibrator import Calibrator
@@ -415,6 +416,21 @@ MISCOUNTED = {"too-many": "too many false positives", "too-few": "too few false 
 UNDECIDED = {"open": "neither proven nor refuted", "outside": "observed outside, not proven"}
 UNSUPPORTED = {"extrapolated": "beyond the fit sample, not proven", "unreachable": "no raw score reaches it"}
 TIED = {"granularity": "tied scores allow no such rate"}
+UNSCORED = {"unscored": "rows without a score"}
+
+MOST_UNSCORED = Fraction(1, 1000)  # of the rows; if more have no score, nothing passes
+SCORE_THEM = "score these rows: those that are left out may be the ones that the detector flags"
+
+
+def describe_unscored(evidence: Evidence) -> str | None:
+    """The benign rows without a score, where they are more than may be; a check is not asked for the rows of its fit."""
+    samples = [("fit", evidence.fit)] if evidence.kind == "run" else []
+    said = [
+        f"{plural(sample.unscored, f'{name} benign row')} without a score beside {sample.n:,} with one"
+        for name, sample in [*samples, ("held-out", evidence.holdout)]
+        if sample.unscored > MOST_UNSCORED * (sample.n + sample.unscored)
+    ]
+    return " and ".join(said) or None
 
 
 def inside(counts: tuple[int, int] | None, k: int) -> bool:

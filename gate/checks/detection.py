@@ -100,7 +100,9 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
             grade=grade,
             required=settings.required,
             reason=reason,
-            message=_message(counted, critical, target),
+            message=_message(
+                counted, critical, target, 0 if evidence.malicious is None else evidence.malicious.unscored
+            ),
             remedy=_remedy(policy.rule, counted, reason, advice),
             rate=judged_rate(target.fpr, scores[target.fpr], counted, band, accepts=accepts),
         )
@@ -117,11 +119,13 @@ def decide(rule: str, grade: Grade, accepted: bool) -> tuple[Outcome, str]:
     return "inconclusive", "open" if rule == "proven" else "outside"
 
 
-def _message(found: Tally, critical: CriticalCounts, target: DetectionTarget) -> str:
+def _message(found: Tally, critical: CriticalCounts, target: DetectionTarget, unscored: int) -> str:
     """`812 of 1,000 malicious rows detected; 825 or more prove the minimum of 80 %, 773 or fewer refute it`."""
     counted = f"{found.flagged:,} of {plural(found.rows, 'malicious row')} detected"
     if found.is_clustered:
         counted += f", in groups worth {int(found.independent_rows):,} independent ones"
+    if unscored:
+        counted += f"; {plural(unscored, 'row')} without a score {'counts' if unscored == 1 else 'count'} as missed"
     if found.threshold is None:
         counted += "; no raw score reaches this anchor, so nothing is ever detected there"
     minimum = f"the minimum of {percent(target.min_tpr)}"
@@ -172,14 +176,15 @@ def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
         yield "detection.anchors must be those of the contract"
     for anchor in found.anchors:
         where = str(CheckName("tpr", anchor.fpr))
-        yield from tally_contradictions(where, anchor.tally, thresholds.get(anchor.fpr), sample.n, sample.groups)
+        rows = sample.n + sample.unscored
+        yield from tally_contradictions(where, anchor.tally, thresholds.get(anchor.fpr), rows, sample.groups)
 
 
 CHECK = Check(
     key="detection",
     asks="whether enough malicious rows are detected at each anchor",
     decides="It counts the malicious rows that reach the anchor's threshold, and holds exact bounds of their share "
-    "against the policy's minimum.",
+    "against the policy's minimum. A row without a score counts as missed.",
     causes="a detector that catches too little, too few malicious rows to tell, or scores that fall with malice",
     helps=(
         "Look at the malicious rows that score lowest, and train on more like them; give more malicious rows where it "

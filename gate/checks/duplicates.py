@@ -84,18 +84,19 @@ class Duplicates(Section):
 def measure(case: Case) -> Duplicates | None:
     """Count the repeats of every sample."""
     malicious = None if case.malicious is None else repeats_of(case.malicious)
+    beside = 0 if case.fit is None else len(case.fit)
     if case.holdout.pool is not None:
         return Duplicates(pool=repeats_of(case.holdout.pool), malicious=malicious)
-    fit = None if case.fit is None else repeats_of(case.fit)
-    return Duplicates(fit=fit, holdout=repeats_of(case.holdout), malicious=malicious)
+    fit = None if case.fit is None else repeats_of(case.fit, len(case.holdout))
+    return Duplicates(fit=fit, holdout=repeats_of(case.holdout, beside), malicious=malicious)
 
 
-def repeats_of(sample: Sample) -> Repeats:
+def repeats_of(sample: Sample, beside: int = 0) -> Repeats:
     if sample.repeated is not None:
         return Repeats(rows=sample.n + sample.repeated, by="ids", repeated=sample.repeated)
     if sample.copied is not None:
         return Repeats(rows=sample.n, by="rows", repeated=sample.copied)
-    halves = None if sample.has_groups or sample.has_weights else compare_halves(sample)
+    halves = None if sample.has_groups or sample.has_weights else compare_halves(sample, beside)
     return Repeats(rows=sample.n, halves=halves)
 
 

@@ -13,14 +13,17 @@ from gate.checks import readings
 from gate.checks.check import (
     MISCOUNTED,
     PASSED,
+    SCORE_THEM,
     TIED,
     UNDECIDED,
+    UNSCORED,
     UNSUPPORTED,
     Asked,
     Case,
     Check,
     Evidence,
     Finding,
+    describe_unscored,
     inside,
 )
 from gate.checks.exchangeability import Exchangeability, ExchangeabilitySettings, p_value_at
@@ -92,6 +95,7 @@ class JudgedTarget:
     def __init__(self, policy: Policy, evidence: Evidence, target: Target, tally: Tally, budget: Budget) -> None:
         self.policy, self.target, self.tally = policy, target, tally
         self.fit_n = evidence.fit.n
+        self.unscored = describe_unscored(evidence)
         self.largest_group = evidence.holdout.largest_group or 1
         self.band: Band = band_of(target, alpha_of(policy, evidence), policy.interval)
         self.critical: CriticalCounts = tally.critical(self.band)
@@ -191,6 +195,8 @@ class JudgedTarget:
             if self.too_coarse:
                 return "fail", "granularity"
             return "fail", "too-many" if self.tally.exact_rate > Fraction(self.target.fpr) else "too-few"
+        if self.unscored:
+            return "inconclusive", "unscored"
         # If nothing is ever flagged, more rows bring no false positive, so no count can pass a band above zero.
         if self.tally.threshold is None and self.band.low > 0 and self.rule != "not-refuted":
             return "inconclusive", "unreachable"
@@ -225,6 +231,8 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
             remedy = (tied and tied.remedy) or TOP_TIED
         if reason == "too-many" and judged.target.fpr <= RARE:
             remedy = f"{LOOK_FIRST}; else {remedy}"
+        if reason == "unscored":
+            remedy = SCORE_THEM
         yield Finding(
             check=judged.target.check,
             outcome=outcome,
@@ -309,6 +317,7 @@ def _message(judged: JudgedTarget, reason: str, coarse: Sentences | None) -> str
         counted += f"; {skewed.message}"
     elif judged.extrapolated:
         counted += "; the threshold is extrapolated beyond the fit sample"
+    counted += f"; {judged.unscored}" if judged.unscored else ""
     passes = None
     if reason == "min-n":
         independent = "independent " if judged.tally.is_clustered else ""
@@ -317,8 +326,8 @@ def _message(judged: JudgedTarget, reason: str, coarse: Sentences | None) -> str
 
 
 def _remedy(judged: JudgedTarget, reason: str) -> str | None:
-    """What would let the finding pass, and how often; None if it passes."""
-    if reason in ("proven", "observed", "not-refuted"):
+    """What would let the finding pass, and how often; None if it passes or more rows are no help."""
+    if reason in ("proven", "observed", "not-refuted", "unscored"):
         return None
     if reason == "unreachable":
         return UNREACHABLE_TARGET
@@ -423,5 +432,6 @@ CHECK = Check(
     | UNDECIDED
     | UNSUPPORTED
     | TIED
+    | UNSCORED
     | {"skewed-groups": "groups too unlike in size to prove it"},
 )

@@ -13,7 +13,7 @@ from gate.stored import exact
 from gate.words import between, listed, percent, plural
 
 MOST_SAID = 3
-BEYOND_ROWS = ("granularity", "unreachable")  # reasons for which no number of rows helps
+BEYOND_ROWS = ("granularity", "unreachable", "unscored")  # reasons for which no number of rows helps
 UNREACHABLE_RANGE = f"{TIED_SCORES} or end the range at a higher rate"
 TIED_TOP = (
     "give the detector finer scores, or end the range at a higher rate: more rows do not part those that share the "

@@ -19,8 +19,10 @@ from gate.checks import range_words as words
 from gate.checks.check import (
     MISCOUNTED,
     PASSED,
+    SCORE_THEM,
     TIED,
     UNDECIDED,
+    UNSCORED,
     UNSUPPORTED,
     Asked,
     Case,
@@ -30,6 +32,7 @@ from gate.checks.check import (
     JudgedRange,
     NearestPoint,
     as_scores,
+    describe_unscored,
 )
 from gate.checks.exchangeability import differ
 from gate.checks.fpr import Targets
@@ -145,6 +148,7 @@ class JudgedSpan:
     def __init__(self, policy: Policy, evidence: Evidence, asked: Range, found: InRange) -> None:
         self.policy, self.asked, self.found = policy, asked, found
         self.n, self.fit_n = evidence.holdout.n, evidence.fit.n
+        self.unscored = describe_unscored(evidence)
         self.alpha = alpha_of(policy, evidence)
         self.corridor: Corridor = corridor_of(policy, asked, self.alpha)
         self.counts: Ints = np.array(found.flagged, dtype=np.int64)
@@ -186,6 +190,8 @@ class JudgedSpan:
                 return "fail", "unreachable"
             excess = any(self.counts[i] > self.corridor.edges.high[i] * self.n for i in says.refuted)
             return "fail", "too-many" if excess else "too-few"
+        if self.unscored:
+            return "inconclusive", "unscored"
         if self.unreachable and self.rule != "not-refuted":
             return "inconclusive", "unreachable"
         if self.rows < self.asked.min_n:
@@ -289,6 +295,8 @@ def _message(judged: JudgedSpan, reason: str, numbers: JudgedRange) -> str:
     parts += words.describe_refuted([(points[i].fpr, int(counts[i])) for i in says.refuted], judged.n, numbers)
     jumps = [(points[i].fpr, points[i + 1].fpr, int(counts[i]), int(counts[i + 1])) for i in says.impossible]
     parts += words.describe_jumps(jumps)
+    if judged.unscored:
+        parts.append(judged.unscored)
     if judged.unreachable:
         parts.append(words.describe_unreached(points[judged.found.reached].fpr))
     if judged.extrapolated:
@@ -305,6 +313,8 @@ def _message(judged: JudgedSpan, reason: str, numbers: JudgedRange) -> str:
 
 
 def _remedy(judged: JudgedSpan, reason: str, advice: RangeAdvice | None, drifted: bool) -> str:
+    if reason == "unscored":
+        return SCORE_THEM
     if reason == "granularity":
         return words.finer(Fraction(judged.asked.max_relative_error.above), judged.corridor.below < 1)
     if reason == "unreachable":
@@ -438,5 +448,5 @@ CHECK = Check(
     contradictions=contradictions,
     warnings=warnings,
     home=(("ranges",),),
-    reasons=PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED | TIED,
+    reasons=PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED | TIED | UNSCORED,
 )

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from gate.checks import range_words as words
-from gate.checks.check import Case, Evidence, Finding, JudgedRange
+from gate.checks.check import SCORE_THEM, Case, Evidence, Finding, JudgedRange
 from gate.checks.fpr import Targets
 from gate.checks.ranges import asked_of_groups, scores_on
 from gate.contract import Floats
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from gate.rows.sample import Sample
 
 _DIFFERS = "find out how benign rows of this segment differ: the calibrator fits them together with the others"
-NO_ROWS_HELP = {"too-many": _DIFFERS, "too-few": _DIFFERS, "unreachable": words.UNREACHABLE_RANGE}
+NO_ROWS_HELP = {
+    "too-many": _DIFFERS,
+    "too-few": _DIFFERS,
+    "unreachable": words.UNREACHABLE_RANGE,
+    "unscored": SCORE_THEM,
+}
 STEPS = 100  # that the search for the rows of one segment may take
 Worths = tuple[tuple[Size, Size], ...]  # at the points where the worth of groups is measured
 

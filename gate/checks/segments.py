@@ -17,6 +17,7 @@ from gate.checks.check import (
     MISCOUNTED,
     PASSED,
     UNDECIDED,
+    UNSCORED,
     UNSUPPORTED,
     Asked,
     Case,
@@ -24,6 +25,7 @@ from gate.checks.check import (
     Evidence,
     Finding,
     as_scores,
+    describe_unscored,
 )
 from gate.checks.fpr import Targets
 from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE_TARGET, describe_count, judged_rate
@@ -208,9 +210,12 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     scores = {point.fpr: point.score for point in policy.contract}
     for one in judged[:MOST_SHOWN]:
         if isinstance(one, JudgedSegment):
-            yield segment_ranges.finding(one, tests)
+            finding = segment_ranges.finding(one, tests)
         else:
-            yield _of_segment(policy, evidence, one, scores[one.target.fpr], tests)
+            finding = _of_segment(policy, evidence, one, scores[one.target.fpr], tests)
+        if one.reason == "unscored":
+            finding = finding.model_copy(update={"message": f"{finding.message}; {describe_unscored(evidence)}"})
+        yield finding
 
 
 def _missing(settings: SegmentsSettings | None, found: Segments) -> list[CheckName]:
@@ -229,14 +234,19 @@ def _judge_all(policy: Policy, evidence: Evidence, found: Segments) -> list[Judg
     along = segment_ranges.judge(policy, evidence, question_of(policy), alpha, named, found.ranges)
     tails = [tally.refuting_tail(band) for _, band, tally, _ in counted]
     refuted = holm(np.array([*tails, *(one.tail for one in along)]), float(alpha / 2)).tolist()
+    lacks = describe_unscored(evidence) is not None
     judged: list[JudgedAtTarget | JudgedSegment] = []
     for one, is_refuted in zip(along, refuted[len(tails) :], strict=True):
         grade, outcome, reason = one.decide(is_refuted)
+        if lacks and outcome == "pass":
+            outcome, reason = "inconclusive", "unscored"
         judged.append(replace(one, grade=grade, outcome=outcome, reason=reason))
     for (target, band, tally, place), tail, is_refuted in zip(counted, tails, refuted[: len(tails)], strict=True):
         grade = "refuted" if is_refuted else "proven" if _is_proven(band, tally) else "open"
         extrapolated = float(target.fpr) < evidence.calibrator.lowest_label
         outcome, reason = _decide(policy.rule, target, band, tally, grade, extrapolated)
+        if lacks and outcome == "pass":
+            outcome, reason = "inconclusive", "unscored"
         name = CheckName("fpr", target.fpr, segment=f"{found.column}={found.names[place]}")
         judged.append(JudgedAtTarget(name, target, band, tally, tail, grade, outcome, reason))
     return judged
@@ -397,7 +407,7 @@ CHECK = Check(
     contradictions=contradictions,
     families=("segments", "segment"),
     home=(("checks", "segments"), ("data", "segment")),
-    reasons={"counted": "counted", "missing": "absent"} | PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED,
+    reasons={"counted": "counted", "missing": "absent"} | PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED | UNSCORED,
     sentences={"missing": "expected segments have no held-out row"},
     settings=SegmentsSettings,
     unasked="null: segments are not judged by themselves",

@@ -9,6 +9,7 @@ from gate.statistics.binomial import upper_tail
 from gate.stored import Count, Section, Size
 
 if TYPE_CHECKING:
+    from gate.rows.copies import Pairs
     from gate.rows.sample import Sample
 
 LEVEL = 1e-6  # sound samples show so many pairs, or so few, with this chance at most
@@ -96,22 +97,29 @@ def compare_scores(fit: Sample, holdout: Sample) -> Shared:
     return _compare("rows", fit, holdout)
 
 
-def compare_halves(pool: Sample) -> Shared | None:
-    """The pairs of the first and the second half of one sample, as rows follow one another in its files."""
-    from gate.rows.copies import halves
+def compare_halves(sample: Sample, beside: int) -> Shared | None:
+    """The pairs of the first and the second half of one sample, as rows follow one another in its files.
 
-    parts = halves(pool)
-    return None if parts is None else _compare("rows", *parts)
+    It is compared with so many rows beside it too, and asked about the same scores for both.
+    """
+    from gate.rows.copies import pairs_of_halves, thinning
+
+    found = pairs_of_halves(sample, thinning(sample.n + beside))
+    half = sample.n // 2
+    return None if found is None else _shared("rows", half, sample.n - half, found)
 
 
 def _compare(unit: Literal["rows", "groups"], first: Sample, second: Sample) -> Shared:
     from gate.rows.copies import pairs_of
 
-    found = pairs_of(first, second)
+    return _shared(unit, first.n, second.n, pairs_of(first, second))
+
+
+def _shared(unit: Literal["rows", "groups"], first: int, second: int, found: Pairs) -> Shared:
     return Shared(
         unit=unit,
-        n=second.n,
-        fit_n=first.n,
+        n=second,
+        fit_n=first,
         one_of=found.one_of,
         rows=found.rows,
         single=found.single,

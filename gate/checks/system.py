@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from pydantic import Field, computed_field, model_validator
 
-from gate.checks.check import MISCOUNTED, NOT_MEASURED, PASSED, UNDECIDED, Asked, CheckOf, Finding, inside
+from gate.checks.check import (
+    MISCOUNTED,
+    MOST_UNSCORED,
+    NOT_MEASURED,
+    PASSED,
+    UNDECIDED,
+    Asked,
+    CheckOf,
+    Finding,
+    inside,
+)
 from gate.checks.rates import NOT_COMPUTED, PROMISE, describe_count, grade_count, judged_rate
-from gate.contract import Ints
 from gate.planning import Advice, Budget, advise_at_rate
 from gate.policy import Policy, SystemTarget
 from gate.statistics.binomial import CriticalCounts
@@ -24,10 +33,10 @@ from gate.stored import Count, ExactRate, Grade, Outcome, Section
 from gate.words import listed, percent, plural
 
 if TYPE_CHECKING:
-    from gate.scores.several import Joined
+    from gate.rows.together import Said
 
-MOST_UNSCORED = Fraction(1, 1000)  # of the rows; if more are unscored, the system is not judged
-ROWS_AT_ONCE = 1 << 16  # rows of the table of pairs
+NOT_SCORED = 2  # what `Said` has where a detector has not scored a row
+ROWS_AT_ONCE = 1 << 16  # lines of the table of pairs
 
 
 # --- the evidence -------------------------------------------------------------------------------------------
@@ -104,11 +113,11 @@ class System(Section):
 
 @dataclass(frozen=True)
 class Flags:
-    """The rows of one kind that each detector flags, as numbers in `joined`: a threshold and rows for each score."""
+    """What each detector says of the rows of one kind, at each score of the system, and from which raw score on."""
 
-    joined: Joined
     thresholds: Mapping[str, Sequence[float | None]]
-    rows: Mapping[str, Sequence[Ints]]
+    said: Sequence[Said]
+    apart: int = 0
 
 
 def asked_scores(policy: Policy) -> tuple[Decimal, ...]:
@@ -139,11 +148,11 @@ class SystemEvidence:
 def measure(case: SystemCase) -> System:
     """Count the rows that any detector flags, at each score."""
     policy, benign, malicious = case.policy, case.benign, case.malicious
-    scores, groups = asked_scores(policy), benign.joined.groups
+    scores, groups = asked_scores(policy), benign.said[0].groups
     alpha, malicious_alpha = policy.alpha(case.use or 1), policy.alpha(case.malicious_use or 1)
     return System(
-        groups=None if groups is None else len(np.unique(groups[benign.joined.counted])),
-        apart=benign.joined.apart,
+        groups=None if groups is None else len(groups[0]),
+        apart=benign.apart,
         benign=tuple(count(benign, score, i, alpha) for i, score in enumerate(scores)),
         malicious=()
         if malicious is None
@@ -155,55 +164,33 @@ def measure(case: SystemCase) -> System:
 
 def count(flags: Flags, score: Decimal, place: int, alpha: Fraction) -> Together:
     """The rows that any detector flags at one score, each row once."""
-    joined, names = flags.joined, [*flags.rows]
-    counted = joined.counted
-    own = [units[counted[units]] for units in (flags.rows[name][place] for name in names)]
-    times = np.zeros(len(counted), dtype=np.int32)
-    for units in own:
-        times[units] += 1
-    hits = np.flatnonzero(times)
-    lacking = np.zeros(len(counted), dtype=bool)
-    unscored = [units[counted[units]] for units in (joined.unscored[name] for name in names)]
-    for units in unscored:
-        lacking[units] = True
+    said, names = flags.said[place], [*flags.thresholds]
+    hits, missed, rows = said.states == 1, said.states == NOT_SCORED, said.rows
+    times, lacking = hits.sum(axis=1), missed.any(axis=1)
+    flagged, unscored = rows @ hits, rows @ missed
+    alone = (rows * (times == 1)) @ hits
+    both = np.zeros((len(names), len(names)))  # whole numbers below 2^53
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        part = hits[start : start + ROWS_AT_ONCE].astype(np.float64)
+        both += (part * rows[start : start + ROWS_AT_ONCE, None]).T @ part
     members = [
         Member(
             name=name,
             threshold=flags.thresholds[name][place],
-            flagged=len(units),
-            alone=int((times[units] == 1).sum()),
-            unscored=len(missed),
+            flagged=int(flagged[i]),
+            alone=int(alone[i]),
+            unscored=int(unscored[i]),
         )
-        for name, units, missed in zip(names, own, unscored, strict=True)
+        for i, name in enumerate(names)
     ]
-    by_group = None
-    if joined.groups is not None:
-        sizes = np.bincount(joined.groups[counted], minlength=joined.group_count)
-        flagged = np.bincount(joined.groups[hits], minlength=joined.group_count)
-        by_group = sizes[sizes > 0].astype(np.float64), flagged[sizes > 0].astype(np.float64)
     return Together(
         score=score,
-        tally=tally(float(score), len(hits), int(counted.sum()), by_group, float(alpha)),
-        unscored=int(lacking.sum()),
-        undecided=int((lacking & (times == 0)).sum()),
+        tally=tally(float(score), int(rows[times > 0].sum()), int(rows.sum()), said.groups, float(alpha)),
+        unscored=int(rows[lacking].sum()),
+        undecided=int(rows[lacking & (times == 0)].sum()),
         detectors=tuple(members),
-        both=_pairs(own, hits, len(counted)),
+        both=tuple(tuple(int(n) for n in both[i, :i]) for i in range(1, len(names))),
     )
-
-
-def _pairs(own: list[Ints], hits: Ints, n: int) -> tuple[tuple[int, ...], ...]:
-    """The rows that both detectors of each pair flag; the table is filled some rows at a time."""
-    places = np.full(n, -1, dtype=np.int64)
-    places[hits] = np.arange(len(hits))
-    pairs = np.zeros((len(own), len(own)))
-    ranks = [np.sort(places[units]) for units in own]
-    for start in range(0, len(hits), ROWS_AT_ONCE):
-        table = np.zeros((min(ROWS_AT_ONCE, len(hits) - start), len(own)))
-        for column, rank in enumerate(ranks):
-            first, last = np.searchsorted(rank, [start, start + ROWS_AT_ONCE])
-            table[rank[first:last] - start, column] = 1.0
-        pairs += table.T @ table
-    return tuple(tuple(int(both) for both in pairs[i, :i]) for i in range(1, len(own)))
 
 
 # --- the judgement ------------------------------------------------------------------------------------------
@@ -218,11 +205,11 @@ def judge(policy: Policy, evidence: SystemEvidence) -> Iterator[Finding]:
             continue
         band = one_sided(Fraction(0), Fraction(target.max_fpr), policy.alpha(found.use or 1), policy.interval)
         counted, critical = together.tally, together.tally.critical(band)
-        outcome, reason, grade = _decide(policy.rule, target, together, critical)
+        outcome, reason, grade = _decide(policy.rule, target, together, critical, found.apart)
         too_few = counted.independent_rows < target.min_n
         accepts = None if too_few else critical.passing(policy.rule, counted.rows)
         advice = None
-        if outcome == "inconclusive" and reason != "unscored":
+        if outcome == "inconclusive" and reason not in ("unscored", "apart"):
             k, n, worth = counted.flagged, counted.rows, counted.independent_rows / counted.rows
             advice = advise_at_rate(policy.rule, band, k, n, budget, min_n=target.min_n, worth=worth)
         yield Finding(
@@ -231,16 +218,19 @@ def judge(policy: Policy, evidence: SystemEvidence) -> Iterator[Finding]:
             grade=grade,
             required=target.required,
             reason=reason,
-            message=_message(together, target, critical, too_few),
+            message=_message(together, target, critical, too_few, found.apart),
             remedy=_remedy(together, reason, advice),
             rate=judged_rate(None, target.score, counted, band, min_n=target.min_n, accepts=accepts),
         )
 
 
 def _decide(
-    rule: str, target: SystemTarget, together: Together, critical: CriticalCounts
+    rule: str, target: SystemTarget, together: Together, critical: CriticalCounts, apart: int
 ) -> tuple[Outcome, str, Grade]:
-    """Pass only if that holds with every unscored row flagged; a proven excess is one anyway."""
+    """Pass only if that holds with every unscored row flagged; a proven excess is one anyway.
+
+    Rows that are benign for some detectors only are no pass either, beyond a few: detectors must agree on what is benign.
+    """
     found = together.tally
     grade = grade_count(found.flagged, critical)
     if grade == "refuted":
@@ -250,6 +240,8 @@ def _decide(
         grade = "open"
     if together.unscored > MOST_UNSCORED * found.rows:
         return "inconclusive", "unscored", grade
+    if apart > MOST_UNSCORED * (found.rows + apart):
+        return "inconclusive", "apart", grade
     if found.independent_rows < target.min_n:
         return "inconclusive", "min-n", grade
     accepts = critical.passing(rule, found.rows)
@@ -269,7 +261,7 @@ def asked(policy: Policy, evidence: SystemEvidence) -> Iterator[Asked]:
 # --- sentences ----------------------------------------------------------------------------------------------
 
 
-def _message(together: Together, target: SystemTarget, critical: CriticalCounts, too_few: bool) -> str:
+def _message(together: Together, target: SystemTarget, critical: CriticalCounts, too_few: bool, apart: int) -> str:
     found = together.tally
     said = [f"{describe_count(found)}, flagged by any of {plural(len(together.detectors), 'detector')}"]
     if together.unscored:
@@ -277,6 +269,9 @@ def _message(together: Together, target: SystemTarget, critical: CriticalCounts,
         lacking = sorted(together.detectors, key=lambda member: -member.unscored)[:3]
         named = ", ".join(f"{member.name} {member.unscored:,}" for member in lacking if member.unscored)
         said.append(f"{plural(together.unscored, 'row')} ({share}) not scored by every detector ({named})")
+    if apart:
+        share = percent(apart / (found.rows + apart), 2)
+        said.append(f"{plural(apart, 'row')} ({share}) benign for some detectors only and not counted")
     most = f"the limit of {percent(target.max_fpr)}"
     proven = f"{critical.proven[1]:,} or fewer prove {most}" if critical.proven else f"no count proves {most}"
     if too_few:
@@ -290,7 +285,11 @@ def _message(together: Together, target: SystemTarget, critical: CriticalCounts,
 def _remedy(together: Together, reason: str, advice: Advice | None) -> str | None:
     found = together.tally
     if reason == "unscored":
-        return "score every row with every detector, or leave out the rows that timed out and say so"
+        return "score these rows with every detector that lacks them"
+    if reason == "apart":
+        return (
+            "label these rows alike for all detectors (data.label), or hold out rows that are benign for each of them"
+        )
     if reason == "too-many":
         worst = max(together.detectors, key=lambda member: member.alone)
         return (
@@ -368,7 +367,8 @@ CHECK = CheckOf(
     decides=(
         "It counts the rows, benign for every detector, that any of them flags from a calibrated score on, and holds "
         "exact bounds of their share against max_fpr. Rows that a detector has not scored are counted: a pass must "
-        "hold even if each of them were flagged, and beyond 0.1 % of the rows the system is not judged."
+        "hold even if each of them were flagged, and beyond 0.1 % of the rows the system is not judged; nor is it if so many "
+        "are benign for some detectors and not for all."
     ),
     causes="detectors that flag different benign rows, so that their rates add up; one detector that flags too much; "
     "too few held-out rows; time-outs",
@@ -388,11 +388,13 @@ CHECK = CheckOf(
         "min-n": MISCOUNTED["min-n"],
         **UNDECIDED,
         "unscored": "rows that a detector has not scored",
+        "apart": "rows that are benign for some detectors only",
     },
     sentences={
         "too-many": "together the detectors flag too many benign rows",
         "min-n": "too few held-out benign rows for what they flag together",
         "unscored": "too many rows are not scored by every detector",
+        "apart": "too many rows are benign for some detectors only",
         **dict.fromkeys(UNDECIDED, "the held-out benign rows neither prove nor disprove what they flag together"),
         NOT_MEASURED: "what they flag together could not be measured",
     },

@@ -62,16 +62,19 @@ def measure(case: Case) -> Unread | None:
     samples = [case.holdout] if case.fit is None or case.holdout.pool is not None else [case.fit, case.holdout]
     for sample in samples:
         whole = sample.pool or sample
-        for suspect in _suspects(whole):
-            if suspect.concentrates(whole.n):
-                return Unread(n=whole.n, suspect=suspect)
+        suspect = find_suspect(whole)
+        if suspect is not None:
+            return Unread(n=whole.n, suspect=suspect)
     return Unread(n=len(case.holdout))
 
 
-def _suspects(sample: Sample) -> Iterator[Suspect]:
-    """Every value of the columns that have few."""
+def find_suspect(sample: Sample) -> Suspect | None:
+    """The first value that looks like a label, of the columns that have few values and no role."""
     for column, value, rows, top, reached in sample.values_at_the_top():
-        yield Suspect(column=column[:80], value=value[:80], rows=rows, top=top, reached=reached)
+        suspect = Suspect(column=column[:80], value=value[:80], rows=rows, top=top, reached=reached)
+        if suspect.concentrates(sample.n):
+            return suspect
+    return None
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:

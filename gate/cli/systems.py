@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -20,11 +19,9 @@ from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.policy import Document, Policy
-    from gate.scores.several import Panel
-    from gate.systems import SystemRows
+    from gate.rows.together import Together
 
     _Paths = Mapping[str, Mapping[str, tuple[str, ...]]]
-    _Ask = Callable[[str], list[Panel]]
 
 SAMPLES = ("fit", "holdout", "malicious")
 
@@ -53,17 +50,15 @@ def run_detectors(document: Document, given: Given, asked: Request) -> int:
     files = {file for by_detector in paths.values() for named in by_detector.values() for file in named}
     replaces = refuse_places(asked, document.path, [*files, *given.others])
     _announce(document, given.policy, paths, given.samples)
-    batches = _batches(paths, policies)
-    with _reading(_of(paths, batches[0]), policies) as read:
-        require_ledger(document, asked.ledger)
-        from gate.gating import Job, judging_day
-        from gate.systems import gate_system, read_past
+    require_ledger(document, asked.ledger)
+    from gate.gating import Job, judging_day
+    from gate.systems import SystemRows, gate_system, read_past
 
-        past = read_past(given.baseline, document.detectors, given.scored, read_scores)
-        held = [_rows(read, given.split)]
+    past = read_past(given.baseline, document.detectors, given.scored, read_scores)
+    rows = SystemRows.read(partial(_read, paths, policies), given.split)
     job = Job(document, asked.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"fitting and judging {plural(len(policies), 'detector')}"):
-        judged = gate_system(job, _sources(held, batches, paths, policies, given.split), past, asked.out is not None)
+        judged = gate_system(job, rows, past)
     return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
 
 
@@ -77,7 +72,7 @@ def check_detectors(
     """Judge every detector of an earlier release on new benign scores."""
     from gate.checks import find_policy
     from gate.record import recorded_policy
-    from gate.systems import Past, gate_system, read_stored_system
+    from gate.systems import Past, SystemRows, gate_system, read_stored_system
 
     refuse_unfit(asked)
     record, stored = read_stored_system(directory)
@@ -92,61 +87,14 @@ def check_detectors(
     replaces = refuse_places(asked, named, [directory, *chain(*given.values())])
     paths = {sample: dict.fromkeys(policies, given[sample]) for sample in ("holdout", "malicious")}
     _announce(document, named or document.path, paths, given)
-    batches = _batches(paths, policies)
-    with _reading(_of(paths, batches[0]), policies) as read:
-        require_ledger(document, asked.ledger)
-        from gate.gating import Job, judging_day
+    require_ledger(document, asked.ledger)
+    from gate.gating import Job, judging_day
 
-        held = [_rows(read, None)]
+    rows = SystemRows.read(partial(_read, paths, policies), None)
     job = Job(document, record.release, asked.created, judging_day(asked.created), asked.ledger)
     with working(f"judging {plural(len(policies), 'detector')}"):
-        judged = gate_system(
-            job, _sources(held, batches, paths, policies, None), Past(stored=stored), asked.out is not None
-        )
+        judged = gate_system(job, rows, Past(stored=stored))
     return conclude(judged, asked.out, asked.force, asked.as_json, replaces)
-
-
-def _batches(paths: _Paths, policies: Mapping[str, Policy]) -> list[list[str]]:
-    from gate.scores.place import here
-    from gate.scores.several import batches_of
-
-    return batches_of(paths, [*policies], here())
-
-
-def _of(paths: _Paths, names: list[str]) -> _Paths:
-    return {sample: {name: files[name] for name in names} for sample, files in paths.items()}
-
-
-def _rows(read: _Ask, split: tuple[float, int] | None) -> SystemRows:
-    from gate.systems import SystemRows, split_panels
-
-    if split is None:
-        return SystemRows(read("fit"), read("holdout"), read("malicious"))
-    fit, holdout, how = split_panels(read("benign"), *split)
-    return SystemRows(fit, holdout, read("malicious"), how)
-
-
-def _sources(
-    held: list[SystemRows],
-    batches: list[list[str]],
-    paths: _Paths,
-    policies: Mapping[str, Policy],
-    split: tuple[float, int] | None,
-) -> list[Callable[[], SystemRows]]:
-    """Give the rows of each batch: all at once if there is one batch, else each is read when it is its turn.
-
-    What is `held` is the first batch, read while this process imported the stages; of several none is held for long.
-    """
-    if len(batches) == 1:
-        return [lambda: held[0]]
-
-    def read_batch(names: list[str]) -> SystemRows:
-        if held and names == batches[0]:
-            return held.pop()
-        with _reading(_of(paths, names), policies) as read:
-            return _rows(read, split)
-
-    return [partial(read_batch, names) for names in batches]
 
 
 def refuse_unfit(asked: Request) -> None:
@@ -175,29 +123,20 @@ def _paths(
     return paths
 
 
-@contextmanager
-def _reading(paths: Mapping[str, Mapping[str, tuple[str, ...]]], policies: Mapping[str, Policy]) -> Iterator[_Ask]:
-    """Read all samples side by side while this process imports the stages; each is logged when it is asked for."""
-    from gate.scores.several import reading_panels
+def _read(paths: _Paths, policies: Mapping[str, Policy], sample: str) -> Together:
+    """Read one sample for all detectors, and describe it on stderr."""
+    from gate.rows.together import Together, read_together
 
-    with ExitStack() as children:
-        answers = {
-            sample: children.enter_context(reading_panels(sample, files, policies)) for sample, files in paths.items()
-        }
-
-        def ask(sample: str) -> list[Panel]:
-            if sample not in answers:
-                return []
-            with working(f"reading {sample} rows"):
-                panels = answers[sample]()
-            for panel in panels:
-                first = next(iter(panel.samples.values()))
-                short = [f"{name} {scores.unscored:,}" for name, scores in panel.samples.items() if scores.unscored]
-                gaps = f"; not scored: {', '.join(short[:5])}{' ...' if len(short) > 5 else ''}" if short else ""
-                log(f"{sample}: {plural(len(panel.samples), 'detector')}, {first.summary}{gaps}")
-            return panels
-
-        yield ask
+    files = paths.get(sample, {})
+    if not any(files.values()):
+        return Together()
+    with working(f"reading {sample} rows"):
+        found = read_together(sample, files, policies)
+    first = next(iter(found.samples.values()))
+    short = [f"{name} {rows.unscored:,}" for name, rows in found.samples.items() if rows.unscored]
+    gaps = f"; not scored: {', '.join(short[:5])}{' ...' if len(short) > 5 else ''}" if short else ""
+    log(f"{sample}: {plural(len(found.samples), 'detector')}, {first.summary}{gaps}")
+    return found
 
 
 def _announce(document: Document, named: str | None, paths: _Paths, given: Mapping[str, tuple[str, ...]]) -> None:

@@ -207,7 +207,7 @@ def _contradicting_sizes(record: Record) -> Iterator[str]:
     )
     fit, holdout = record.fit, record.holdout
     if record.split is not None:
-        if not fit.benign == holdout.benign == fit.n + holdout.n + again + held_again + fit.unscored:
+        if not fit.benign == holdout.benign == fit.n + holdout.n + again + held_again + fit.unscored + holdout.unscored:
             yield "fit.n and holdout.n do not add up to the benign rows of their sources"
     else:
         # A check names the sources of the release that it checks, which may have split them or counted rows once.

@@ -349,7 +349,7 @@ class DetectionDisplay(Display):
         minima = [f.rate for f in record.findings if f.check.kind == "tpr" and f.rate is not None]
         return cls(
             [float(p.fpr) for p in points],
-            [(p.detected or 0) / record.malicious.n for p in points],
+            [(p.detected or 0) / (record.malicious.n + record.malicious.unscored) for p in points],
             [float(at.fpr) for at in found.anchors],
             [at.tally.rate for at in found.anchors],
             [at.tally.interval(record.alphas.malicious) for at in found.anchors],

@@ -147,7 +147,7 @@ def _draw_curve(record: Record, points: int, targets: list[Row], with_errors: bo
             figures.DetectionDisplay,
             "detection",
             _detection_title(record),
-            f"{points} points on {record.malicious.n:,} malicious rows.",
+            f"{points} points on {record.malicious.n + record.malicious.unscored:,} malicious rows.",
             "The share of malicious rows that reach each promised false-positive rate, with its interval at the "
             "anchors, the policy's minimum where it sets one, and the baseline's share where there is one.",
         )

@@ -5,8 +5,11 @@ Each is copied into a table of the engine: some can be read only once, and other
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
+import os
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -41,69 +44,51 @@ class Stream:
 
 
 def read_npy(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+    """The bytes of an array stay in its file while they are copied."""
     with open(path, "rb") as opened:
-        array = _mapped(opened, path)
-    return _alone(
-        engine, file, array, wanted, "a .npy file, which has none; name no such column in the policy or use .npz"
-    )
-
-
-def _mapped(opened: Any, path: str) -> Array:
-    """An array whose bytes stay in its file; there must be as many as its header says. Never a pickle."""
-    shape, kind = _array_header(opened)
-    held = _size(opened) - opened.tell()
-    claimed = math.prod(shape) * kind.itemsize
-    if kind.hasobject:
-        raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
-    if claimed != held:
-        raise ValueError(f"{plural(held, 'byte')} where its header says {claimed:,}")
-    if claimed == 0:
-        return np.empty(shape, kind)
-    return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-
-
-def _size(opened: Any) -> int:
-    place = opened.tell()
-    size: int = opened.seek(0, 2)
-    opened.seek(place)
-    return size
-
-
-def _array_header(opened: Any) -> tuple[tuple[int, ...], Any]:
-    version = np.lib.format.read_magic(opened)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, kind = read(opened)
-    return shape, kind
+        shape, kind = _header(opened, os.stat(path).st_size)
+    array = np.load(path, mmap_mode="r", allow_pickle=False) if math.prod(shape) else np.empty(shape, kind)
+    got = "a .npy file, which has none; name no such column in the policy or use .npz"
+    return _alone(engine, file, array, wanted, got)
 
 
 def read_npz(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+    """Each array is a column; those that nobody reads may be anything."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         names = [member.filename.removesuffix(".npy") for member in members]
-        single = len(members) == 1 and len(wanted) == 1
-        names = list(wanted) if single else names
+        names = list(wanted) if len(names) == len(wanted) == 1 else names
         require(wanted, names, file)
         arrays: dict[str, Array] = {}
         for name, member in zip(names, members, strict=True):
-            if not member.filename.endswith(".npy"):
-                if name in wanted:
-                    raise GateError(
-                        f"{file}: must hold arrays, got another kind of file inside; save them with numpy.savez"
-                    )
-                continue
-            with archive.open(member) as opened:
-                shape, kind = _array_header(opened)
-                claimed, held = math.prod(shape) * kind.itemsize, member.file_size - opened.tell()
-                if name not in wanted and (kind.hasobject or len(shape) != 1):
-                    continue
-                if claimed != held and not kind.hasobject:
-                    raise ValueError(f"{plural(held, 'byte')} where its header says {claimed:,}")
-                if claimed > engine.memory:
-                    raise MemoryError(f"an array of {claimed:,} bytes")
+            if name in wanted and not member.filename.endswith(".npy"):
+                what = "must hold arrays, got another kind of file inside"
+                raise GateError(f"{file}: {what}; save them with numpy.savez")
+            arrays[name] = np.empty(0)
+            with archive.open(member) as opened, contextlib.nullcontext() if name in wanted else _ignored():
+                shape, kind = _header(opened, member.file_size)
+                if math.prod(shape) * kind.itemsize > engine.memory:
+                    raise MemoryError(f"an array of {math.prod(shape) * kind.itemsize:,} bytes")
                 opened.seek(0)
-                array = one_dimensional(np.lib.format.read_array(opened, allow_pickle=False), file)
-            arrays[name] = array
+                arrays[name] = one_dimensional(np.lib.format.read_array(opened, allow_pickle=False), file)
     return _of_arrays(engine, file, arrays, wanted)
+
+
+def _ignored() -> contextlib.suppress:
+    return contextlib.suppress(ValueError, GateError, MemoryError)
+
+
+def _header(opened: Any, size: int) -> tuple[tuple[int, ...], Any]:
+    """The shape and the type of an array; there must be as many bytes as these claim. Never a pickle."""
+    version = np.lib.format.read_magic(opened)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, kind = read(opened)
+    claimed, held = math.prod(shape) * kind.itemsize, size - opened.tell()
+    if kind.hasobject:
+        raise ValueError("objects, which cannot be loaded when allow_pickle=False")
+    if claimed != held:
+        raise ValueError(f"{plural(held, 'byte')} where its header says {claimed:,}")
+    return shape, kind
 
 
 def one_dimensional(array: Array, file: File) -> Array:
@@ -152,6 +137,8 @@ class _Field:
                 field._take_objects(array)
             case "U":
                 field.values = array.astype(object)
+            case "T":
+                field._take_objects(array.astype(object))
             case "S":
                 field.values = np.array([each.decode() for each in array.tolist()], dtype=object)
             case "M" if np.datetime_data(array.dtype)[0] != "generic":
@@ -219,13 +206,14 @@ def _kind_of(value: object) -> str:
         ((int, np.integer), "integer"),
         ((float, np.float64, np.float32), "float"),
         (Decimal, "decimal" if isinstance(value, Decimal) and value.is_finite() else ""),
-        (datetime.datetime, "time"),
+        (datetime.date, "time"),
     )
     return next((kind for type_, kind in kinds if isinstance(value, type_)), "")
 
 
-def _in_utc(value: datetime.datetime) -> datetime.datetime:
-    return value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+def _in_utc(value: datetime.date) -> datetime.date:
+    zoned = isinstance(value, datetime.datetime) and value.tzinfo is not None
+    return value.astimezone(datetime.UTC).replace(tzinfo=None) if zoned else value  # type: ignore[attr-defined]
 
 
 def _of_fields(engine: Duck, file: File, fields: Sequence[_Field], frame: Any = dict) -> Table:
@@ -294,12 +282,15 @@ def _of_frame(engine: Duck, file: File, frame: Any, wanted: Sequence[str], libra
         odd = {name for name, stream in fields if not _takes(engine, stream)}
         kept = [column for name, column in zip(names, frame.columns, strict=True) if name not in odd]
         return _of_stream(engine, file, Stream(frame.select(kept)), names, odd)
-    import pandas
-
+    pandas: Any = sys.modules["pandas"]
     columns = []
     for i, name in enumerate(names):
         series = frame.iloc[:, i].reset_index(drop=True)
-        if isinstance(series.dtype, np.dtype):
+        if isinstance(series.dtype, pandas.CategoricalDtype) and len(series.cat.categories):
+            codes = series.cat.codes.to_numpy()  # DuckDB has floats for whole numbers beside a missing one
+            categories = series.cat.categories.to_numpy()
+            field = _Field.of_array(name, np.ma.array(categories[np.maximum(codes, 0)], mask=codes < 0))
+        elif isinstance(series.dtype, np.dtype):
             field = _Field.of_array(name, series.to_numpy())
         else:
             field = _Field(name, type_=str(series.dtype))

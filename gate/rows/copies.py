@@ -7,20 +7,20 @@ which differ in where their scores lie show neither. No judgement.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.rows.engine import number
-from gate.rows.ordered import LAST, Sorted, scale_of, sort, sort_counted
+from gate.rows.ordered import LAST, Sorted, scale_of, sort_counted
 from gate.rows.sample import Sample
 
 ENOUGH = 1 << 21  # rows that are compared; of more, some values are
 STRATA = 256
 LEAST, MOST = 1 << 7, 1 << 18  # rows of a stratum
-PROBED = 1024  # scores that show whether a sample is of float32
 
 
 class Pairs(NamedTuple):
@@ -50,33 +50,39 @@ class Pairs(NamedTuple):
         return self.across + sum(self.within)
 
 
+@dataclass(frozen=True)
+class Thinned:
+    """The distinct scores of a sample, or one value of so many: the rows of each, and those in the first half."""
+
+    values: Floats
+    rows: Ints
+    first: Ints
+
+    @cached_property
+    def whole(self) -> Sorted:
+        return sort_counted(self.values, self.rows)
+
+    @cached_property
+    def halves(self) -> tuple[Sorted, Sorted]:
+        return sort_counted(self.values, self.first), sort_counted(self.values, self.rows - self.first)
+
+
 def pairs_of(first: Sample, second: Sample) -> Pairs:
     """Count the pairs of two samples; where one of them is of float32, both are compared so."""
-    apart = not (first.pool is not None and first.pool is second.pool)
-    single = apart and _is_single(first) != _is_single(second)
-    one_of = (first.n + second.n) // ENOUGH | 1  # odd, so that the zeros at the end of rounded scores do no harm
-    domain = min(first.lowest, second.lowest), max(first.highest, second.highest)
-    return count_pairs(*(_thinned(sample, one_of, domain, single) for sample in (first, second)), one_of)
+    one_of = thinning(first.n + second.n)
+    single = [_is_single(thinned(sample, one_of).values) for sample in (first, second)]
+    return count_pairs(*(thinned(sample, one_of, single[0] != single[1]).whole for sample in (first, second)), one_of)
 
 
-def halves(sample: Sample) -> tuple[Sample, Sample] | None:
-    """The first and the second half of a sample's rows as they follow one another in its files."""
-    if "nr" not in sample.roles:
-        return None
-    found = sample.engine.ask(
-        f"SELECT f, count(*) AS n, min(nr) AS low, max(nr) AS high FROM {sample.rows} GROUP BY 1 ORDER BY 1"
-    )
-    counts = np.asarray(found["n"], dtype=np.int64)
-    before = np.concatenate([[0], np.cumsum(counts)])
-    i = int(np.searchsorted(before, sample.n / 2, side="right")) - 1
-    file, low, high = (int(found[key][i]) for key in ("f", "low", "high"))
-    cut = low + int((sample.n / 2 - before[i]) / counts[i] * (high + 1 - low))
-    parts = []
-    for where in (f"f < {file} OR (f = {file} AND nr < {cut})", f"f > {file} OR (f = {file} AND nr >= {cut})"):
-        relation = f"SELECT * FROM {sample.rows} WHERE {where}"
-        n = int(sample.engine.ask(f"SELECT count(*) AS n FROM ({relation}) AS h")["n"][0])
-        parts.append(replace(sample, relation=relation, n=n, pool=sample))
-    return (parts[0], parts[1]) if min(part.n for part in parts) else None
+def pairs_of_halves(sample: Sample, one_of: int) -> Pairs | None:
+    """Count the pairs of the first and the second half of a sample's rows, as they follow one another in its files."""
+    first, second = thinned(sample, one_of).halves
+    return count_pairs(first, second, one_of) if first.n and second.n else None
+
+
+def thinning(rows: int) -> int:
+    """Of how many values one is looked at; it is odd, so that the zeros at the end of rounded scores do no harm."""
+    return rows // ENOUGH | 1
 
 
 def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> Pairs:
@@ -143,35 +149,50 @@ def _collapsed(sample: Sorted) -> tuple[Floats, Ints]:
     return values[starts], np.diff(starts, append=len(values))
 
 
-def _is_single(sample: Sample) -> bool:
-    """Whether the scores are those of float32, as far as some hundred of them show."""
-    ranks = np.unique(np.linspace(1, sample.n, min(sample.n, PROBED)).astype(np.int64))
-    return bool(np.all(_narrowed(at := np.asarray(sample.ordered.at_rank(ranks))) == at))
-
-
-def _narrowed(values: Floats) -> Floats:
+def _is_single(values: Floats) -> bool:
+    """Whether scores are those of float32."""
     with np.errstate(over="ignore", under="ignore"):
-        return values.astype(np.float32).astype(np.float64)
+        return bool(np.all(values.astype(np.float32).astype(np.float64) == values))
 
 
-def _thinned(sample: Sample, one_of: int, domain: tuple[float, float], single: bool) -> Sorted:
-    """The scores of a sample, or one value of so many, chosen by the value itself."""
-    low, high = domain
-    scale = 0.99 * scale_of(domain)
-    if (one_of == 1 or "ordered" in vars(sample)) and isinstance(sample.ordered, Sorted):
-        values = np.asarray(sample.ordered.values)
-        counts = None if sample.ordered.ends is None else np.diff(sample.ordered.ends)
-        values = _narrowed(values) if single else values
-        if one_of > 1:
-            chosen = np.floor((values * scale + -low * scale) * 2.0**LAST).astype(np.int64) % one_of == 0
-            values, counts = values[chosen], None if counts is None else counts[chosen]
-        if counts is not None:
-            return sort_counted(values, counts)
-        return Sorted(sort(values) if single else values)
-    score = f"CAST(CAST(score AS REAL) AS {sample.engine.double})" if single else "score"
-    place = f"{score} * {number(sample.engine, scale)} + {number(sample.engine, -low * scale)}"
-    key = f"CAST(floor(({place}) * {number(sample.engine, 2.0**LAST)}) AS BIGINT)"
-    found = sample.engine.ask(
-        f"SELECT {score} AS score, {sample.counted} AS n FROM {sample.rows} WHERE {key} % {one_of} = 0 GROUP BY 1"
+def thinned(sample: Sample, one_of: int, single: bool = False) -> Thinned:
+    """The scores of a sample, or one value of so many, chosen by the value itself; asked once."""
+    known: dict[object, Thinned] = vars(sample).setdefault("thinned", {})
+    if (one_of, single) not in known:
+        known[one_of, single] = _ask(sample, one_of, single)
+    return known[one_of, single]
+
+
+def _ask(sample: Sample, one_of: int, single: bool) -> Thinned:
+    engine = sample.engine
+    low = sample.domain[0]
+    scale = 0.99 * scale_of(sample.domain)
+    score = f"CAST(CAST(score AS REAL) AS {engine.double})" if single else "score"
+    where = ""
+    if one_of > 1:
+        place = f"{score} * {number(engine, scale)} + {number(engine, -low * scale)}"
+        where = f" WHERE CAST(floor(({place}) * {number(engine, 2.0**LAST)}) AS BIGINT) % {one_of} = 0"
+    weight = "weight" if sample.has_weights else "1"
+    in_first = _in_first_half(sample)
+    found = engine.ask(
+        f"SELECT {score} AS score, CAST(sum({weight}) AS BIGINT) AS n, "
+        f"CAST(sum(CASE WHEN {in_first} THEN {weight} ELSE 0 END) AS BIGINT) AS half "
+        f"FROM {sample.rows}{where} GROUP BY 1"
     )
-    return sort_counted(np.asarray(found["score"]), np.asarray(found["n"], dtype=np.int64))
+    return Thinned(*(np.asarray(found[key], dtype=kind) for key, kind in (("score", np.float64), ("n", np.int64), ("half", np.int64))))
+
+
+def _in_first_half(sample: Sample) -> str:
+    """The SQL of whether a row is in the first half of the rows, as they follow one another in the files."""
+    if "nr" not in sample.roles:
+        return "FALSE"
+    found = sample.engine.ask(
+        f"SELECT f, count(*) AS n, min(nr) AS low, max(nr) AS high FROM {sample.rows} GROUP BY 1 ORDER BY 1"
+    )
+    counts = np.asarray(found["n"], dtype=np.int64)
+    before = np.concatenate([[0], np.cumsum(counts)])
+    half = before[-1] / 2
+    i = int(np.searchsorted(before, half, side="right")) - 1
+    file, low, high = (int(found[key][i]) for key in ("f", "low", "high"))
+    cut = low + int((half - before[i]) / counts[i] * (high + 1 - low))
+    return f"f < {file} OR (f = {file} AND nr < {cut})"

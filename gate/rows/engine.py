@@ -258,7 +258,9 @@ def using(memory: int | None = None, scratch: str | None = None) -> Iterator[Duc
 def values(columns: Mapping[str, Any], names: str = "w") -> str:
     """A small table inside a question: numbers and texts, at least one row of them."""
     rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
-    listed = ", ".join(f"({', '.join(text(cell) if isinstance(cell, str) else str(cell) for cell in row)})" for row in rows)
+    listed = ", ".join(
+        f"({', '.join(text(cell) if isinstance(cell, str) else str(cell) for cell in row)})" for row in rows
+    )
     return f"(VALUES {listed}) AS {names}({', '.join(columns)})"
 
 

@@ -17,12 +17,13 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gate.errors import GateError
 from gate.rows.engine import text
-from gate.rows.wording import is_number, reason_of, show
+from gate.rows.wording import is_number, one_line, reason_of, show
 from gate.words import listed, plural
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20  # bytes of a copy
 UNPACKED = 1 << 30  # bytes that every packed file may have; larger ones at most RATIO times their size
-RATIO = 100
+RATIO = 30
+_EMPTY = "{}: must hold scores, got an empty file; write it again"
 LONGEST = 2_000_000  # bytes of a line of text without quotes
 
 
@@ -78,18 +80,19 @@ def open_table(engine: Duck, file: File, wanted: Sequence[str], order: bool = Tr
     found = next((each for each in FORMATS if file.suffix in each.endings), None)
     if found is None:
         got = file.suffix or "no suffix"
-        raise GateError(
-            f"{file}: must end in one of {', '.join(endings())} (or these with .gz), got {got}; convert it to one of these"
-        )
+        must = f"must end in one of {', '.join(endings())} (or these with .gz), got {got}"
+        raise GateError(f"{file}: {must}; convert it to one of these")
     asked = [name for name in wanted if name not in file.keys]
     with explain(file, found.remedy):
-        table = found.read(engine, file, _local(engine, file), asked)
+        path = _local(engine, file)
+        table = found.read(engine, file, path, asked)
+        if found.read is not _read_parquet and path != os.path.abspath(file.path):
+            os.remove(path)  # its rows are in a table of the engine
     keys = []
     for key, value in file.keys.items():
         if key in wanted and any(column.name == key for column in table.columns):
-            raise GateError(
-                f"{file}: must have {key!r} in its path or as a column, got both; remove the column or rename the folder"
-            )
+            what = f"must have {key!r} in its path or as a column, got both"
+            raise GateError(f"{file}: {what}; remove the column or rename the folder")
         missing = value == "__HIVE_DEFAULT_PARTITION__"  # Hive's word for none
         keys.append(Column(key, f"CAST({'NULL' if missing else text(value)} AS VARCHAR)", "text", "VARCHAR"))
     return Table(file, table.rows, (*table.columns, *keys), table.is_text, table.count)
@@ -214,7 +217,13 @@ def _local(engine: Duck, file: File) -> str:
         if not file.is_remote:
             return _plain(engine, file)
         if is_parquet:
-            engine.use_filesystem(file.filesystem)
+            if file.size == 0:
+                raise GateError(_EMPTY.format(file))
+            try:
+                engine.use_filesystem(file.filesystem)
+            except Exception as error:
+                if "already been registered" not in str(error):  # by another file of the same store
+                    raise
             return file.path
     path = os.path.join(engine.folder, engine.name("copy") + file.suffix)
     with open(path, "wb") as copy:
@@ -244,9 +253,8 @@ def _copy(source: Any, copy: Any, file: File, most: int | None) -> None:
 
 
 def _plain(engine: Duck, file: File) -> str:
-    """The path of a regular file that is not empty; a link to it where its name is no text or looks like a pattern."""
+    """The path of a file that is not empty, or of a link to it where its name is no text."""
     path = os.path.abspath(file.path)
-    file.refuse_holes()
     _refuse_empty(file, path)
     with open(path, "rb"):
         pass
@@ -261,7 +269,7 @@ def _plain(engine: Duck, file: File) -> str:
 
 def _refuse_empty(file: File, path: str) -> str:
     if os.stat(path).st_size == 0:
-        raise GateError(f"{file}: must hold scores, got an empty file; write it again")
+        raise GateError(_EMPTY.format(file))
     return path
 
 
@@ -271,23 +279,27 @@ def _refuse_empty(file: File, path: str) -> str:
 def _read_parquet(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
     """The rows stay in the file. Columns go by their place: names may repeat, or differ in case alone."""
     place = text(glob.escape(path))
-    schema = engine.ask(f"SELECT name, num_children, precision, logical_type FROM parquet_schema({place})")
-    rows = [_plain_list(schema[key]) for key in ("name", "num_children", "precision")]
-    names, digits = _top_level(*rows)
+    bare = "type LIKE '%BYTE_ARRAY' AND converted_type IS NULL AND logical_type IS NULL"
+    schema = engine.ask(f"SELECT name, num_children, precision, {bare} AS bare FROM parquet_schema({place})")
+    rows = [_plain_list(schema[key]) for key in ("name", "num_children", "precision", "bare")]
+    names, digits, bytes_ = _top_level(*rows)
     require(wanted, names, file)
     for name, precision in zip(names, digits, strict=True):
         if name in wanted and precision > 38:
-            raise GateError(
-                f"{file}: column {name!r} must hold decimals of at most 38 digits, got {precision}; write them as float64"
-            )
+            what = f"column {name!r} must hold decimals of at most 38 digits, got {precision}"
+            raise GateError(f"{file}: {what}; write them as float64")
     numbered = "file_row_number" not in names
     alias = ", ".join([*(f"c{i}" for i in range(len(names))), *(["nr"] if numbered else [])])
     options = "hive_partitioning=false, binary_as_string=true" + (", file_row_number=true" if numbered else "")
     source = f"read_parquet({place}, {options}) AS t({alias})"
     if not numbered:  # DuckDB has that name for its own column
         source = f"(SELECT row_number() OVER () - 1 AS nr, * FROM {source})"
-    counted = engine.ask(f"SELECT CAST(sum(num_rows) AS BIGINT) AS n FROM parquet_file_metadata({place})")
-    return Table(file, source, columns_of(engine, source, names), count=int(counted["n"][0]))
+    counted = engine.ask(f"SELECT CAST(coalesce(sum(num_rows), 0) AS BIGINT) AS n FROM parquet_file_metadata({place})")
+    columns = columns_of(engine, source, names)
+    # Bytes are text if a role asks for them; else nobody says so.
+    odd = [is_bytes and name not in wanted for name, is_bytes in zip(names, bytes_, strict=True)]
+    told = [replace(c, kind="other", type="BLOB") if is_odd else c for c, is_odd in zip(columns, odd, strict=True)]
+    return Table(file, source, tuple(told), count=int(counted["n"][0]))
 
 
 def _plain_list(column: Any) -> list[Any]:
@@ -296,17 +308,19 @@ def _plain_list(column: Any) -> list[Any]:
     return list(np.ma.asarray(column).tolist())
 
 
-def _top_level(names: list[str], children: list[int | None], digits: list[int | None]) -> tuple[list[str], list[int]]:
-    """The names of all columns in the order of the file, and the most digits of a decimal in each."""
-    found: list[tuple[str, int]] = []
+def _top_level(
+    names: list[str], children: list[int | None], digits: list[int | None], bare: list[bool | None]
+) -> tuple[list[str], list[int], list[bool]]:
+    """Of all columns in the order of the file: the names, the most digits of a decimal in each, and which are bytes."""
+    found: list[tuple[str, int, bool]] = []
     i = 1
     for _ in range(children[0] or 0):
         first, left = i, 1
         while left:
             left += (children[i] or 0) - 1
             i += 1
-        found.append((names[first], max(each or 0 for each in digits[first:i])))
-    return [name for name, _ in found], [most for _, most in found]
+        found.append((names[first], max(each or 0 for each in digits[first:i]), bool(bare[first])))
+    return [name for name, _, _ in found], [most for _, most, _ in found], [is_bytes for _, _, is_bytes in found]
 
 
 # --- CSV ----------------------------------------------------------------------------------------------------
@@ -322,27 +336,29 @@ def _read_text(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Ta
             )
         names = list(wanted)
     require(wanted, names, file)
-    quotes, separators, is_open = _scan(path, separator)
+    quotes, separators, is_odd = _scan(path, separator)
     size = os.stat(path).st_size
     columns = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(names)))
     options = f"columns={{{columns}}}, auto_detect=false, header=true, delim={text(separator)}, quote='\"', escape='\"'"
     options += ", strict_mode=true, null_padding=false, ignore_errors=false"
     if quotes:  # in parts, DuckDB would drop the rows after a quote that is never closed
         if size > engine.memory // 2:
-            raise GateError(
-                f"{file}: must fit twice into the memory of {engine.memory:,} bytes where fields are quoted, got {size:,} "
-                "bytes; write it as Parquet, leave quotes out, or raise --memory"
-            )
+            what = f"must fit twice into {engine.memory:,} bytes of memory, since it has quotes, got {size:,} bytes"
+            raise GateError(f"{file}: {what}; write it as Parquet, leave quotes out, or raise --memory")
         options += f", buffer_size={size + 1}, max_line_size={size + 1}"
     else:
         options += f", max_line_size={LONGEST}"
     try:
         rows, count = keep(engine, "csv", f"SELECT * FROM read_csv({text(glob.escape(path))}, {options})")
     except Exception:
-        _find_fault(file, path, separator, len(names), None)
+        _find_fault(file, path, separator, len(names))
         raise
-    if is_open or separators != (len(names) - 1) * (count + 1):
-        _find_fault(file, path, separator, len(names), count)
+    if is_odd or separators != (len(names) - 1) * (count + 1):
+        lengths = ", ".join(f"CAST(coalesce(sum(length(c{i})), 0) AS BIGINT) AS c{i}" for i in range(len(names)))
+        found = [int(column[0]) for column in engine.ask(f"SELECT {lengths} FROM {rows}").values()]
+        if (count, found) != _find_fault(file, path, separator, len(names)):
+            what = "must divide into rows and fields in one way, got quotes that can be read in two"
+            raise GateError(f"{file}: {what}; leave no blanks around quoted fields, or write it as Parquet")
     return Table(file, rows, columns_of(engine, rows, names), is_text=True, count=count)
 
 
@@ -359,67 +375,55 @@ def _header(file: File, path: str, separators: str, wanted: Sequence[str]) -> tu
     return best, found[best]
 
 
-def _scan(path: str, separator: str) -> tuple[bool, int, bool]:
-    """Whether there are quotes, how many separators stand outside of quotes, and whether the last quote is open."""
+def _scan(path: str, separator: str) -> tuple[int, int, bool]:
+    """How many quotes there are, how many separators outside of them, and whether readers may differ on the quotes."""
     import numpy as np
 
     quotes = separators = 0
+    blank = re.compile(rb'(\A|[\r\nSEP]) +"|" +([\r\nSEP]|\Z)'.replace(b"SEP", separator.encode()))
+    is_odd, end = False, b""
     with open(path, "rb") as opened:
         while piece := opened.read(PIECE):
             part = np.frombuffer(piece, np.uint8)
             is_separator = part == ord(separator)
             if b'"' in piece or quotes % 2:
                 marks = part == ord('"')
-                inside = np.logical_xor.accumulate(marks)
-                is_separator &= inside == bool(quotes % 2)
+                is_separator &= np.logical_xor.accumulate(marks) == bool(quotes % 2)
                 quotes += int(np.count_nonzero(marks))
+                is_odd = is_odd or blank.search(end + piece) is not None
             separators += int(np.count_nonzero(is_separator))
-    return quotes > 0, separators, quotes % 2 == 1
+            end = piece[-64:]
+    return quotes, separators, is_odd or quotes % 2 == 1
 
 
-def _find_fault(file: File, path: str, separator: str, width: int, count: int | None) -> None:
-    """Name the row that is wrong, and compare the number of rows; slow, and only used where something is odd."""
-    row, longest, limit = 0, 0, csv.field_size_limit(1 << 30)
-    with open(path, "rb") as raw, contextlib.ExitStack() as stack:
-        stack.callback(csv.field_size_limit, limit)
-        lines = csv.reader(_decoded(raw), delimiter=separator, strict=True)
+def _find_fault(file: File, path: str, separator: str, width: int) -> tuple[int, list[int]]:
+    """Name the row that is wrong, or count rows and characters; slow, and only used where something is odd."""
+    rows, longest, lengths = 0, 0, [0] * width
+    limit = csv.field_size_limit(1 << 30)
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as opened:
+        lines = csv.reader(opened, delimiter=separator, strict=True)
         try:
-            next(lines)
-            for fields in lines:
-                row += bool(fields) or width == 1
-                longest = longest or row * (sum(map(len, fields)) > LONGEST)
+            for i, fields in enumerate(lines):
+                rows += i > 0 and (bool(fields) or width == 1)
                 if fields and len(fields) != width:
-                    raise GateError(
-                        f"{file}: must have {plural(width, 'column')} in every row, got {len(fields)} in row {row:,}; "
-                        "quote fields that hold separators, or restore the row"
-                    )
-        except csv.Error as error:
-            place = "the header" if lines.line_num <= 1 and row == 0 and count == 0 else f"row {row + 1:,}"
+                    what = f"must have {plural(width, 'column')} in every row, got {len(fields)} in row {rows:,}"
+                    raise GateError(f"{file}: {what}; quote fields that hold separators, or restore the row")
+                if any("\udc80" <= char <= "\udcff" for char in "".join(fields)):
+                    raise GateError(f"{file}: must be UTF-8 text, got other bytes in row {rows:,}; save it as UTF-8")
+                longest = longest or rows * (sum(map(len, fields)) > LONGEST)
+                lengths = [length + len(each) for length, each in zip(lengths, fields or [""] * width, strict=True)]
+                lengths = lengths if i else [0] * width
+        except csv.Error:
+            what = "must close every quoted field before a separator or the end of its row, got an open one in"
             raise GateError(
-                f"{file}: must close every quoted field before a separator or the end of its row, got: {error} in {place}; "
-                "double the quotes inside it or restore the file"
+                f"{file}: {what} row {rows + 1:,}; double the quotes inside it or restore the file"
             ) from None
-        except UnicodeDecodeError:
-            raise GateError(
-                f"{file}: must be UTF-8 text, got other bytes in row {row + 1:,}; save it as UTF-8"
-            ) from None
+        finally:
+            csv.field_size_limit(limit)
     if longest:
-        raise GateError(
-            f"{file}: must have rows of at most {LONGEST:,} bytes, got a longer one in row {longest:,}; "
-            "leave long texts out, or write it as Parquet"
-        )
-    if count is not None and row != count:
-        raise GateError(
-            f"{file}: must divide into rows in one way, got {plural(count, 'row')} or {row:,}; "
-            "quote fields that hold quotes or line ends, or write it as Parquet"
-        )
-
-
-def _decoded(raw: Any) -> Iterator[str]:
-    """The lines of a file, decoded one after another: a wrong byte is found in its own line."""
-    import io
-
-    return iter(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
+        what = f"must have rows of at most {LONGEST:,} bytes, got a longer one in row {longest:,}"
+        raise GateError(f"{file}: {what}; leave long texts out, or write it as Parquet")
+    return rows, lengths
 
 
 # --- JSON lines ---------------------------------------------------------------------------------------------
@@ -431,12 +435,14 @@ def _read_json(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Ta
     options = "format='newline_delimited', records='false', auto_detect=false, columns={line: 'JSON'}"
     lines = f"read_json({place}, {options})"
     try:
-        has_lists, has_others = _truths(engine, [_is("ARRAY"), "json_type(line) NOT IN ('OBJECT', 'ARRAY')"], lines)
-        if has_others or (has_lists and _truths(engine, [_OTHER_LIST], lines)[0]):
+        kinds = {*engine.ask(f"SELECT DISTINCT coalesce(json_type(line), 'NULL') AS kind FROM {lines}")["kind"]}
+        has_lists = "ARRAY" in kinds
+        if kinds - {"OBJECT", "ARRAY"} or (has_lists and _truths(engine, [_OTHER_LIST], lines)[0]):
             _find_line(file, path)
+            raise ValueError("a line that is no object")
         keys = ["json_keys(line)", *(["json_extract_string(line, '$[*].label')"] if has_lists else [])]
         asked = [engine.ask(f"SELECT DISTINCT unnest({each}) AS key FROM {lines}")["key"] for each in keys]
-        present = {key for found in asked for key in _plain_list(found) if key is not None}
+        present = {key for found in asked for key in _plain_list(found)} - {None}
         listed_ = _in_order(path, present)
         holders = sorted({_holder(name, present) for name in (*wanted, *listed_)} - {"line"})
         are_lists = _truths(engine, [_is("ARRAY", holder) for holder in holders], lines)
@@ -560,10 +566,12 @@ def _find_line(file: File, path: str) -> None:
             except ValueError as error:
                 got = "a byte-order mark" if line.startswith(b"\xef\xbb\xbf") else str(error).split(":")[0]
             else:
-                is_list = isinstance(value, list) and all(isinstance(each, dict) and "score" in each for each in value)
+                is_list = isinstance(value, list) and all(
+                    isinstance(each, dict) and {"label", "score"} <= {*each} for each in value
+                )
                 if isinstance(value, dict) or is_list:
                     continue
-                got = show(line.decode().strip())
+                got = one_line(line.decode().strip(), 40)
             raise GateError(
                 f"{file}: must have one JSON object to a line, got {got} in line {number:,}; "
                 "write each row as one line of UTF-8 text"
@@ -581,30 +589,22 @@ def _once(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
 # --- arrays, and the table of formats -----------------------------------------------------------------------
 
 
-def _read_npy(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
-    from gate.rows.arrays import read_npy
+def _in_arrays(function: str) -> Callable[[Duck, File, str, Sequence[str]], Table]:
+    """A reader of the module that needs NumPy or Arrow, which is loaded when a file asks for it."""
 
-    return read_npy(engine, file, path, wanted)
+    def read(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
+        table: Table = getattr(import_module("gate.rows.arrays"), function)(engine, file, path, wanted)
+        return table
 
-
-def _read_npz(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
-    from gate.rows.arrays import read_npz
-
-    return read_npz(engine, file, path, wanted)
-
-
-def _read_arrow(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
-    from gate.rows.arrays import read_arrow
-
-    return read_arrow(engine, file, path, wanted)
+    return read
 
 
 FORMATS = (
     Format((".parquet", ".pq"), _read_parquet, "write it again"),
     Format((".csv",), _read_text, "save it as comma-separated UTF-8 text with a header"),
     Format((".tsv",), _read_text, "save it as tab-separated UTF-8 text with a header"),
-    Format((".feather", ".arrow"), _read_arrow, "write it again"),
+    Format((".feather", ".arrow"), _in_arrays("read_arrow"), "write it again"),
     Format((".jsonl", ".ndjson"), _read_json, "write one JSON object to a line"),
-    Format((".npy",), _read_npy, "save one plain array of numbers with numpy.save"),
-    Format((".npz",), _read_npz, "save plain arrays of numbers with numpy.savez"),
+    Format((".npy",), _in_arrays("read_npy"), "save one plain array of numbers with numpy.save"),
+    Format((".npz",), _in_arrays("read_npz"), "save plain arrays of numbers with numpy.savez"),
 )

@@ -19,8 +19,8 @@ from gate.statistics.floats import from_ordinal, ordinal
 
 FIRST = 16  # bits of the first division: 65,536 cells; more of them miss the processor's cache
 LAST = 49  # bits of the last one; a double between 0.5 and 1 has 53
-EACH = 64  # rows of a cell, if there are not too many
-FETCH = 1 << 20  # rows that are fetched rather than divided again
+EACH = 32  # rows of a cell, if there are not too many
+FETCH = 1 << 21  # rows that are fetched rather than divided again
 _MAGNITUDE = np.int64(2**63 - 1)
 
 
@@ -127,9 +127,12 @@ class Divided:
 
     def at_rank(self, ranks: Any) -> Any:
         places = self.n - np.asarray(ranks, dtype=np.int64)
-        find = lambda: np.searchsorted(self.starts, places, side="right") - 1  # noqa: E731
+        inner = (places > 0) & (places < self.n - 1)  # the ends are known
+        find = lambda: np.searchsorted(self.starts, places[inner], side="right") - 1  # noqa: E731
         self._settle(find)
-        return self.lo[find()]
+        found = np.where(places > 0, self.hi[-1], self.lo[0])
+        found[inner] = self.lo[find()]
+        return found[()]
 
     def at_or_above(self, scores: Any) -> Ints:
         wanted = np.asarray(scores, dtype=np.float64)
@@ -168,6 +171,7 @@ class Divided:
             at = at[:1]
         rows = int(self.count[at].sum())
         if rows <= FETCH:
+            at = self._with_neighbours(at, FETCH - rows)
             found = self._ask("", self._within(at), -1)
         elif 0 <= least < LAST:
             finer = math.ceil(math.log2(max(rows / len(at) / EACH, 1)))
@@ -177,6 +181,14 @@ class Divided:
             at = at[:1]
             found = self._ask(self._part(at[0]), self._within(at), -1)
         self._replace(at, found)
+
+    def _with_neighbours(self, at: Ints, room: int) -> Ints:
+        """Some intervals and those next to them of the same grid, if they are small: the next question is for them."""
+        beside = np.setdiff1d(np.concatenate([at - 1, at + 1]), at)
+        beside = beside[(beside >= 0) & (beside < len(self.lo))]
+        bits = self.bits[at[0]]
+        beside = beside[(self.bits[beside] == bits) & (bits >= 0) & (self.count[beside] <= 8 * EACH)]
+        return np.union1d(at, beside) if self.count[beside].sum() <= room else at
 
     def _replace(self, at: Ints, found: tuple[Any, ...]) -> None:
         lo, _, count, _, _ = found

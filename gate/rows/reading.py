@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +16,12 @@ from gate.rows.engine import Duck, Engine, here
 from gate.rows.formats import Column, Table, open_object, open_table
 from gate.rows.labels import Kind, count_labels
 from gate.rows.roles import Part, read_part, wanted_columns
-from gate.rows.sample import LOOKED_AT, Piece, Sample
+from gate.rows.sample import LOOKED_AT, Piece, Sample, mixing
 from gate.rows.sources import digest, find_each, refuse_copies
 from gate.rows.wording import show
 from gate.sources import Source
 from gate.stored import MOST_ROWS
+from gate.words import plural
 
 MOST_UNREAD = 50  # columns that no role names and that are looked at
 NEARLY = 0.9  # of the different rows differ in a column that tells rows apart
@@ -44,20 +46,32 @@ def read_by(
         (path, [open_table(engine, file, wanted) for file in found.files], found.skipped) for path, found in named
     ]
     samples = {}
+    skipped = tuple(each for _, _, skipped in opened for each in skipped)
     for name, (columns, domain) in views.items():
-        parts, sources = [], []
-        for path, tables, _ in opened:
-            alone = len(tables) == 1
-            now = [read_part(engine, table, columns, domain, kind, alone, gaps) for table in tables]
-            sources.append(source_of(path, now, kind))
-            parts += now
-        pieces = tuple(piece_of(part) for part in parts if part.rows)
-        refuse_copies(piece.file for piece in pieces)
-        skipped = tuple(each for _, _, skipped in opened for each in skipped)
-        samples[name] = replace(
-            join_parts(engine, parts, columns, tuple(sources), kind), pieces=pieces, skipped=skipped, domain=domain
-        )
+        with naming(name):
+            parts, sources = [], []
+            for path, tables, _ in opened:
+                alone = len(tables) == 1
+                now = [read_part(engine, table, columns, domain, kind, alone, gaps) for table in tables]
+                sources.append(source_of(path, now, kind))
+                parts += now
+            pieces = tuple(piece_of(part) for part in parts if part.rows)
+            refuse_copies(piece.file for piece in pieces)
+            sample = join_parts(engine, parts, columns, tuple(sources), kind, domain, wanted)
+        kept_parts = tuple(parts) if name else ()
+        samples[name] = replace(sample, pieces=pieces, skipped=skipped, parts=kept_parts)
     return samples
+
+
+@contextlib.contextmanager
+def naming(detector: str) -> Iterator[None]:
+    """Say of which detector an error is; one that is alone has no name."""
+    try:
+        yield
+    except GateError as error:
+        if not detector:
+            raise
+        raise GateError(*(f"{detector}: {line}" for line in str(error).splitlines())) from None
 
 
 def from_object(
@@ -81,9 +95,11 @@ def objects_by(
     table = open_object(engine, data, name, wanted)
     samples = {}
     for view, (columns, domain) in views.items():
-        part = read_part(engine, table, columns, domain, kind, alone=True, gaps=gaps)
-        sample = join_parts(engine, [part], columns, (source_of(name, [part], kind),), kind)
-        samples[view] = replace(sample, pieces=(piece_of(part),), domain=domain)
+        with naming(view):
+            part = read_part(engine, table, columns, domain, kind, alone=True, gaps=gaps)
+            sample = join_parts(engine, [part], columns, (source_of(name, [part], kind),), kind, domain, wanted)
+        kept_parts = (part,) if view else ()
+        samples[view] = replace(sample, pieces=(piece_of(part),), parts=kept_parts)
     return samples
 
 
@@ -123,18 +139,31 @@ def source_of(path: str, parts: Sequence[Part], kind: Kind) -> Source:
 
 
 def join_parts(
-    engine: Engine, parts: Sequence[Part], columns: Columns, sources: tuple[Source, ...], kind: Kind
+    engine: Engine,
+    parts: Sequence[Part],
+    columns: Columns,
+    sources: tuple[Source, ...],
+    kind: Kind,
+    domain: tuple[float, float],
+    wanted: Sequence[str] = (),
 ) -> Sample:
-    """One sample of all files; rows with one id are one observation, and the oldest of them counts."""
+    """One sample of all files; rows with one id are one observation, and the oldest of them counts.
+
+    `wanted` are the columns that any detector reads: what another one reads is not looked at as if nobody did.
+    """
     names = ", ".join(source.path for source in sources)
     n = sum(part.taken - part.unscored for part in parts)
     if n > MOST_ROWS:
-        raise GateError(f"{names}: must hold at most {MOST_ROWS:,} rows, got {n:,}; look whether data.count holds counts")
+        raise GateError(
+            f"{names}: must hold at most {MOST_ROWS:,} rows, got {n:,}; look whether data.count holds counts"
+        )
     if n < 2:
-        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {n}; give more {kind} rows")
+        unscored = sum(part.unscored for part in parts)
+        gaps = f" and {plural(unscored, 'row')} without a score in column {columns.score!r}" if unscored else ""
+        raise GateError(f"{names}: must hold at least 2 {kind} scores, got {n}{gaps}; give more {kind} rows")
     held = [part for part in parts if part.taken > part.unscored]
-    others = _common(held)
-    relation = _union(engine, held, others)
+    others = _common(held, wanted)
+    relation = _union(engine, parts, others)
     roles = {"score"} | {role for role, column in _named(columns).items() if column is not None}
     roles |= {"nr"} if all(part.table.numbered for part in held) else set()
     roles |= {"raw"} if columns.calibrated not in (None, columns.score) else set()
@@ -151,8 +180,10 @@ def join_parts(
         highest=max(high for _, high in ends) + 0.0,
         kind=kind,
         sources=sources,
+        domain=domain,
         labels=count_labels(labels) if isinstance(columns.label, str) else None,
         seen=(min(old for old, _ in times), max(new for _, new in times)) if times else None,
+        mixed=tuple(map(sum, zip(*(part.mixed for part in held), strict=True))),
         unread=tuple(unread),
         others=tuple(others),
         unscored=sum(part.unscored for part in parts),
@@ -170,24 +201,30 @@ def _named(columns: Columns) -> dict[str, str | None]:
     }
 
 
-def _common(parts: Sequence[Part]) -> list[str]:
+def _common(parts: Sequence[Part], wanted: Sequence[str]) -> list[str]:
     """The columns that no role names and that every file has, as far as they are looked at."""
     names: list[str] = []
     if all(part.table.numbered for part in parts):
-        for column in parts[0].unread:
+        for column in [column for column in parts[0].unread if column.name not in wanted]:
             if all(any(each.name == column.name and each.kind != "other" for each in part.unread) for part in parts):
                 names.append(column.name)
     return names[:MOST_UNREAD]
 
 
+def by_file(parts: Sequence[Part]) -> list[int]:
+    """The places of the files with rows of any kind, in the order of their names, which gives them their numbers."""
+    return sorted((i for i, part in enumerate(parts) if part.rows), key=lambda i: str(parts[i].table.file))
+
+
 def _union(engine: Engine, parts: Sequence[Part], others: Sequence[str]) -> str:
     """All rows of all files, numbered by file and row; text is turned into values once."""
-    order = {id(part): i for i, part in enumerate(sorted(parts, key=lambda part: str(part.table.file)))}
     selects = []
-    for part in parts:
+    for f, part in enumerate(parts[i] for i in by_file(parts)):
+        if part.taken == part.unscored:
+            continue
         read = {column.name: column for column in part.unread}
         listed = "".join(f", {_plain(engine, read[name], part.table)} AS u{i}" for i, name in enumerate(others))
-        whole = f"SELECT {part.listed}{listed}, {order[id(part)]} AS f FROM {part.source}"
+        whole = f"SELECT {part.listed}{listed}, {f} AS f FROM {part.source}"
         if part.table.is_text and isinstance(engine, Duck):
             table = engine.name("rows")
             engine.do(f"CREATE TEMP TABLE {table} AS {whole}")
@@ -206,6 +243,9 @@ def _plain(engine: Engine, column: Column, table: Table) -> str:
 def facts_of(sample: Sample) -> Sample:
     """The sample with what its relation holds counted anew, after rows were left out."""
     asked = [f"{sample.counted} AS n", "min(score) AS low", "max(score) AS high"]
+    weight = " * weight" if sample.has_weights else ""
+    for i, mixed in enumerate(mixing(sample.engine, sample.domain)):
+        asked.append(f"CAST(sum({mixed}{weight}) AS BIGINT) AS mixed{i}")
     asked += ["min(time) AS oldest", "max(time) AS newest"] if sample.has_times else []
     asked += ["CAST(sum(copies - 1) AS BIGINT) AS again"] if "copies" in sample.roles else []
     found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
@@ -218,6 +258,7 @@ def facts_of(sample: Sample) -> Sample:
         lowest=float(found["low"][0]) + 0.0,
         highest=float(found["high"][0]) + 0.0,
         seen=(int(found["oldest"][0]), int(found["newest"][0])) if sample.has_times else None,
+        mixed=(int(found["mixed0"][0]), int(found["mixed1"][0])),
         repeated=int(found["again"][0]) if "copies" in sample.roles else sample.repeated,
     )
 

@@ -6,6 +6,7 @@ the column and the first row; nothing is left out in silence.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from gate.rows.engine import Engine, number, text
 from gate.rows.formats import Column, Table
 from gate.rows.labels import Found, Kind, judge_labels
 from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
+from gate.rows.sample import mixing
 from gate.stored import MOST_ROWS
 from gate.words import plural
 
@@ -25,7 +27,9 @@ TOP = 1.7976931348623157e308
 NUMBERS = ("integer", "float", "decimal")
 TEXTS = ("text", "json")
 UNITS = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (1e20, 1e-3))  # a number's size tells its unit, from 1973 to 5138
-OWN_DOMAIN = "set calibration.domain to the detector's range (--set calibration.domain=[LOW,HIGH]), or remove these rows"
+OWN_DOMAIN = (
+    "set calibration.domain to the detector's range (--set calibration.domain=[LOW,HIGH]), or remove these rows"
+)
 CALIBRATED = "give calibrated scores, or leave out --calibrated"
 
 
@@ -54,15 +58,21 @@ class Part:
     """What one file gives: its rows of one kind, and what was counted in it.
 
     listed, source    the SQL of its roles, and of where the rows of the kind stand
+    own, scored       the SQL of whether a row is of the kind, and of whether it has a score
+    roles             the SQL of each role
     rows              all rows, whatever their kind; `taken` are those of the kind, with a score or without
     unscored          rows of the kind that have no score, where such may be left out
     lowest, highest   of the scores; `oldest`, `newest` of the times
+    mixed             sums over the scores, as `mixing` gives them
     unread            the columns that have no role
     """
 
     table: Table
     listed: str
     source: str
+    own: str
+    scored: str
+    roles: Mapping[str, str]
     rows: int
     taken: int
     unscored: int
@@ -70,6 +80,7 @@ class Part:
     highest: float | None
     oldest: int | None
     newest: int | None
+    mixed: tuple[int, ...]
     labels: tuple[tuple[Found, bool], ...]
     unread: tuple[Column, ...]
 
@@ -96,7 +107,7 @@ def read_part(
             f"{table.file}: must hold a score of its own in every row, got {columns.score!r} as a key of its path; "
             "name another column with data.score, or rename the folder"
         )
-    reading = _Reading(engine, table)
+    reading = Reading(engine, table)
     weight = None if columns.count is None else reading.weight(columns.count)
     if weight is not None:
         reading.require(weight, "TRUE")
@@ -109,13 +120,16 @@ def read_part(
     if columns.timestamp is not None:
         roles.append(reading.times(columns.timestamp, taken))
     roles += [] if weight is None else [weight]
-    found = reading.facts(roles, taken, scored)
+    found = reading.facts(roles, taken, scored, domain)
     listed = [f"{role.sql} AS {role.name}" for role in roles] + (["nr"] if table.numbered else [])
     read = {*wanted_columns(columns)}
     return Part(
         table=table,
         listed=", ".join(listed),
         source=f"{table.rows} WHERE {taken} AND {scored}",
+        own=taken,
+        scored=scored,
+        roles={role.name: role.sql for role in roles},
         rows=found["rows"],
         taken=found["taken"],
         unscored=found["taken"] - found["scored"],
@@ -123,14 +137,15 @@ def read_part(
         highest=found["highest"],
         oldest=found.get("oldest"),
         newest=found.get("newest"),
+        mixed=(found["mixed0"], found["mixed1"]),
         labels=labels,
         unread=tuple(column for column in table.columns if column.name not in read),
     )
 
 
 @dataclass
-class _Reading:
-    """One file while its roles are found."""
+class Reading:
+    """One file while its roles are found; the SQL of its values, whatever their types."""
 
     engine: Engine
     table: Table
@@ -296,7 +311,9 @@ class _Reading:
 
     def moments(self, value: str, taken: str, must: str) -> str:
         """Numbers since 1970: the largest of them tells whether they are seconds or smaller units."""
-        found = self.engine.ask(f"SELECT max(abs({value})) AS most FROM {self.table.rows} WHERE {taken} AND {value} = {value}")
+        found = self.engine.ask(
+            f"SELECT max(abs({value})) AS most FROM {self.table.rows} WHERE {taken} AND {value} = {value}"
+        )
         most = 0.0 if np.ma.is_masked(found["most"][0]) else float(found["most"][0])
         scale = next((scale for limit, scale in UNITS if most < limit), None)
         if scale is None:
@@ -312,7 +329,9 @@ class _Reading:
         """The SQL of the rows of one kind, and every label with whether it is benign."""
         column, where = self.columns[name], self.where(name)
         if column.kind not in (*NUMBERS, *TEXTS, "boolean", "null"):
-            raise GateError(f"{where} must hold words, numbers or booleans, got {column.type}; write them as text or numbers")
+            raise GateError(
+                f"{where} must hold words, numbers or booleans, got {column.type}; write them as text or numbers"
+            )
         label = self.written(column)
         found = self.labels(label, weight, column.kind in NUMBERS)
         for each in found:
@@ -340,32 +359,44 @@ class _Reading:
         found = self.engine.ask(
             f"SELECT {label} AS label, count(*) AS n, {counted} AS w, {first} AS f FROM {self.table.rows} GROUP BY 1"
         )
-        texts = np.ma.filled(np.ma.asarray(found["label"], dtype=object), None)
-        rows = zip(texts.tolist(), *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
+        texts = np.ma.asarray(found["label"]).tolist()  # None where there is no label
+        rows = zip(texts, *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
         numbered = self.table.numbered
         listed = [Found(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
         return sorted(listed, key=lambda each: (each.first or 0, each.text))
 
     # --- what holds for all rows ----------------------------------------------------------------------------
 
-    def facts(self, roles: list[Role], taken: str, scored: str) -> dict[str, Any]:
+    def facts(self, roles: list[Role], taken: str, scored: str, domain: tuple[float, float]) -> dict[str, Any]:
         """One question for all that must be known of a file; a row that breaks a rule is refused."""
         sql = {role.name: role.sql for role in roles}
         both, weight = f"{taken} AND {scored}", sql.get("weight")
+        bad = " OR ".join(f"({role.bad})" for role in roles if role.bad and role.name in ("score", "raw")) or "FALSE"
         rows = f"CAST(coalesce(sum(CASE WHEN {{}} THEN {weight} END), 0) AS BIGINT)"
         counted = rows if weight else "count(CASE WHEN {} THEN 1 END)"
         asked = {"rows": counted.format("TRUE"), "taken": counted.format(taken), "scored": counted.format(both)}
-        ends = [("lowest", "min", "score"), ("highest", "max", "score"), ("oldest", "min", "time"), ("newest", "max", "time")]
+        ends = [
+            ("lowest", "min", "score"),
+            ("highest", "max", "score"),
+            ("oldest", "min", "time"),
+            ("newest", "max", "time"),
+        ]
         asked |= {key: f"{end}(CASE WHEN {both} THEN {sql[role]} END)" for key, end, role in ends if role in sql}
-        asked |= {f"bad_{role.name}": f"count(CASE WHEN {role.bad} THEN 1 END)" for role in roles if role.bad}
+        for i, mixed in enumerate(mixing(self.engine, domain, sql["score"])):
+            each = f"{mixed} * {weight}" if weight else mixed
+            asked[f"mixed{i}"] = f"CAST(coalesce(sum(CASE WHEN {both} AND NOT ({bad}) THEN {each} END), 0) AS BIGINT)"
+        # Rows without a score are counted with others by their names and times, so these must be sound.
+        within = {role.name: both if role.name in ("score", "raw", "weight") else taken for role in roles}
         for role in roles:
             if role.bad:
-                asked[f"bad_{role.name}"] = f"count(CASE WHEN {both} AND ({role.bad}) THEN 1 END)"
-        answer = self.engine.ask(f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}")
+                asked[f"bad_{role.name}"] = f"count(CASE WHEN {within[role.name]} AND ({role.bad}) THEN 1 END)"
+        answer = self.engine.ask(
+            f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}"
+        )
         found = {key: None if np.ma.is_masked(column[0]) else column[0].item() for key, column in answer.items()}
         for role in roles:
             if found.get(f"bad_{role.name}"):
-                self.require(role, both)
+                self.require(role, within[role.name])
         if found["rows"] > MOST_ROWS:
             raise GateError(
                 f"{self.table.file}: must hold at most {MOST_ROWS:,} rows, got {found['rows']:,}; "

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,18 +17,20 @@ from gate.contract import Floats, Ints
 from gate.errors import GateError
 from gate.rows.engine import Engine, number
 from gate.rows.labels import Kind, describe_labels
-from gate.rows.ordered import Divided, Ordered, Sorted, sort, sort_counted
+from gate.rows.ordered import LAST, Divided, Ordered, Sorted, sort, sort_counted
 from gate.rows.sketch import Named
 from gate.rows.sources import File
 from gate.rows.wording import show
 from gate.sources import Labels, Source
 from gate.words import plural
 
+if TYPE_CHECKING:
+    from gate.rows.roles import Part
+
 Role = Literal["id", "grp", "whole"]
 
 SHARE = 48  # of the memory: a sample is fetched if its scores, of 8 bytes each, take at most six of so many parts
-RANKS = 1024  # scores in a fingerprint
-CELLS = 65_536.0  # of the grid of a fingerprint
+COARSE = 29  # bits of the first of two sums over scores; of 10^10 rows it stays below 2^63
 FEW_VALUES = 10  # of a column that may hold labels
 LOOKED_AT = 10_000  # rows in which columns are looked at first
 UNITS = 4096  # groups beyond this number are joined by a hash of their names, in tests that exchange them
@@ -62,11 +64,13 @@ class Sample:
     """Rows of one kind, as SQL with the roles as columns: score, and where there are any id, grp, segment, time,
     weight, raw, whole.
 
+    mixed      sums over all scores, as whole numbers, which differ where the scores do
     repeated   rows left out because their id came before; None without ids
     copied     whole rows that repeat another one, where a column tells rows apart; else None
     unread     columns that no role names; `others` are those that every file has, as u0, u1 ...
     pool       the sample that was divided into this one and another
     unscored   rows of this kind without a score; only several detectors may have such
+    parts      what each file gave, where several detectors read it
     """
 
     engine: Engine
@@ -81,6 +85,7 @@ class Sample:
     skipped: tuple[tuple[str, str], ...] = ()
     labels: Labels | None = None
     seen: tuple[int, int] | None = None
+    mixed: tuple[int, ...] = ()
     repeated: int | None = None
     copied: int | None = None
     unread: tuple[str, ...] = ()
@@ -88,6 +93,7 @@ class Sample:
     unscored: int = 0
     pool: Sample | None = None
     domain: tuple[float, float] = (0.0, 1.0)
+    parts: tuple[Part, ...] = ()
 
     def __len__(self) -> int:
         return self.n
@@ -140,7 +146,12 @@ class Sample:
         if self.has_weights:
             found = self.engine.ask(f"SELECT score, CAST(sum(weight) AS BIGINT) AS n FROM {self.rows} GROUP BY 1")
             return self._whole(sort_counted(np.asarray(found["score"]), np.asarray(found["n"], dtype=np.int64)))
-        return self._whole(Sorted(sort(np.asarray(self.engine.ask(f"SELECT score FROM {self.rows}")["score"]))))
+        scores = np.ascontiguousarray(self.engine.ask(f"SELECT score FROM {self.rows}")["score"])
+        return self._whole(Sorted(sort(scores, in_place=scores.flags.writeable)))
+
+    def forget_order(self) -> None:
+        """Give the memory of the scores back; they are fetched again when they are asked for."""
+        self.__dict__.pop("ordered", None)
 
     def _whole(self, found: Sorted) -> Sorted:
         if found.n != self.n:
@@ -179,7 +190,9 @@ class Sample:
         wanted = np.asarray(scores, dtype=np.float64)
         cuts = np.unique(wanted[np.isfinite(wanted)])
         place = _tree(self.engine, cuts.tolist(), 0, len(cuts))
-        found = self.engine.ask(f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2")
+        found = self.engine.ask(
+            f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2"
+        )
         parts = np.asarray(found["part"], dtype=object)
         names = sorted(set(parts.tolist()))
         numbers = {part: i for i, part in enumerate(names)}
@@ -215,7 +228,9 @@ class Sample:
 
     def _by_groups(self, key: str, scores: Floats, apart: str) -> Any:
         """A table of groups: rows, and rows that reach each score. Groups alike in these come as one line."""
-        counts = [f"CAST({self._reaching(score)} AS BIGINT) AS k{i}" for i, score in enumerate(np.asarray(scores).tolist())]
+        counts = [
+            f"CAST({self._reaching(score)} AS BIGINT) AS k{i}" for i, score in enumerate(np.asarray(scores).tolist())
+        ]
         columns = ["m", *(f"k{i}" for i in range(len(counts)))]
         first = f"{apart} AS part, " if apart else ""
         inner = f"SELECT {first}{', '.join(['count(*) AS m', *counts])} FROM {self.rows} GROUP BY {key}"
@@ -300,15 +315,10 @@ class Sample:
     def fingerprint(self) -> str:
         """A digest of what decides: rows, scores, segments, groups. Order, format, files and engine do not change it.
 
-        It holds the exact scores at evenly spaced ranks and the rows in each cell of a grid; it finds re-use and
-        changed tables, and is no wall against who controls the scores.
+        It finds re-use and changed tables, and is no wall against who controls the scores.
         """
-        ranks = np.unique(np.linspace(1, self.n, min(self.n, RANKS)).astype(np.int64))
-        at = np.ascontiguousarray(self.ordered.at_rank(ranks), dtype="<f8")
-        edges = np.ascontiguousarray(np.linspace(self.lowest, self.highest, 257), dtype="<f8")
-        digest = hashlib.sha256(f"{self.n}\n".encode())
-        digest.update(at.tobytes())
-        digest.update(self.ordered.at_or_above(edges).astype("<i8").tobytes())
+        mixed = " ".join(map(str, self.mixed))
+        digest = hashlib.sha256(f"{self.n} {self.lowest!r} {self.highest!r} {mixed}\n".encode())
         if self.has_groups:
             digest.update(f"{self.group_count} {self.largest_group}\n".encode())
         if self.has_segments:
@@ -353,6 +363,15 @@ class Sample:
         skipped = f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
         taken = f"{len(self):,} {self.kind}{others}, none refused"
         return f"{plural(rows, 'row')} from {self.files}{spread}: {taken}{labels}{unread}{skipped}"
+
+
+def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
+    """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
+    low, high = (max(min(end, 1e300), -1e300) for end in domain)
+    scale = 1 / (high - low)
+    place = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
+    coarse, fine = (f"CAST(floor(({place}) * {number(engine, 2.0**bits)}) AS BIGINT)" for bits in (COARSE, LAST))
+    return coarse, f"({fine} & {2 ** (LAST - COARSE) - 1})"
 
 
 def _tree(engine: Engine, cuts: Sequence[float], low: int, high: int) -> str:

@@ -8,6 +8,7 @@ import glob
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -64,19 +65,6 @@ class File:
     def open(self) -> Any:
         return open(self.path, "rb") if self.filesystem is None else self.filesystem.open(self.path, "rb")
 
-    def refuse_holes(self) -> None:
-        """Refuse a file that is almost only holes: it would be read for hours as zeros that nobody wrote."""
-        status = os.stat(self.path)
-        if status.st_size <= SPARSE + 64 * 512 * status.st_blocks:
-            return
-        with open(self.path, "rb") as opened:
-            end = os.lseek(opened.fileno(), 0, os.SEEK_HOLE)
-        if end < status.st_size:
-            raise GateError(
-                f"{self}: must hold the bytes that it claims, got {status.st_size:,}, nearly all of them holes; "
-                "write it again"
-            )
-
 
 @dataclass(frozen=True)
 class Found:
@@ -98,7 +86,7 @@ def find(argument: str) -> Found:
         return _find_remote(argument)
     found = _find_matching(argument) if glob.has_magic(argument) else _find_named(argument)
     for file in found.files:
-        _refuse_pipe(file)
+        _refuse_odd(file)
     for folder in {
         os.path.dirname(path) for f in found.files for path in (os.path.abspath(f.path), os.path.realpath(f.path))
     }:
@@ -250,12 +238,20 @@ def _sort_out(name: str, files: list[File]) -> Found:
     return Found(tuple(found), tuple(sorted(skipped.items())))
 
 
-def _refuse_pipe(file: File) -> None:
-    """Refuse a pipe: its bytes can be read only once, and reading them may wait for ever."""
-    if os.path.exists(file.path) and not os.path.isfile(file.path):
+def _refuse_odd(file: File) -> None:
+    """Refuse a pipe or a device, whose bytes may never end, and a file of holes, which reads as zeros for hours."""
+    if not os.path.exists(file.path):
+        return
+    status = os.stat(file.path)
+    if not stat.S_ISREG(status.st_mode):
         raise GateError(
             f"{file}: must be a file, got a pipe or a device; write its rows to a file, or give numbers on stdin as `-`"
         )
+    if status.st_size > SPARSE + 64 * 512 * status.st_blocks:
+        with explain(file), open(file.path, "rb") as opened:
+            if os.lseek(opened.fileno(), 0, os.SEEK_HOLE) < status.st_size:
+                what = f"must hold the {status.st_size:,} bytes that it claims, got a file that is nearly all holes"
+                raise GateError(f"{file}: {what}; write it again")
 
 
 def _suffix(name: str) -> str:

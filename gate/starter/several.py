@@ -10,9 +10,9 @@ from gate.checks import parse_policy
 from gate.errors import GateError
 from gate.names import in_percent
 from gate.policy import Policy, Range, Target, Tolerance
-from gate.scores.wording import show
+from gate.rows.wording import show
 from gate.starter.init import POLICY, commented
-from gate.starter.survey import Survey, look
+from gate.starter.survey import Survey, look, survey
 from gate.starter.tailor import Tailored, as_yaml, tailor
 
 ALL = "all"
@@ -25,8 +25,8 @@ def tailor_several(paths: Sequence[str], named: str) -> Tailored:
     if len({*columns}) < 2 or len({*columns}) < len(columns):
         found = ", ".join([first.columns.score, *first.others])
         raise GateError(f"--detectors: must name two or more score columns, each once, got {named!r}; there is {found}")
-    surveys = {name: first if name == first.columns.score else look(paths, name) for name in columns}
-    alone = {name: tailor(survey) for name, survey in surveys.items()}
+    surveys = {name: first if name == first.columns.score else survey(first.parts, name) for name in columns}
+    alone = {name: tailor(found) for name, found in surveys.items()}
     names = _names(columns)
     policies = [one.document.policy for one in alone.values()]
     lines = [line for line in alone[columns[0]].document.text.splitlines() if not line.startswith("  score: ")]

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import PurePath
 
-import numpy as np
-
-from gate.contract import Floats
+from gate.checks.unread import Suspect, find_suspect
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import Kind, Scores, read, shared_names, split
-from gate.scores.budget import ByteBudget
-from gate.scores.child import isolate
-from gate.scores.labels import find_labels
-from gate.scores.wording import show
-from gate.starter.columns import MOST_LABELS, PartColumns, Seen, look_at, named_copy, names_of, plain
+from gate.rows.engine import here
+from gate.rows.labels import Kind
+from gate.rows.ordered import Ordered
+from gate.rows.reading import join_parts, source_of
+from gate.rows.roles import Part, read_part
+from gate.rows.sample import Sample
+from gate.rows.sources import find_each, refuse_copies
+from gate.rows.split import split
+from gate.rows.wording import show
+from gate.starter.columns import MOST_LABELS, PartColumns, Seen, look_at, plain
+from gate.words import plural
 
 ANY = (-math.inf, math.inf)
 HALF = 0.5  # the share of one sample that is fitted on
@@ -39,6 +40,9 @@ MALICIOUS_WORDS = {
     "anomaly",
     "unsafe",
 }
+LABELS = {"label", "labels", "y", "y_true", "target", "targets", "class", "classes", "ground_truth", "truth", "gt"}
+LABELS |= {f"{prefix}{word}" for prefix in ("", "is_") for word in ("malicious", "benign", "attack", "bad", "positive")}
+LABELS |= {f"{prefix}{word}" for prefix in ("", "is_") for word in ("malware", "phishing", "spam", "fraud", "anomaly")}
 _MALICIOUS_NAME = re.compile(r"malicious|attack|malware|phish|fraud|spam|positive|anomal|threat|unsafe")
 _FIT_NAME = re.compile(r"(?<![a-z])(fit|train|training|calib\w*)(?![a-z])")
 _HOLDOUT_NAME = re.compile(r"(?<![a-z])(hold-?out|held\w*|test|eval\w*|valid\w*|dev)(?![a-z])")
@@ -64,21 +68,28 @@ class Survey:
     """All that a policy for these files needs to know.
 
     others      further columns that look like scores
+    odd         columns that hold neither numbers, words nor times
     dropped     why a column that looks like ids or times is not used
-    tails       for each of some rates, the largest share of benign rows, at most it, that a threshold can flag
+    repeated    rows with the id of another, left out
+    shared      rows with ids that both files to fit on and files held out have
+    suspect     a value that looks like a label, in a column whose name does not
     """
 
     parts: tuple[PartColumns, ...]
     columns: Columns
     facts: Facts
     others: tuple[str, ...]
+    odd: tuple[str, ...]
     dropped: tuple[str, ...]
     labels: tuple[tuple[str, int], ...]
     fit_n: int
     holdout_n: int
     malicious_n: int
+    repeated: int
+    shared: int
     by: str
-    benign: Floats  # in rising order
+    suspect: Suspect | None
+    benign: Ordered
 
     def paths(self, role: str) -> tuple[str, ...]:
         return tuple(part.path for part in self.parts if part.role == role)
@@ -91,30 +102,26 @@ class Survey:
 
     def tail(self, rate: float) -> float:
         """Return the largest share of benign rows, at most this rate, that some threshold flags."""
-        n = len(self.benign)
-        cut = self.benign[max(0, n - max(1, math.ceil(rate * n)))]
-        reached = n - np.searchsorted(self.benign, cut, side="left")
+        n = self.benign.n
+        cut = self.benign.at_rank([max(1, math.ceil(rate * n))])
+        reached = int(self.benign.at_or_above(cut)[0])
         if reached > rate * n:
-            reached = n - np.searchsorted(self.benign, cut, side="right")
-        return float(reached / n)
+            reached = int(self.benign.at_or_above([math.nextafter(float(cut[0]), math.inf)])[0])
+        return reached / n
 
 
-def look(paths: Sequence[str], score: str | None = None) -> Survey:
-    """Look at the files that some arguments name, or say what keeps gate from reading them.
-
-    `score` names the column of scores, if it need not be found.
-    """
+def look(paths: Sequence[str]) -> Survey:
+    """Look at the files that some arguments name, or say what keeps gate from reading them."""
     if "-" in paths:
         raise GateError("--scores: must name files, got - for stdin; save the scores as a file")
-    with tempfile.TemporaryDirectory(prefix="gate-") as scratch:
-        parts = [isolate(partial(look_at, path, scratch), ByteBudget().memory) for path in paths]
-        return _survey(parts, scratch, score)
+    return survey([look_at(path, found) for path, found in find_each(paths)])
 
 
 # --- what each column is for --------------------------------------------------------------------------------
 
 
-def _survey(parts: list[PartColumns], scratch: str, named: str | None) -> Survey:
+def survey(parts: Sequence[PartColumns], named: str | None = None) -> Survey:
+    """Find what each column is for, and what the scores are like; `named` is the column of scores, if it is known."""
     shared = [name for name in parts[0].names if all(name in part.names for part in parts)]
     label = _label_of(parts, shared)
     seen = {name: [part.columns[part.names.index(name)] for part in parts] for name in shared}
@@ -127,22 +134,24 @@ def _survey(parts: list[PartColumns], scratch: str, named: str | None) -> Survey
         benign_label = _benign_of(label, labels)
     score, others = _score_of(parts, shared, seen, label, named)
     columns = Columns(score=score, label=label, benign_label=benign_label)
-    parts = _roles(parts, columns, seen, score)
+    parts = _roles(parts, columns, seen)
     dropped: list[str] = []
-    identity = _id_of(parts, shared, seen, {score, label}, scratch, dropped)
+    identity = _id_of(parts, shared, seen, columns, dropped)
     time = next((n for n in shared if n not in (score, label, identity) and all(s.is_time for s in seen[n])), None)
     if time is not None and any(column.missing for column in seen[time]):
         dropped.append(f"{show(time)} looks like times, but some rows have none, so it is not used")
         time = None
     columns = columns.model_copy(update={"id": identity, "timestamp": time})
-    return _measure(parts, columns, others, dropped, tuple(sorted(labels.items())), scratch)
+    found = _measure(parts, columns, tuple(sorted(labels.items())))
+    odd = dict.fromkeys(column.name for part in parts for column in part.columns if column.kind == "other")
+    return replace(found, others=others, odd=tuple(odd), dropped=(*dropped, *found.dropped))
 
 
-def _label_of(parts: list[PartColumns], shared: list[str]) -> str | None:
+def _label_of(parts: Sequence[PartColumns], shared: list[str]) -> str | None:
     """Find the column of labels: by its name, or else by words in it."""
     for part in parts:
         for seen in part.columns:
-            named = seen.name in find_labels([seen.name]) and 1 <= len(seen.values) <= MOST_LABELS
+            named = plain(seen.name) in LABELS and 1 <= len(seen.values) <= MOST_LABELS
             words = {value.casefold().strip() for value, _ in seen.values}
             by_words = seen.kind == "text" and bool(words & (BENIGN_WORDS - {"0", "ok", "no"})) and len(words) <= 10
             if named or by_words:
@@ -169,7 +178,7 @@ def _benign_of(label: str, labels: dict[str, int]) -> tuple[str, ...]:
 
 
 def _score_of(
-    parts: list[PartColumns], shared: list[str], seen: dict[str, list[Seen]], label: str | None, named: str | None
+    parts: Sequence[PartColumns], shared: list[str], seen: dict[str, list[Seen]], label: str | None, named: str | None
 ) -> tuple[str, tuple[str, ...]]:
     """Find the column of scores: the given one by its name, else the first with fractions; list other candidates."""
 
@@ -195,11 +204,13 @@ def _score_of(
         known = ", ".join(map(show, numbers[:10]))
         raise GateError(f"--detectors: must name columns of numbers, got {named[:80]!r}; {parts[0].path} has {known}")
     best = named or min(numbers, key=rank)
+    if any(column.infinite for column in seen[best]):
+        raise GateError("--scores: must hold finite scores, got an infinite one; cut it to the detector's range")
     others = tuple(name for name in numbers if name != best and rank(name) <= 3)
     return best, others
 
 
-def _roles(parts: list[PartColumns], columns: Columns, seen: dict[str, list[Seen]], score: str) -> list[PartColumns]:
+def _roles(parts: Sequence[PartColumns], columns: Columns, seen: dict[str, list[Seen]]) -> list[PartColumns]:
     """Decide what each argument holds: by its labels, its name, or its place."""
     kinds = []
     for i, part in enumerate(parts):
@@ -223,55 +234,103 @@ def _roles(parts: list[PartColumns], columns: Columns, seen: dict[str, list[Seen
 
 
 def _id_of(
-    parts: list[PartColumns],
-    shared: list[str],
-    seen: dict[str, list[Seen]],
-    taken: set[str | None],
-    scratch: str,
-    dropped: list[str],
+    parts: Sequence[PartColumns], shared: list[str], seen: dict[str, list[Seen]], columns: Columns, dropped: list[str]
 ) -> str | None:
-    """Find the column of ids: by its name, or text that never repeats; row numbers of two files are no ids."""
+    """Find the column of ids: by its name, even where ids repeat, or else text that never repeats in a file."""
+    repeating: list[str] = []
+    texts: list[str] = []
     for name in shared:
-        columns = seen[name]
-        kinds = {column.kind for column in columns}
-        unique = all(column.distinct == column.rows and not column.missing for column in columns)
-        named = bool(_ID_NAME.search(plain(name))) and (kinds == {"text"} or all(column.whole for column in columns))
-        if name in taken or any(column.is_time for column in columns):
+        found = seen[name]
+        is_text = all(column.kind == "text" for column in found)
+        is_named = bool(_ID_NAME.search(plain(name)))
+        if name in (columns.score, columns.label) or any(column.is_time for column in found):
             continue
-        if named and not unique:
-            dropped.append(f"{show(name)} is named like ids, but some repeat or are missing, so it is not used")
-        if not unique or not (named or kinds == {"text"}):
-            continue
-        texts = [isolate(partial(names_of, part, name, scratch), ByteBudget().memory) for part in parts]
-        again = sum(int(shared_names(one, other).sum()) for i, one in enumerate(texts) for other in texts[:i])
-        if again:
-            dropped.append(f"{show(name)} names rows of several files alike ({again:,}), so it is no id across files")
-            continue
-        return name
-    return None
+        if is_named and all(column.kind == "text" or (column.kind == "number" and column.whole) for column in found):
+            why = _no_id(found)
+            named = None if why else _Names.of(parts, columns, name)
+            if named is not None and named.differing > named.repeated / 2:
+                why = (
+                    "names rows with different scores, so it is no id of a row; name it as data.group if rows that "
+                    "share it depend on each other"
+                )
+            if why:
+                dropped.append(f"{show(name)} {why}")
+            elif named is not None and named.repeated == 0:
+                return name
+            else:
+                repeating.append(name)
+        elif is_text and all(column.differs and not column.missing for column in found):
+            texts.append(name)
+    whole = (name for name in texts if not _Names.of(parts, columns, name).repeated)
+    return repeating[0] if repeating else next(whole, None)
+
+
+def _no_id(found: Sequence[Seen]) -> str:
+    """Why a column that is named like ids cannot name rows; empty if it may."""
+    missing = sum(column.missing for column in found)
+    if missing:
+        return f"is named like ids, but {plural(missing, 'row')} have none, so it is not used"
+    if all(column.is_numbers for column in found):
+        return "numbers the rows of each file, so it is no id across files"
+    return ""
+
+
+@dataclass(frozen=True)
+class _Names:
+    """How many names of a column repeat within the files of a role, and how many of these have different scores."""
+
+    repeated: int
+    differing: int
+
+    @classmethod
+    def of(cls, parts: Sequence[PartColumns], columns: Columns, name: str) -> _Names:
+        repeated = differing = 0
+        named = columns.model_copy(update={"label": None, "id": name})
+        for role in {part.role for part in parts}:
+            read = [part for _, each in _read(parts, (role,), "benign", named) for part in each]
+            rows = " UNION ALL ".join(f"SELECT {part.listed} FROM {part.source}" for part in read)
+            names = f"SELECT count(*) AS n, min(score) AS low, max(score) AS high FROM ({rows}) AS r GROUP BY id"
+            asked = "count(CASE WHEN n > 1 THEN 1 END) AS again, count(CASE WHEN low < high THEN 1 END) AS differing"
+            found = here().ask(f"SELECT {asked} FROM ({names}) AS g")
+            repeated += int(found["again"][0])
+            differing += int(found["differing"][0])
+        return cls(repeated, differing)
 
 
 # --- what the scores are like -------------------------------------------------------------------------------
 
 
-def _measure(
-    parts: list[PartColumns],
-    columns: Columns,
-    others: tuple[str, ...],
-    dropped: list[str],
-    labels: tuple[tuple[str, int], ...],
-    scratch: str,
-) -> Survey:
-    def sample(roles: tuple[str, ...], kind: Kind, wanted: Columns) -> Scores | None:
-        places = [named_copy(part.path, scratch) if part.header else part.path for part in parts if part.role in roles]
-        return read(places, wanted, ANY, kind) if places else None
+def _read(
+    parts: Sequence[PartColumns], roles: Sequence[str], kind: Kind, columns: Columns
+) -> list[tuple[str, list[Part]]]:
+    """What each file of some roles gives, by the argument that names it."""
+    return [
+        (part.path, [read_part(here(), t, columns, ANY, kind, alone=len(part.tables) == 1) for t in part.tables])
+        for part in parts
+        if part.role in roles
+    ]
 
-    fit = sample(("fit",), "benign", columns)
-    holdout = sample(("holdout",), "benign", columns)
-    by = "files"
+
+def _sample(parts: Sequence[PartColumns], roles: Sequence[str], kind: Kind, columns: Columns) -> Sample | None:
+    """The rows of one kind in the files of some roles; None where there are no such files."""
+    named = _read(parts, roles, kind, columns)
+    read = [part for _, each in named for part in each]
+    if not read:
+        return None
+    refuse_copies(part.table.file for part in read if part.rows)
+    sources = tuple(source_of(path, each, kind) for path, each in named)
+    return join_parts(here(), read, columns, sources, kind)
+
+
+def _measure(parts: Sequence[PartColumns], columns: Columns, labels: tuple[tuple[str, int], ...]) -> Survey:
+    """Read the rows, and divide those of one sample."""
+    fit = _sample(parts, ("fit",), "benign", columns)
+    holdout = _sample(parts, ("holdout",), "benign", columns)
+    by, dropped, shared, wholes = "files", [], 0, [fit, holdout]
     if fit is None or holdout is None:
-        whole = sample(("benign",), "benign", columns)
+        whole = _sample(parts, ("benign",), "benign", columns)
         assert whole is not None
+        wholes = [whole]
         try:
             fit, holdout, divided = split(whole, HALF, 0)
         except GateError:
@@ -279,45 +338,70 @@ def _measure(
                 raise
             dropped.append(f"{show(columns.timestamp)} cannot divide the rows by time, so it is not used")
             columns = columns.model_copy(update={"timestamp": None})
-            fit, holdout, divided = split(replace(whole, timestamps=None), HALF, 0)
+            fit, holdout, divided = split(replace(whole, roles=whole.roles - {"time"}), HALF, 0)
         by = divided.by
-    plain = columns.model_copy(update={"timestamp": None})
-    malicious = sample(("malicious",), "malicious", plain)
+    elif columns.id is not None:
+        _, shared = holdout.shared(fit, "id")
+    untimed = columns.model_copy(update={"timestamp": None})
+    malicious = _sample(parts, ("malicious",), "malicious", untimed)
     if malicious is None and {value for value, _ in labels} - {*columns.benign_label}:
-        malicious = sample(("fit", "holdout", "benign"), "malicious", plain)
-    benign = np.sort(np.concatenate([fit.values, holdout.values]))
+        malicious = _sample(parts, ("fit", "holdout", "benign"), "malicious", untimed)
+    samples = [each for each in (*wholes, malicious) if each is not None]
+    suspects = [find_suspect(each) for each in wholes if each is not None] if columns.label is None else []
+    benign = replace(
+        fit,
+        relation=f"SELECT score FROM {fit.rows} UNION ALL SELECT score FROM {holdout.rows}",
+        roles=frozenset({"score"}),
+        n=fit.n + holdout.n,
+        lowest=min(fit.lowest, holdout.lowest),
+        highest=max(fit.highest, holdout.highest),
+    )
     return Survey(
-        tuple(parts),
-        columns,
-        _facts(benign, None if malicious is None else malicious.values),
-        others,
-        tuple(dropped),
-        labels,
-        len(fit),
-        len(holdout),
-        0 if malicious is None else len(malicious),
-        by,
-        benign,
+        parts=tuple(parts),
+        columns=columns,
+        facts=_facts(benign, malicious),
+        others=(),
+        odd=(),
+        dropped=tuple(dropped),
+        labels=labels,
+        fit_n=len(fit),
+        holdout_n=len(holdout),
+        malicious_n=0 if malicious is None else len(malicious),
+        repeated=sum(each.repeated or 0 for each in samples),
+        shared=shared,
+        by=by,
+        suspect=next((each for each in suspects if each is not None), None),
+        benign=benign.ordered,
     )
 
 
-def _facts(benign: Floats, malicious: Floats | None) -> Facts:
-    values = benign if malicious is None else np.concatenate([benign, malicious])
-    low, high = float(values.min()), float(values.max())
-    if not math.isfinite(low) or not math.isfinite(high):
-        raise GateError("--scores: must hold finite scores, got an infinite one; cut it to the detector's range")
-    starts = np.flatnonzero(np.diff(benign, prepend=benign[0] - 1.0))
-    ties = np.diff(starts, append=len(benign))
-    concordance = None
-    if malicious is not None:
-        below = np.searchsorted(benign, malicious, "left") + np.searchsorted(benign, malicious, "right")
-        concordance = float(below.mean() / (2 * len(benign)))
-    return Facts(low, high, len(starts), len(benign), int(ties.max()), _digits(values), concordance)
+def _facts(benign: Sample, malicious: Sample | None) -> Facts:
+    samples = [benign] if malicious is None else [benign, malicious]
+    ties = f"SELECT count(*) AS n FROM {benign.rows} GROUP BY score"
+    found = here().ask(f"SELECT count(*) AS scores, max(n) AS largest FROM ({ties}) AS t")
+    return Facts(
+        low=min(each.lowest for each in samples),
+        high=max(each.highest for each in samples),
+        distinct=int(found["scores"][0]),
+        rows=benign.n,
+        largest_tie=int(found["largest"][0]),
+        digits=_digits(samples),
+        concordance=None if malicious is None else _concordance(benign, malicious),
+    )
 
 
-def _digits(values: Floats) -> int | None:
+def _digits(samples: Sequence[Sample]) -> int | None:
     """Find to how many digits after the point the scores are rounded; None if they are not."""
-    for digits in range(7):
-        if np.array_equal(np.round(values, digits), values):
-            return digits
-    return None
+    rows = " UNION ALL ".join(f"SELECT score FROM {each.rows}" for each in samples)
+    asked = ", ".join(f"bool_and(round(score, {digits}) = score) AS d{digits}" for digits in range(7))
+    found = here().ask(f"SELECT {asked} FROM ({rows}) AS r")
+    return next((digits for digits in range(7) if found[f"d{digits}"][0]), None)
+
+
+def _concordance(benign: Sample, malicious: Sample) -> float:
+    """How often a malicious row scores higher than a benign one; a tie counts half."""
+    rows = f"SELECT score, 1 AS b, 0 AS m FROM {benign.rows} UNION ALL SELECT score, 0, 1 FROM {malicious.rows}"
+    scores = f"SELECT score, sum(b) AS b, sum(m) AS m FROM ({rows}) AS r GROUP BY score"
+    below = f"SELECT b, m, sum(b) OVER (ORDER BY score) - b AS below FROM ({scores}) AS s"
+    found = here().ask(f"SELECT sum(m * (below + b / 2.0)) AS pairs FROM ({below}) AS p")
+    return float(found["pairs"][0]) / (benign.n * malicious.n)

@@ -13,7 +13,7 @@ from pathlib import Path
 from gate.checks import default_policy, parse_policy
 from gate.names import in_percent
 from gate.policy import Document, Policy, Tolerance
-from gate.scores.wording import shorten, show
+from gate.rows.wording import shorten, show
 from gate.starter.columns import describe_rows
 from gate.starter.init import POLICY, Wanted, as_own, commented, entry, judged_block, range_block, want
 from gate.starter.survey import Facts, Survey
@@ -181,6 +181,9 @@ def _with_data(lines: list[str], survey: Survey) -> list[str]:
         benign = [as_yaml(value) for value in columns.benign_label]
         text = benign[0] if len(benign) == 1 else f"[{', '.join(benign)}]"
         lines = [_keyed(line, "benign_label", f"  benign_label: {text}") for line in lines]
+    elif survey.suspect is not None:
+        advice = f"{show(survey.suspect.column)} looks like labels: name it here, or write false if every row is benign"
+        lines = [_keyed(line, "label", "  label: null", advice) for line in lines]
     place = lines.index("data:") + 1
     files = {kind: survey.paths(kind) for kind in ("fit", "holdout", "benign")} | {"malicious": survey.malicious}
     comments = {
@@ -259,6 +262,12 @@ def _seen(survey: Survey, scale: Scale) -> list[str]:
         lines.append(
             f"Labels: column {show(columns.label)}: {', '.join(shown)}; data.benign_label says which are benign."
         )
+    if survey.suspect is not None:
+        lines.append(
+            f"Labels: none are named, but column {show(survey.suspect.column)} looks like labels: most of the highest "
+            f"scores have {show(survey.suspect.value)}. Name it as data.label with its benign value, or write "
+            "`label: false`; until then the gate says inconclusive (`unread`)."
+        )
     lines += _direction(survey, scale)
     if facts.digits is not None and facts.distinct < facts.rows:
         lines.append(f"Rounding: scores have at most {plural(facts.digits, 'digit')} behind the point.")
@@ -266,8 +275,16 @@ def _seen(survey: Survey, scale: Scale) -> list[str]:
         lines.append(f"Ties: {facts.distinct:,} distinct scores; {facts.largest_tie:,} benign rows share one of them.")
     if columns.id is not None:
         lines.append(f"Ids: column {show(columns.id)} names every row: leaks and repeated rows are found by it.")
+        if survey.repeated:
+            rows = plural(survey.repeated, "row")
+            lines.append(f"Repeated: {show(columns.id)} repeats in {rows}: duplicates are judged by it.")
+        if survey.shared:
+            rows = plural(survey.shared, "held-out row")
+            lines.append(f"Shared: {rows} have the {show(columns.id)} of a row to fit on: overlap is judged by it.")
     if columns.timestamp is not None:
         lines.append(f"Times: column {show(columns.timestamp)}: the older rows are fitted on, the newer held out.")
+    if survey.odd:
+        lines.append(f"Not read: {', '.join(map(show, survey.odd))}: neither numbers, words nor times.")
     return [*lines, *(f"Not used: {why}." for why in survey.dropped)]
 
 

@@ -3,7 +3,7 @@
 from gate.systems.detector import thresholds_at
 from gate.systems.past import Past, compare_systems, read_past, read_stored_system
 from gate.systems.release import SystemRelease, gate_system, run_system
-from gate.systems.rows import SystemRows, split_panels
+from gate.systems.rows import SystemRows
 
 __all__ = [
     "Past",
@@ -14,6 +14,5 @@ __all__ = [
     "read_past",
     "read_stored_system",
     "run_system",
-    "split_panels",
     "thresholds_at",
 ]

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gate.checks import load_policy
 from gate.checks.reuse import Uses
-from gate.checks.system import Flags, System, SystemCase, measure
-from gate.contract import Ints
+from gate.checks.system import Flags, System, SystemCase, asked_scores, measure
 from gate.errors import GateError
-from gate.gating import (
-    Job,
-    Release,
-    judging_day,
-)
+from gate.gating import Job, Release, judging_day
 from gate.policy import Document, Policy
 from gate.record import Record
 from gate.record.system import DETECTORS, SystemRecord, compose_system, facts_of
-from gate.report.formats import render, rendered, warm_up
+from gate.report.formats import render, rendered
 from gate.report.system import Noted
-from gate.scores.several import Joined, join_panels
+from gate.rows.together import Wide, given_together
 from gate.storage import manifest_of, write
-from gate.systems.detector import JudgedDetector, judge_one, side_by_side
+from gate.systems.detector import judge_one, thresholds_at
 from gate.systems.past import NOTHING_BEFORE, Past, read_past
-from gate.systems.rows import SystemRows, panels_of
+from gate.systems.rows import SystemRows
 from gate.systems.uses import count_uses, state_question
 from gate.systems.verdict import depends_on_day, judge_together
 
@@ -51,11 +44,9 @@ class SystemRelease(Noted):
     @cached_property
     def files(self) -> dict[str, bytes]:
         """What the directory holds, by path: a directory for each detector, and what speaks for all."""
-        rest = {name: release for name, release in self.releases.items() if "files" not in vars(release)}
-        drawn = {name: vars(release).get("files", {}) for name, release in self.releases.items()}
         found = rendered(self.record)
-        for name, files in (drawn | draw_side_by_side(rest)).items():
-            own = {**files, "manifest.json": manifest_of(files)}
+        for name, release in self.releases.items():
+            own = {**release.files, "manifest.json": manifest_of(release.files)}
             found |= {f"{DETECTORS}/{name}/{file}": content for file, content in own.items()}
         return found
 
@@ -75,53 +66,19 @@ class SystemRelease(Noted):
         write(directory, self.files, force, replaces)
 
 
-def draw_side_by_side(releases: Mapping[str, Release]) -> dict[str, dict[str, bytes]]:
-    """Draw the files of each release, with all reports."""
-    if not releases:
-        return {}
-    warm_up()  # children share what this process imports before it makes them
-    return side_by_side({name: partial(_files_of, release) for name, release in releases.items()})
-
-
-def _files_of(release: Release) -> dict[str, bytes]:
-    return release.files
-
-
-def gate_system(
-    job: Job, batches: Sequence[Callable[[], SystemRows]], past: Past = NOTHING_BEFORE, draw: bool = False
-) -> SystemRelease:
-    """Fit and judge every detector by itself, side by side, then all of them together.
-
-    With `draw`, the child that judges a detector also draws its reports, because the caller will ask for them.
-
-    A batch gives the rows of some of the detectors, and is dropped when the next one is read: of what they flag, and
-    how rows go together, only the numbers of rows are kept.
-    """
+def gate_system(job: Job, rows: SystemRows, past: Past = NOTHING_BEFORE) -> SystemRelease:
+    """Fit and judge every detector by itself, one after another, then all of them together."""
     documents, policy = job.document.detectors, job.document.policy
-    question = state_question(job, documents, batches, past)
-    done: dict[str, JudgedDetector] = {}
-    uses: dict[str, Uses] = {}
-    gathered = SystemRows((), ())
-    if draw:
-        warm_up()
-    for batch in batches:
-        rows = batch()
-        uses |= count_uses(job, question, rows)
-        work = {
-            name: partial(judge_one, replace(job, document=own, uses=uses.get(name)), name, rows, past, policy, draw)
-            for name, own in documents.items()
-            if name in rows.names
-        }
-        done |= side_by_side(work, rows)
-        gathered = gathered.joined_by(rows)
-        del rows, work
-    lacking = [name for name in documents if name not in done]
+    lacking = [name for name in documents if name not in rows.holdout.samples]
     if lacking:
         raise GateError(f"{', '.join(lacking[:5])}: must have held-out rows, got none; give them with --holdout")
-    found = {name: done[name] for name in documents}
-    releases = {name: judged.release for name, judged in found.items()}
+    uses = count_uses(job, state_question(job, documents, rows, past), rows)
+    releases = {}
+    for name, own in documents.items():
+        releases[name] = judge_one(replace(job, document=own, uses=uses.get(name)), name, rows, past)
+        rows.forget_order(name)
     records = {name: release.record for name, release in releases.items()}
-    return SystemRelease(_record(job, records, _measure(policy, gathered, found, uses)), releases)
+    return SystemRelease(_record(job, records, _measure(policy, rows, releases, uses)), releases)
 
 
 def _record(job: Job, records: Mapping[str, Record], system: System | None) -> SystemRecord:
@@ -192,30 +149,27 @@ def run_system(
     document.require_columns()
     given = {"fit": fit, "holdout": holdout, "malicious": malicious}
     policies = {name: own.policy for name, own in documents.items()}
-    panels = {sample: panels_of(data, sample, policies) for sample, data in given.items()}
-    rows = SystemRows(panels["fit"], panels["holdout"], panels["malicious"])
+    rows = SystemRows.read(lambda sample: given_together(sample, given[sample], policies), None)
     job = Job(document, release, created, judging_day(created), ledger)
-    return gate_system(job, [lambda: rows], read_past(baseline, documents))
+    return gate_system(job, rows, read_past(baseline, documents))
 
 
 def _measure(
-    policy: Policy, rows: SystemRows, found: Mapping[str, JudgedDetector], uses: Mapping[str, Uses]
+    policy: Policy, rows: SystemRows, releases: Mapping[str, Release], uses: Mapping[str, Uses]
 ) -> System | None:
-    joined = join_panels(rows.holdout, "benign")
-    if joined is None or not joined.counted.any():
+    scores = asked_scores(policy)
+    cuts = {name: thresholds_at(release.calibrator, scores) for name, release in releases.items()}
+    benign = _flags(rows.holdout.wide, cuts)
+    if benign is None:
         return None
-    joined_malicious = join_panels(rows.malicious, "malicious") if rows.malicious else None
-    malicious = None
-    if joined_malicious is not None and joined_malicious.counted.any():
-        malicious = _flags(joined_malicious, found, {name: one.malicious or () for name, one in found.items()})
-    benign = _flags(joined, found, {name: one.benign for name, one in found.items()})
     use = max((one.holdout.number for one in uses.values()), default=None)
     spent = max((one.malicious.number for one in uses.values() if one.malicious is not None), default=None)
-    return measure(SystemCase(policy, benign, malicious, use, spent))
+    return measure(SystemCase(policy, benign, _flags(rows.malicious.wide, cuts), use, spent))
 
 
-def _flags(joined: Joined, found: Mapping[str, JudgedDetector], units: Mapping[str, Sequence[Ints]]) -> Flags:
-    scores = len(next(iter(found.values())).thresholds)
-    none = [np.empty(0, dtype=np.int64)] * scores
-    rows = {name: [joined.rows(name, part) for part in units[name]] if units[name] else none for name in found}
-    return Flags(joined, {name: one.thresholds for name, one in found.items()}, rows)
+def _flags(wide: Wide | None, cuts: Mapping[str, Sequence[float | None]]) -> Flags | None:
+    """What every detector says of each row; None where rows cannot be joined, or none counts."""
+    if wide is None or not wide.count(wide.counted):
+        return None
+    said = [wide.said([*cuts], at) for at in zip(*cuts.values(), strict=True)]
+    return Flags(cuts, said, wide.apart)

@@ -37,7 +37,7 @@ from gate.record import Record
 from gate.record.schema import read_time
 from gate.record.system import DETECTORS, SystemRecord, parse_system, require_detector
 from gate.report.formats import rendered, written_files
-from gate.scores.several import Panel, reading_panels
+from gate.rows.together import Together, read_together
 from gate.storage import NO_BASELINE
 from gate.systems import (
     Past,
@@ -46,7 +46,6 @@ from gate.systems import (
     gate_system,
     read_past,
     read_stored_system,
-    split_panels,
     thresholds_at,
 )
 from gate.systems.verdict import judge_again
@@ -211,12 +210,13 @@ def _check_system(
     scores = systems_check.asked_scores(document.policy)
     for name, own in records.items():
         cuts = _thresholds(inside[name].files, own, scores)
-        for listed, counted in ((found.benign, own.of(Targets)), (found.malicious, own.of(Detection))):
+        missed = 0 if own.malicious is None else own.malicious.unscored
+        for listed, counted, also in ((found.benign, own.of(Targets), 0), (found.malicious, own.of(Detection), missed)):
             for i, one in enumerate(listed):
                 member = next(each for each in one.detectors if each.name == name)
                 if cuts is not None:
                     refuse_differences(f"system at {one.score}: {name}: threshold", member.threshold, cuts[i])
-                _compare_alone(one, member, own, counted)
+                _compare_alone(one, member, own, counted, also)
     uses: list[Uses] = [use for own in records.values() if (use := own.of(Uses))]
     refuse_differences("system.use", found.use, max((use.holdout.number for use in uses), default=None))
     spent = max((use.malicious.number for use in uses if use.malicious), default=None)
@@ -233,12 +233,19 @@ def _thresholds(files: Mapping[str, bytes], own: Record, scores: Any) -> tuple[f
 
 
 def _compare_alone(
-    one: systems_check.Together, member: systems_check.Member, own: Record, counted: Targets | Detection | None
+    one: systems_check.Together,
+    member: systems_check.Member,
+    own: Record,
+    counted: Targets | Detection | None,
+    unscored: int,
 ) -> None:
-    """Check that a detector flags as many rows in the system as alone, if both were counted on the same rows."""
+    """Check that a detector flags as many rows in the system as alone, if both were counted on the same rows.
+
+    `unscored` are the rows without a score that its own tally counts.
+    """
     anchors = {anchor.score: anchor.fpr for anchor in own.calibrator.anchors}
     tally = None if counted is None or one.score not in anchors else counted.at(anchors[one.score])
-    if tally is not None and one.tally.rows - member.unscored == tally.rows:
+    if tally is not None and one.tally.rows - member.unscored == tally.rows - unscored:
         refuse_differences(f"system at {one.score}: {member.name}: flagged", member.flagged, tally.flagged)
 
 
@@ -271,23 +278,22 @@ def _read(
 ) -> SystemRows:
     """Read and split, as the run did, what is given; with everything at hand, also the detectors' own files."""
     policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
-    samples: dict[str, list[Panel]] = {}
-    for sample in ("fit", "holdout", "benign", "malicious"):
+
+    def ask(sample: str) -> Together:
         given, own = getattr(data, sample), _own_files(record, document, sample)
         files = {name: own[name] or given for name in policies} if given or everything else {}
-        with reading_panels(sample, files, policies) as read:
-            samples[sample] = read()
+        return read_together(sample, files, policies)
+
     split = next((own.split for own in records.values() if own.split is not None), None)
-    if split is None or not samples["benign"]:
-        return SystemRows(samples["fit"], samples["holdout"], samples["malicious"])
-    fit, holdout, how = split_panels(samples["benign"], split.fraction, split.seed)
-    return SystemRows(fit, holdout, samples["malicious"], how)
+    if split is None or not data.benign:
+        return SystemRows.read(ask, None)
+    return SystemRows.read(ask, (split.fraction, split.seed))
 
 
 def _check_samples(records: Mapping[str, Record], rows: SystemRows) -> Iterator[Answer]:
     """Check that each sample is the recorded one for every detector, whatever else is given."""
-    for sample, panels in (("fit", rows.fit), ("holdout", rows.holdout), ("malicious", rows.malicious)):
-        found = {name: scores for panel in panels for name, scores in panel.samples.items()}
+    for sample, together in (("fit", rows.fit), ("holdout", rows.holdout), ("malicious", rows.malicious)):
+        found = together.samples
         answers = {name: next(check_samples(records[name], {sample: scores})) for name, scores in found.items()}
         failing = [replace(one, name=f"{name}: {sample}") for name, one in answers.items() if one.state != "holds"]
         if failing:
@@ -321,4 +327,4 @@ def _repeat(
     elif any(own.of(Comparison) is not None for own in records.values()):
         scored = (data.baseline_holdout, data.baseline_malicious)
         past = read_past(data.baseline or NO_BASELINE, document.detectors, scored)
-    return gate_system(job, [lambda: rows], past)
+    return gate_system(job, rows, past)

@@ -547,7 +547,7 @@ def test_text_is_counted_as_it_is_decoded(tmp_path: Path) -> None:
         (tmp_path / "scores.arrow", arrow_bytes(table)),
     ):
         with bound(1 << 28):
-            assert "must decode to at most" in refusal(path, content, Columns(id="id"))
+            assert "; give fewer rows or" in refusal(path, content, Columns(id="id"))
 
 
 def test_a_quarter_of_the_memory_is_the_bound(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ KINDS: dict[Callable[[Path, Rng, int], list[str]], tuple[str, dict[str, Any]]] =
     no_header_and_labels: ("has no header line", {"score": "column1"}),
     tiny: ("Not enough rows: even 10%", {}),
     tied: ("So only too many false positives count there", {}),
-    two_models: ("'boosted' could be scores too", {"score": "logistic", "label": "label", "id": "id"}),
+    two_models: ("'boosted' could be scores too", {"score": "logistic", "label": "label", "id": None}),
     numpy_arrays: ("malicious.npy: ", {"malicious": ("malicious.npy",), "holdout": ("holdout.npy",)}),
     json_lines: ("'is_malicious'", {"label": "is_malicious", "benign_label": ("false",)}),
     distances: ("without a known top", {"score": "distance"}),
@@ -303,3 +303,63 @@ def test_scores_and_targets_exclude_each_other(tmp_path: Path) -> None:
     for args in (["a.csv"], ["--scores", "a.csv", "--targets", "1%"]):
         result = gate("init", *args, cwd=tmp_path)
         assert (result.returncode, result.stdout) == (2, "")
+
+
+# --- passes that are not earned -----------------------------------------------------------------------------
+
+
+def leaked(place: Path, rng: Rng, n: int) -> list[str]:
+    """Of the held-out rows, 30 % are fit rows with the same ids."""
+    rows, scores = np.array([f"r-{row:x}" for row in rng.permutation(2 * n)]), probabilities(rng, 2 * n)
+    copied = int(0.3 * n)
+    held = np.concatenate([np.arange(copied), np.arange(n, 2 * n - copied)])
+    for name, chosen in (("fit", np.arange(n)), ("holdout", held)):
+        write_csv(place / f"{name}.csv", {"request_id": rows[chosen], "score": scores[chosen]})
+    return ["fit.csv", "holdout.csv"]
+
+
+def concatenated(place: Path, rng: Rng, n: int) -> list[str]:
+    """`cat a a > b`, with ids."""
+    columns = {"id": np.tile(rng.permutation(n), 2), "score": np.tile(probabilities(rng, n), 2)}
+    pq.write_table(pa.table(columns), place / "scores.parquet")
+    return ["scores.parquet"]
+
+
+def unnamed_labels(place: Path, rng: Rng, n: int) -> list[str]:
+    """Labels in a column whose name and words are no label's."""
+    name = str(rng.choice(["is_injection", "jailbreak", "toxic", "flag", "category"]))
+    labels = (rng.random(n) < 0.05).astype(np.int64)
+    words = np.array(["x", "y"])[labels] if name == "category" else labels
+    write_csv(place / "scores.csv", {name: words, "score": probabilities(rng, n, 8.0 * labels)})
+    return ["scores.csv"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "code", "sentence"),
+    [
+        (leaked, "overlap", 1, "have the 'request_id' of a row to fit on: overlap is judged by it"),
+        (concatenated, "duplicates", 1, "'id' repeats in "),
+        (unnamed_labels, "unread", 3, "looks like labels: most of the highest scores have "),
+    ],
+)
+def test_the_printed_command_finds_what_is_wrong_with_the_rows(
+    kind: Callable[[Path, Rng, int], list[str]], check: str, code: int, sentence: str, tmp_path: Path, programs: str
+) -> None:
+    """Rows that are on both sides, rows that are there twice, and malicious rows that are taken for benign ones."""
+    seed = secrets.randbelow(2**32)
+    print(f"seed {seed}")  # shown where the test fails
+    files = kind(tmp_path, np.random.default_rng(seed), 20_000)
+    result = gate("init", "--scores", *files, "--action", "acme/gate@v1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert sentence in result.stdout
+    ran = subprocess.run(
+        ["bash", "-c", "gate run --release v1"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": programs},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == code, ran.stderr
+    verdict = json.loads((tmp_path / "releases" / "v1" / "verdict.json").read_text())
+    [found] = [each for each in verdict["findings"] if each["check"] == check]
+    assert (found["outcome"], found["required"]) == ({1: "fail", 3: "inconclusive"}[code], True)

@@ -171,6 +171,7 @@ def test_counts_are_kept_on_disk_and_give_the_record_of_the_rows_written_out(tmp
         for sample in (record["fit"], record["holdout"]):
             del sample["sources"], sample["files"]
         record["data"].pop("count", None)
+        record["policy"] = {**record["policy"], "set": [], "sha256": ""}  # the rows written out need no --set
         records.append(record)
     assert records[0] == records[1] == records[2]
 

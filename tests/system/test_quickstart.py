@@ -16,7 +16,7 @@ import yaml
 from repository import ACTION, ACTION_README, COMMIT, GIT, ROOT, blocks, installed
 from small import CLEAN, RELEASE_FILES
 
-from gate.scores import write_parquet
+from gate.rows.engine import here
 from gate.starter import init
 from gate.starter.demo import simulate
 
@@ -40,9 +40,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert shell(f"git remote add origin {remote}", repository, env) == 0
     (repository / "scores").mkdir()
     for name, scores in simulate():
-        write_parquet(
-            place / f"{name}.parquet" if "drift" in name else repository / "scores" / f"{name}.parquet", scores
-        )
+        folder = place if "drift" in name else repository / "scores"
+        (folder / f"{name}.parquet").write_bytes(here().parquet({"score": scores}))
     origin = {"url": "https://github.com/acme/gate", "vcs_info": GIT}  # what pip notes of the README's first line
     install(repository / ".venv", f"import sys\nsys.path.insert(0, {str(installed(place, origin))!r})")
     [block] = blocks("sh", 'python3 -m venv .venv && .venv/bin/pip install --quiet "git+https')

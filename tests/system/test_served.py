@@ -122,7 +122,7 @@ def test_what_is_no_calibrated_score_is_refused_where_nothing_explains_it(place:
     assert result.stderr.endswith("; give calibrated scores, or leave out --calibrated\n")
     lacking = call("check", "releases/v1", "--holdout", "log.parquet", *BOTH)
     assert lacking.code == 2
-    assert "log.parquet: must have a column 'served', got 'score'; name the one that it has with " in lacking.stderr
+    assert "log.parquet: must have a column 'served', got 'score'; name the one that it has in " in lacking.stderr
     assert "--set data.calibrated=NAME" in lacking.stderr
 
 

@@ -126,7 +126,8 @@ def test_a_misspelt_key_is_answered_with_the_nearest_one(written: str, meant: st
 
 
 def test_a_key_like_no_other_is_answered_with_all_that_are_known() -> None:
-    known = "fit, holdout, malicious, score, calibrated, label, benign, segment, group, id, timestamp, count"
+    known = "fit, holdout, benign, split, malicious, connect, score, calibrated, label, benign_label, segment, group, "
+    known += "id, timestamp, count"
     assert errors(policy_text("data: {zzz: 1}")) == [f"p.yaml:5: data.zzz: must be a known key; known here: {known}"]
 
 
