@@ -356,6 +356,6 @@ def _telling_apart(sample: Sample, parts: Sequence[Part]) -> tuple[list[int], in
 
 def _whole(sample: Sample, used: Sequence[int]) -> str:
     """The SQL of what is the same in rows that are equal in all columns."""
-    cells = ["CAST(score AS VARCHAR)", *(f"coalesce(u{i}, '\\0')" for i in used)]
+    cells = [sample.written_score, *(f"coalesce(u{i}, '\\0')" for i in used)]
     cells += [f"CAST({role} AS VARCHAR)" for role in ("grp", "segment", "time") if role in sample.roles]
     return f"md5(concat_ws(chr(31), {', '.join(cells)}))"

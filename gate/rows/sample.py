@@ -339,7 +339,12 @@ class Sample:
     @cached_property
     def distinct_scores(self) -> Named:
         """The distinct scores, which name rows that have no ids."""
-        return Named(self, f"CAST(score AS {self.engine.word})")
+        return Named(self, self.written_score)
+
+    @property
+    def written_score(self) -> str:
+        """The SQL of a score as text; -0.0 is 0.0."""
+        return f"CASE WHEN score = 0 THEN '0.0' ELSE CAST(score AS {self.engine.word}) END"
 
     def ask_distinct(self, sql: str) -> int:
         return int(self.engine.ask(f"SELECT count(DISTINCT {sql}) AS n FROM {self.rows}")["n"][0])
