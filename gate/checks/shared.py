@@ -130,5 +130,3 @@ def _shared(unit: Literal["rows", "groups"], first: int, second: int, found: Pai
         tied=found.tied,
         even=found.even,
     )
-
-

@@ -367,8 +367,8 @@ CHECK = CheckOf(
     decides=(
         "It counts the rows, benign for every detector, that any of them flags from a calibrated score on, and holds "
         "exact bounds of their share against max_fpr. Rows that a detector has not scored are counted: a pass must "
-        "hold even if each of them were flagged, and beyond 0.1 % of the rows the system is not judged; nor is it if "
-        "so many are benign for some detectors and not for all."
+        "hold even if each of them were flagged, and beyond 0.1 % of the rows the system is not judged; nor is it "
+        "if as many are benign for some detectors and not for all."
     ),
     causes="detectors that flag different benign rows, so that their rates add up; one detector that flags too much; "
     "too few held-out rows; time-outs",

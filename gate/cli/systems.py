@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gate.cli.inputs import found_here, read_scores, require_ledger
-from gate.cli.options import Request
+from gate.cli.options import Request, connect
 from gate.cli.outputs import conclude, refuse_places
 from gate.cli.streams import log, working
 from gate.errors import GateError
@@ -78,6 +78,7 @@ def check_detectors(
     record, stored = read_stored_system(directory)
     document = find_policy(named, overrides) if named else recorded_policy(record.policy).override(overrides)
     document.require_columns()
+    connect(document.policy.data)
     policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
     if [*policies] != [*stored]:
         raise GateError(

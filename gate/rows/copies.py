@@ -1,8 +1,8 @@
 """Copies by pairs: of the values that exactly two rows of two samples have, how many have one row on each side.
 
-Chance puts a pair on both sides 2 q (1 - q) of the time, where q is the share of one side. Copies across always stand on
-both sides, copies within a sample never do. Rows are compared with those of neighbouring scores only, so that samples
-which differ in where their scores lie show neither. No judgement.
+Chance puts a pair on both sides 2 q (1 - q) of the time, where q is the share of one side. Copies across always stand
+on both sides, copies within a sample never do. Rows are compared with those of neighbouring scores only, so that
+samples which differ in where their scores lie show neither. No judgement.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def pairs_of(first: Sample, second: Sample) -> Pairs:
     """Count the pairs of two samples; where one of them is of float32, both are compared so."""
     one_of = thinning(first.n + second.n)
     single = [_is_single(thinned(sample, one_of).values) for sample in (first, second)]
-    return count_pairs(*(thinned(sample, one_of, single[0] != single[1]).whole for sample in (first, second)), one_of)
+    one, other = (thinned(sample, one_of, single[0] != single[1]).whole for sample in (first, second))
+    return count_pairs(one, other, one_of)
 
 
 def pairs_of_halves(sample: Sample, one_of: int) -> Pairs | None:
@@ -174,19 +175,20 @@ def _ask(sample: Sample, one_of: int, single: bool) -> Thinned:
         where = f" WHERE CAST(floor(({place}) * {number(engine, 2.0**LAST)}) AS BIGINT) % {one_of} = 0"
     weight = "weight" if sample.has_weights else "1"
     in_first = _in_first_half(sample)
-    found = engine.ask(
+    found = sample.ask(
         f"SELECT {score} AS score, CAST(sum({weight}) AS BIGINT) AS n, "
         f"CAST(sum(CASE WHEN {in_first} THEN {weight} ELSE 0 END) AS BIGINT) AS half "
         f"FROM {sample.rows}{where} GROUP BY 1"
     )
-    return Thinned(*(np.asarray(found[key], dtype=kind) for key, kind in (("score", np.float64), ("n", np.int64), ("half", np.int64))))
+    rows, first = (np.asarray(found[key], dtype=np.int64) for key in ("n", "half"))
+    return Thinned(np.asarray(found["score"], dtype=np.float64), rows, first)
 
 
 def _in_first_half(sample: Sample) -> str:
     """The SQL of whether a row is in the first half of the rows, as they follow one another in the files."""
     if "nr" not in sample.roles:
         return "FALSE"
-    found = sample.engine.ask(
+    found = sample.ask(
         f"SELECT f, count(*) AS n, min(nr) AS low, max(nr) AS high FROM {sample.rows} GROUP BY 1 ORDER BY 1"
     )
     counts = np.asarray(found["n"], dtype=np.int64)

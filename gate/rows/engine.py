@@ -50,6 +50,9 @@ class Engine(Protocol):
 
     def ask(self, sql: str) -> Columns: ...
 
+    def interrupt(self) -> None:
+        """End the question that is being answered."""
+
     def one_form(self, sql: str) -> str:
         """A text in one Unicode form (NFC), where the engine can do that."""
 
@@ -241,6 +244,28 @@ def here() -> Duck:
         known = os.getpid(), Duck()
         _engine.set(known)
     return known[1]
+
+
+_elsewhere: ContextVar[Engine | None] = ContextVar("elsewhere", default=None)
+
+
+def asked() -> Engine:
+    """What is asked about rows: the engine that the user has named, or else that of this process."""
+    return _elsewhere.get() or here()
+
+
+@contextlib.contextmanager
+def connected(url: str, memory: int | None = None) -> Iterator[Engine]:
+    """Let an engine of the user's answer all that is asked about rows in this block."""
+    from gate.rows.remote import connect
+
+    engine = connect(url, memory)
+    token = _elsewhere.set(engine)
+    try:
+        yield engine
+    finally:
+        _elsewhere.reset(token)
+        engine.close()
 
 
 @contextlib.contextmanager

@@ -19,7 +19,24 @@ Kind = Literal["benign", "malicious"]
 Value = str | int | float | Decimal | bool
 
 EXACT = 2.0**53  # from here on, floats skip whole numbers
-MISSING = {"", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "null", "none", "nil", "nat", r"\n", "?", "-", "missing"}
+MISSING = {
+    "",
+    "na",
+    "n/a",
+    "#n/a",
+    "#na",
+    "<na>",
+    "nan",
+    "-nan",
+    "null",
+    "none",
+    "nil",
+    "nat",
+    r"\n",
+    "?",
+    "-",
+    "missing",
+}
 TRUTHS = {"false": "0", "no": "0", "true": "1", "yes": "1"}
 TRUE_OR_FALSE = {"0": False, "false": False, "1": True, "true": True}
 HIDDEN = ("Cf", "Cc")  # categories of characters that a reader does not see; text of one length is padded with NUL
@@ -63,9 +80,7 @@ def count_labels(found: Iterable[tuple[Found, bool]]) -> Labels:
     return Labels(
         distinct=len(order),
         first=tuple(
-            LabelCount(
-                label=one_line(text, 80), rows=rows[text, benign], taken_for="benign" if benign else "malicious"
-            )
+            LabelCount(label=one_line(text, 80), rows=rows[text, benign], taken_for="benign" if benign else "malicious")
             for text, benign in order[:MAX_LABELS]
         ),
     )

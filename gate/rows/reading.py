@@ -12,7 +12,7 @@ import numpy as np
 
 from gate.errors import GateError
 from gate.policy import Columns, Policy
-from gate.rows.engine import Duck, Engine, here
+from gate.rows.engine import Duck, Engine, asked, here
 from gate.rows.formats import Column, Table, open_object, open_table
 from gate.rows.labels import Kind, count_labels
 from gate.rows.roles import Part, read_part, wanted_columns
@@ -39,12 +39,9 @@ def read_by(
     paths: Iterable[str], views: dict[str, tuple[Columns, tuple[float, float]]], kind: Kind, gaps: bool = True
 ) -> dict[str, Sample]:
     """The same files as several detectors read them, each with its own columns and domain; they are opened once."""
-    engine = here()
+    engine = asked()
     wanted = list(dict.fromkeys(name for columns, _ in views.values() for name in wanted_columns(columns)))
-    named = find_each(paths)
-    opened = [
-        (path, [open_table(engine, file, wanted) for file in found.files], found.skipped) for path, found in named
-    ]
+    opened = [*_opened(engine, paths, wanted)]
     samples = {}
     skipped = tuple(each for _, _, skipped in opened for each in skipped)
     for name, (columns, domain) in views.items():
@@ -61,6 +58,20 @@ def read_by(
         kept_parts = tuple(parts) if name else ()
         samples[name] = replace(sample, pieces=pieces, skipped=skipped, parts=kept_parts)
     return samples
+
+
+def _opened(
+    engine: Engine, paths: Iterable[str], wanted: Sequence[str]
+) -> Iterator[tuple[str, list[Table], tuple[tuple[str, str], ...]]]:
+    """The tables of each argument: of the files that it names, or of an engine that the user has."""
+    if isinstance(engine, Duck):
+        for path, found in find_each(paths):
+            yield path, [open_table(engine, file, wanted) for file in found.files], found.skipped
+        return
+    from gate.rows.remote import open_relation
+
+    for path in paths:
+        yield path, [open_relation(engine, path, wanted)], ()
 
 
 @contextlib.contextmanager
@@ -239,7 +250,7 @@ def _plain(engine: Engine, column: Column, table: Table) -> str:
     return f"nullif({written}, '')" if table.is_text else written
 
 
-def facts_of(sample: Sample) -> Sample:
+def counted_again(sample: Sample) -> Sample:
     """The sample with what its relation holds counted anew, after rows were left out."""
     asked = [f"{sample.counted} AS n", "min(score) AS low", "max(score) AS high"]
     weight = " * weight" if sample.has_weights else ""
@@ -247,7 +258,7 @@ def facts_of(sample: Sample) -> Sample:
         asked.append(f"CAST(sum({mixed}{weight}) AS BIGINT) AS mixed{i}")
     asked += ["min(time) AS oldest", "max(time) AS newest"] if sample.has_times else []
     asked += ["CAST(sum(copies - 1) AS BIGINT) AS again"] if "copies" in sample.roles else []
-    found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
+    found = sample.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
     n = 0 if np.ma.is_masked(found["n"][0]) else int(found["n"][0])
     if n == 0:
         return replace(sample, n=0)
@@ -265,7 +276,7 @@ def facts_of(sample: Sample) -> Sample:
 def count_once(sample: Sample) -> Sample:
     """One row for each id, the oldest: rows with one id are one observation, and must agree."""
     engine = sample.engine
-    distinct = int(engine.ask(f"SELECT count(DISTINCT id) AS n FROM {sample.rows}")["n"][0])
+    distinct = int(sample.ask(f"SELECT count(DISTINCT id) AS n FROM {sample.rows}")["n"][0])
     if distinct == sample.n:
         return replace(sample, repeated=0)
     if distinct < 2:
@@ -281,7 +292,7 @@ def count_once(sample: Sample) -> Sample:
         f"count(*) OVER (PARTITION BY id) AS copies FROM {sample.rows}"
     )
     relation = kept(engine, f"SELECT {', '.join(columns)}, copies FROM ({inner}) AS d WHERE place = 1")
-    return facts_of(replace(sample, relation=relation, roles=sample.roles | {"copies"}))
+    return counted_again(replace(sample, relation=relation, roles=sample.roles | {"copies"}))
 
 
 def kept(engine: Engine, select: str) -> str:
@@ -294,8 +305,9 @@ def kept(engine: Engine, select: str) -> str:
 
 
 def _require_agreement(sample: Sample, role: str, called: str) -> None:
-    found = sample.engine.ask(
-        f"SELECT id, CAST(min({role}) AS {sample.engine.word}) AS one, CAST(max({role}) AS {sample.engine.word}) AS other "
+    word = sample.engine.word
+    found = sample.ask(
+        f"SELECT id, CAST(min({role}) AS {word}) AS one, CAST(max({role}) AS {word}) AS other "
         f"FROM {sample.rows} GROUP BY id HAVING min({role}) <> max({role}) ORDER BY id LIMIT 1"
     )
     if len(found["id"]):
@@ -317,7 +329,7 @@ def _with_whole_rows(sample: Sample, parts: Sequence[Part]) -> Sample:
     used, best = apart
     relation = f"SELECT *, {_whole(sample, used)} AS whole FROM {sample.rows}"
     whole = replace(sample, relation=relation, roles=sample.roles | {"whole"})
-    found = sample.engine.ask(f"SELECT count(DISTINCT whole) AS w, count(DISTINCT u{best}) AS d FROM {whole.rows}")
+    found = sample.ask(f"SELECT count(DISTINCT whole) AS w, count(DISTINCT u{best}) AS d FROM {whole.rows}")
     different, distinct = int(found["w"][0]), int(found["d"][0])
     if distinct < NEARLY * different:
         return sample
@@ -332,18 +344,18 @@ def _telling_apart(sample: Sample, parts: Sequence[Part]) -> tuple[list[int], in
     listed = range(len(sample.others))
     few = f"(SELECT * FROM {sample.rows} LIMIT {LOOKED_AT}) AS q"
     asked = [f"count(DISTINCT u{i}) AS d{i}, count(DISTINCT TRY_CAST(u{i} AS HUGEINT) - nr) AS r{i}" for i in listed]
-    found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {few}")
+    found = sample.ask(f"SELECT {', '.join(asked)} FROM {few}")
     numbers = ("integer", "text", "json")
     used = [i for i in listed if not (int(found[f"r{i}"][0]) == 1 and kinds[sample.others[i]] in numbers)]
     best = max(used, key=lambda i: int(found[f"d{i}"][0]), default=None)
     if best is None:
         return None
-    different = int(sample.engine.ask(f"SELECT count(DISTINCT {_whole(sample, used)}) AS w FROM {few}")["w"][0])
+    different = int(sample.ask(f"SELECT count(DISTINCT {_whole(sample, used)}) AS w FROM {few}")["w"][0])
     return (used, best) if int(found[f"d{best}"][0]) >= NEARLY * different else None
 
 
 def _whole(sample: Sample, used: Sequence[int]) -> str:
     """The SQL of what is the same in rows that are equal in all columns."""
-    cells = ["CAST(score AS VARCHAR)", *(f"coalesce(u{i}, '\\0')" for i in used)]
+    cells = [sample.written_score, *(f"coalesce(u{i}, '\\0')" for i in used)]
     cells += [f"CAST({role} AS VARCHAR)" for role in ("grp", "segment", "time") if role in sample.roles]
     return f"md5(concat_ws(chr(31), {', '.join(cells)}))"

@@ -74,11 +74,12 @@ def connect(url: str, memory: int | None = None) -> Driver:
     return engine
 
 
-def open_relation(engine: Driver, source: str, wanted: Sequence[str]) -> Table:
+def open_relation(engine: Engine, source: str, wanted: Sequence[str]) -> Table:
     """The rows of a table, or of a query in brackets; all wanted columns are there once."""
     if not TABLE.fullmatch(source) and not QUERY.fullmatch(source):
         must = f"{source}: must be the name of a table or one SELECT in brackets, got something else"
         raise GateError(f"{must}; write SCHEMA.TABLE, or '(SELECT ...)' without a semicolon")
+    assert isinstance(engine, Driver)
     file = File(source, "")
     rows, columns = engine.columns_of(source)
     require(wanted, [column.name for column in columns], file)

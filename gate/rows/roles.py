@@ -1,7 +1,7 @@
 """The roles of columns: score, label, id, group, segment, time, count. Every value is checked before any is used.
 
-A file becomes one SELECT whose columns are named by their roles. What is wrong in it is said in one line, with the file,
-the column and the first row; nothing is left out in silence.
+A file becomes one SELECT whose columns are named by their roles. What is wrong in it is said in one line, with the
+file, the column and the first row; nothing is left out in silence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.rows.engine import Engine, number, text
-from gate.rows.formats import Column, Table
+from gate.rows.formats import Column, Table, explain
 from gate.rows.labels import Found, Kind, judge_labels
 from gate.rows.sample import mixing
 from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
@@ -111,7 +111,8 @@ def read_part(
     weight = None if columns.count is None else reading.weight(columns.count)
     if weight is not None:
         reading.require(weight, "TRUE")
-    taken, labels = "TRUE", ()
+    taken = "TRUE"
+    labels: tuple[tuple[Found, bool], ...] = ()
     if isinstance(columns.label, str):
         taken, labels = reading.take(columns.label, columns.benign_label, kind, alone, weight)
     roles = reading.scores(columns, domain)
@@ -154,6 +155,10 @@ class Reading:
     def __post_init__(self) -> None:
         self.columns = {column.name: column for column in self.table.columns}
 
+    def ask(self, sql: str) -> dict[str, Any]:
+        with explain(self.table.file):
+            return self.engine.ask(sql)
+
     def where(self, name: str) -> str:
         return f"{self.table.file}: column {name!r}"
 
@@ -174,7 +179,8 @@ class Reading:
         """Whether a row has a value; float columns often hold NaN for a missing one."""
         column = self.columns[name]
         if column.kind == "float":
-            return f"coalesce({column.sql} BETWEEN {number(self.engine, -np.inf)} AND {number(self.engine, np.inf)}, FALSE)"
+            least, most = (number(self.engine, end) for end in (-np.inf, np.inf))
+            return f"coalesce({column.sql} BETWEEN {least} AND {most}, FALSE)"
         return f"{self.written(column)} IS NOT NULL"
 
     def double(self, column: Column) -> str:
@@ -281,7 +287,8 @@ class Reading:
             number_ = self.double(column)
             as_float = Column(column.name, f"({number_})", "float", "")
             whole = f"json_type({column.sql}) IN ('DOUBLE')"
-            plain = f"CASE WHEN json_type({column.sql}) NOT IN ('OBJECT', 'ARRAY') THEN nfc_normalize({self.written(column)}) END"
+            written = self.engine.one_form(self.written(column))
+            plain = f"CASE WHEN json_type({column.sql}) NOT IN ('OBJECT', 'ARRAY') THEN {written} END"
             return f"CASE WHEN {whole} THEN {self.name_of(as_float)} ELSE {plain} END"
         if column.kind == "text" and self.table.is_text:  # other tools write whole numbers as 5.0
             written = self.written(column)
@@ -311,7 +318,7 @@ class Reading:
 
     def moments(self, value: str, taken: str, must: str) -> str:
         """Numbers since 1970: the largest of them tells whether they are seconds or smaller units."""
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT max(abs({value})) AS most FROM {self.table.rows} WHERE {taken} AND {value} = {value}"
         )
         most = 0.0 if np.ma.is_masked(found["most"][0]) else float(found["most"][0])
@@ -356,7 +363,7 @@ class Reading:
         """Every distinct label with its rows, in the order in which they first appear."""
         counted = "count(*)" if weight is None else f"CAST(sum({weight.sql}) AS BIGINT)"
         first = "min(nr)" if self.table.numbered else "0"
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT {label} AS label, count(*) AS n, {counted} AS w, {first} AS f FROM {self.table.rows} GROUP BY 1"
         )
         texts = np.ma.asarray(found["label"]).tolist()  # None where there is no label
@@ -390,10 +397,12 @@ class Reading:
         for role in roles:
             if role.bad:
                 asked[f"bad_{role.name}"] = f"count(CASE WHEN {within[role.name]} AND ({role.bad}) THEN 1 END)"
-        answer = self.engine.ask(
+        answer = self.ask(
             f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}"
         )
-        found = {key: None if np.ma.is_masked(column[0]) else column[0].item() for key, column in answer.items()}
+        found: dict[str, Any] = {
+            key: None if np.ma.is_masked(column[0]) else column[0].item() for key, column in answer.items()
+        }
         for role in roles:
             if found.get(f"bad_{role.name}"):
                 self.require(role, within[role.name])
@@ -409,9 +418,9 @@ class Reading:
         nr = "nr" if self.table.numbered else "0"
         for reason in role.reasons:
             where = f"{within} AND ({reason.bad})"
-            rows = self.engine.ask(f"SELECT count(*) AS n FROM {self.table.rows} WHERE {where}")["n"][0]
+            rows = self.ask(f"SELECT count(*) AS n FROM {self.table.rows} WHERE {where}")["n"][0]
             if rows:
-                found = self.engine.ask(
+                found = self.ask(
                     f"SELECT CAST({reason.got} AS {self.engine.word}) AS got, {nr} AS nr FROM {self.table.rows} "
                     f"WHERE {where} ORDER BY 2, 1 LIMIT 1"
                 )

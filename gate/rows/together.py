@@ -14,7 +14,7 @@ from gate.errors import GateError
 from gate.policy import Columns, Policy
 from gate.rows.engine import Engine, number
 from gate.rows.labels import Kind
-from gate.rows.reading import by_file, columns_for, facts_of, kept, kind_of, objects_by, read_by
+from gate.rows.reading import by_file, columns_for, counted_again, kept, kind_of, objects_by, read_by
 from gate.rows.sample import Sample
 from gate.rows.split import split
 from gate.rows.wording import show
@@ -136,7 +136,7 @@ class Several:
             )
             roles |= {"whole"}
         rows = Sample(wide.engine, relation, roles, 0, 0.0, 0.0, wide.kind, first.sources)
-        fit, holdout, how = split(facts_of(rows), fraction, seed)
+        fit, holdout, how = split(counted_again(rows), fraction, seed)
         fitted = self._side(fit)
         held_out = self._side(holdout)
         # Rows are counted here and ids there: what is lacking on one side is what is left of both.
@@ -152,7 +152,7 @@ class Several:
         for name, sample in self.samples.items():
             inside = f"SELECT q.* FROM {sample.rows} WHERE ({key}) IN (SELECT {key} FROM {side.rows})"
             found = replace(sample, relation=kept(wide.engine, inside), pool=sample, copied=None)
-            samples[name] = replace(facts_of(found), unscored=wide.unscored(name))
+            samples[name] = replace(counted_again(found), unscored=wide.unscored(name))
             if samples[name].n < 2:
                 raise GateError(
                     f"{name}: --split: must leave at least 2 {sample.kind} rows on each side, got {samples[name].n}; "

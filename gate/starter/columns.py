@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gate.errors import GateError
 from gate.rows.engine import here, text
-from gate.rows.formats import Column, Table, open_table
+from gate.rows.formats import Column, Table, explain, open_table
 from gate.rows.roles import NUMBERS, WHOLE, Reading
 from gate.rows.sample import LOOKED_AT
 from gate.rows.sources import Found
@@ -79,8 +79,11 @@ def look_at(path: str, found: Found) -> PartColumns:
             raise GateError(f"{tables[0].file}: must have a header line that names the columns, got numbers; add one")
         header, copy = _with_header(tables[0].file, len(first))
         tables = [open_table(here(), copy, [])]
-    common = [name for name in _names(tables[0]) if all(name in _names(table) for table in tables[1:])]
-    seen = [_see(table, common[:MOST_COLUMNS]) for table in tables]
+    common = [name for name in _names(tables[0]) if name and all(name in _names(table) for table in tables[1:])]
+    seen = []
+    for table in tables:
+        with explain(table.file):
+            seen.append(_see(table, common[:MOST_COLUMNS]))
     is_untyped = all(table.is_text for table in tables)
     columns = tuple(_together(each, is_untyped) for each in zip(*seen, strict=True))
     return PartColumns(path, sum(_count(table) for table in tables), columns, tuple(tables), header)
@@ -228,7 +231,7 @@ def _values(reading: Reading, column: Column) -> tuple[tuple[str, int], ...]:
         f"SELECT {_word(reading, column)} AS word, count(*) AS n FROM {reading.table.rows} "
         f"WHERE {reading.present(column.name)} GROUP BY 1 LIMIT {MOST_LABELS + 1}"
     )
-    pairs = zip(map(str, found["word"]), map(int, found["n"]), strict=True)
+    pairs = [(str(word), int(n)) for word, n in zip(found["word"], found["n"], strict=True) if str(word)]
     return tuple(sorted(pairs)) if len(found["word"]) <= MOST_LABELS else ()
 
 
