@@ -175,7 +175,7 @@ def _ask(sample: Sample, one_of: int, single: bool) -> Thinned:
         where = f" WHERE CAST(floor(({place}) * {number(engine, 2.0**LAST)}) AS BIGINT) % {one_of} = 0"
     weight = "weight" if sample.has_weights else "1"
     in_first = _in_first_half(sample)
-    found = engine.ask(
+    found = sample.ask(
         f"SELECT {score} AS score, CAST(sum({weight}) AS BIGINT) AS n, "
         f"CAST(sum(CASE WHEN {in_first} THEN {weight} ELSE 0 END) AS BIGINT) AS half "
         f"FROM {sample.rows}{where} GROUP BY 1"
@@ -188,7 +188,7 @@ def _in_first_half(sample: Sample) -> str:
     """The SQL of whether a row is in the first half of the rows, as they follow one another in the files."""
     if "nr" not in sample.roles:
         return "FALSE"
-    found = sample.engine.ask(
+    found = sample.ask(
         f"SELECT f, count(*) AS n, min(nr) AS low, max(nr) AS high FROM {sample.rows} GROUP BY 1 ORDER BY 1"
     )
     counts = np.asarray(found["n"], dtype=np.int64)

@@ -14,13 +14,14 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.errors import GateError
-from gate.rows.engine import Engine, number, values
+from gate.rows.engine import Columns, Engine, number, values
 from gate.statistics.floats import from_ordinal, ordinal
 
 FIRST = 16  # bits of the first division: 65,536 cells; more of them miss the processor's cache
 LAST = 49  # bits of the last one; a double between 0.5 and 1 has 53
 EACH = 32  # rows of a cell, if there are not too many
 FETCH = 1 << 21  # rows that are fetched rather than divided again
+Ask = Callable[[str], Columns]
 _MAGNITUDE = np.int64(2**63 - 1)
 
 
@@ -118,8 +119,10 @@ class Divided:
     bits, cell   the grid cell that holds an interval's rows; -1 where it is one of the parts of such a cell
     """
 
-    def __init__(self, engine: Engine, rows: str, count: str, domain: tuple[float, float]) -> None:
-        self.engine, self.rows, self.counted = engine, rows, count
+    def __init__(
+        self, engine: Engine, rows: str, count: str, domain: tuple[float, float], ask: Ask | None = None
+    ) -> None:
+        self.engine, self.rows, self.counted, self.ask = engine, rows, count, ask or engine.ask
         scale = scale_of(domain)
         self.place = f"score * {number(engine, scale)} + {number(engine, -domain[0] * scale)}"
         self._keep(*self._ask(self._cell(FIRST), "", FIRST))
@@ -216,7 +219,7 @@ class Divided:
         """The parts of some rows by a key, or each score by itself: lowest, highest, rows, and the grid cell."""
         what = f"{key} AS k, min(score) AS lo, max(score) AS hi" if key else "score AS k, score AS lo, score AS hi"
         by = "1" if key else "1, 2, 3"
-        found = self.engine.ask(f"SELECT {what}, {self.counted} AS n FROM {self.rows}{where} GROUP BY {by}")
+        found = self.ask(f"SELECT {what}, {self.counted} AS n FROM {self.rows}{where} GROUP BY {by}")
         lo, hi = (np.asarray(found[end], dtype=np.float64) + 0.0 for end in ("lo", "hi"))
         cell = np.asarray(found["k"], dtype=np.int64) if bits >= 0 else np.full(len(lo), -1, dtype=np.int64)
         return lo, hi, np.asarray(found["n"], dtype=np.int64), np.full(len(lo), bits, dtype=np.int64), cell

@@ -258,7 +258,7 @@ def counted_again(sample: Sample) -> Sample:
         asked.append(f"CAST(sum({mixed}{weight}) AS BIGINT) AS mixed{i}")
     asked += ["min(time) AS oldest", "max(time) AS newest"] if sample.has_times else []
     asked += ["CAST(sum(copies - 1) AS BIGINT) AS again"] if "copies" in sample.roles else []
-    found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
+    found = sample.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
     n = 0 if np.ma.is_masked(found["n"][0]) else int(found["n"][0])
     if n == 0:
         return replace(sample, n=0)
@@ -276,7 +276,7 @@ def counted_again(sample: Sample) -> Sample:
 def count_once(sample: Sample) -> Sample:
     """One row for each id, the oldest: rows with one id are one observation, and must agree."""
     engine = sample.engine
-    distinct = int(engine.ask(f"SELECT count(DISTINCT id) AS n FROM {sample.rows}")["n"][0])
+    distinct = int(sample.ask(f"SELECT count(DISTINCT id) AS n FROM {sample.rows}")["n"][0])
     if distinct == sample.n:
         return replace(sample, repeated=0)
     if distinct < 2:
@@ -306,7 +306,7 @@ def kept(engine: Engine, select: str) -> str:
 
 def _require_agreement(sample: Sample, role: str, called: str) -> None:
     word = sample.engine.word
-    found = sample.engine.ask(
+    found = sample.ask(
         f"SELECT id, CAST(min({role}) AS {word}) AS one, CAST(max({role}) AS {word}) AS other "
         f"FROM {sample.rows} GROUP BY id HAVING min({role}) <> max({role}) ORDER BY id LIMIT 1"
     )
@@ -329,7 +329,7 @@ def _with_whole_rows(sample: Sample, parts: Sequence[Part]) -> Sample:
     used, best = apart
     relation = f"SELECT *, {_whole(sample, used)} AS whole FROM {sample.rows}"
     whole = replace(sample, relation=relation, roles=sample.roles | {"whole"})
-    found = sample.engine.ask(f"SELECT count(DISTINCT whole) AS w, count(DISTINCT u{best}) AS d FROM {whole.rows}")
+    found = sample.ask(f"SELECT count(DISTINCT whole) AS w, count(DISTINCT u{best}) AS d FROM {whole.rows}")
     different, distinct = int(found["w"][0]), int(found["d"][0])
     if distinct < NEARLY * different:
         return sample
@@ -344,13 +344,13 @@ def _telling_apart(sample: Sample, parts: Sequence[Part]) -> tuple[list[int], in
     listed = range(len(sample.others))
     few = f"(SELECT * FROM {sample.rows} LIMIT {LOOKED_AT}) AS q"
     asked = [f"count(DISTINCT u{i}) AS d{i}, count(DISTINCT TRY_CAST(u{i} AS HUGEINT) - nr) AS r{i}" for i in listed]
-    found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {few}")
+    found = sample.ask(f"SELECT {', '.join(asked)} FROM {few}")
     numbers = ("integer", "text", "json")
     used = [i for i in listed if not (int(found[f"r{i}"][0]) == 1 and kinds[sample.others[i]] in numbers)]
     best = max(used, key=lambda i: int(found[f"d{i}"][0]), default=None)
     if best is None:
         return None
-    different = int(sample.engine.ask(f"SELECT count(DISTINCT {_whole(sample, used)}) AS w FROM {few}")["w"][0])
+    different = int(sample.ask(f"SELECT count(DISTINCT {_whole(sample, used)}) AS w FROM {few}")["w"][0])
     return (used, best) if int(found[f"d{best}"][0]) >= NEARLY * different else None
 
 

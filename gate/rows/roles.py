@@ -15,7 +15,7 @@ import numpy as np
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.rows.engine import Engine, number, text
-from gate.rows.formats import Column, Table
+from gate.rows.formats import Column, Table, explain
 from gate.rows.labels import Found, Kind, judge_labels
 from gate.rows.sample import mixing
 from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
@@ -154,6 +154,10 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.columns = {column.name: column for column in self.table.columns}
+
+    def ask(self, sql: str) -> dict[str, Any]:
+        with explain(self.table.file):
+            return self.engine.ask(sql)
 
     def where(self, name: str) -> str:
         return f"{self.table.file}: column {name!r}"
@@ -314,7 +318,7 @@ class Reading:
 
     def moments(self, value: str, taken: str, must: str) -> str:
         """Numbers since 1970: the largest of them tells whether they are seconds or smaller units."""
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT max(abs({value})) AS most FROM {self.table.rows} WHERE {taken} AND {value} = {value}"
         )
         most = 0.0 if np.ma.is_masked(found["most"][0]) else float(found["most"][0])
@@ -359,7 +363,7 @@ class Reading:
         """Every distinct label with its rows, in the order in which they first appear."""
         counted = "count(*)" if weight is None else f"CAST(sum({weight.sql}) AS BIGINT)"
         first = "min(nr)" if self.table.numbered else "0"
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT {label} AS label, count(*) AS n, {counted} AS w, {first} AS f FROM {self.table.rows} GROUP BY 1"
         )
         texts = np.ma.asarray(found["label"]).tolist()  # None where there is no label
@@ -393,7 +397,7 @@ class Reading:
         for role in roles:
             if role.bad:
                 asked[f"bad_{role.name}"] = f"count(CASE WHEN {within[role.name]} AND ({role.bad}) THEN 1 END)"
-        answer = self.engine.ask(
+        answer = self.ask(
             f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}"
         )
         found: dict[str, Any] = {
@@ -414,9 +418,9 @@ class Reading:
         nr = "nr" if self.table.numbered else "0"
         for reason in role.reasons:
             where = f"{within} AND ({reason.bad})"
-            rows = self.engine.ask(f"SELECT count(*) AS n FROM {self.table.rows} WHERE {where}")["n"][0]
+            rows = self.ask(f"SELECT count(*) AS n FROM {self.table.rows} WHERE {where}")["n"][0]
             if rows:
-                found = self.engine.ask(
+                found = self.ask(
                     f"SELECT CAST({reason.got} AS {self.engine.word}) AS got, {nr} AS nr FROM {self.table.rows} "
                     f"WHERE {where} ORDER BY 2, 1 LIMIT 1"
                 )

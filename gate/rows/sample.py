@@ -15,12 +15,12 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.errors import GateError
-from gate.rows.engine import Engine, number
+from gate.rows.engine import Columns, Engine, number
 from gate.rows.labels import Kind, describe_labels
 from gate.rows.ordered import LAST, Divided, Ordered, Sorted, sort, sort_counted
 from gate.rows.sketch import Named
 from gate.rows.sources import File
-from gate.rows.wording import show
+from gate.rows.wording import reason_of, show
 from gate.sources import Labels, Source
 from gate.words import plural
 
@@ -141,17 +141,31 @@ class Sample:
     def files(self) -> str:
         return ", ".join(source.path for source in self.sources)
 
+    def ask(self, sql: str) -> Columns:
+        """The answer to one question; what an engine says of rows that it cannot read becomes one line."""
+        try:
+            return self.engine.ask(sql)
+        except GateError:
+            raise
+        except Exception as error:  # DuckDB reads the pages of a file when a question needs them
+            if type(error).__name__ == "InterruptException":
+                raise
+            must = f"{self.files}: must be readable to the end, got: {reason_of(error)}"
+            room = "Out of Memory" in str(error) or "No space left" in str(error) or "temp_directory" in str(error)
+            instead = "raise --memory, or name a --scratch with more room" if room else "write it again"
+            raise GateError(f"{must}; {instead}") from None
+
     # --- order ----------------------------------------------------------------------------------------------
 
     @cached_property
     def ordered(self) -> Ordered:
         """The scores in rising order: fetched and sorted if they fit the memory, else divided where they stand."""
         if self.n * SHARE > self.engine.memory:
-            return Divided(self.engine, self.rows, self.counted, (self.lowest, self.highest))
+            return Divided(self.engine, self.rows, self.counted, (self.lowest, self.highest), self.ask)
         if self.has_weights:
-            found = self.engine.ask(f"SELECT score, CAST(sum(weight) AS BIGINT) AS n FROM {self.rows} GROUP BY 1")
+            found = self.ask(f"SELECT score, CAST(sum(weight) AS BIGINT) AS n FROM {self.rows} GROUP BY 1")
             return self._whole(sort_counted(np.asarray(found["score"]), np.asarray(found["n"], dtype=np.int64)))
-        scores = np.ascontiguousarray(self.engine.ask(f"SELECT score FROM {self.rows}")["score"])
+        scores = np.ascontiguousarray(self.ask(f"SELECT score FROM {self.rows}")["score"])
         return self._whole(Sorted(sort(scores, in_place=scores.flags.writeable)))
 
     def forget_order(self) -> None:
@@ -175,7 +189,7 @@ class Sample:
         for i, column in enumerate(self.others):
             word = f"coalesce(u{i}, '')"
             few = f"(SELECT {word} AS v FROM {self.rows} LIMIT {LOOKED_AT}) AS q"
-            if int(self.engine.ask(f"SELECT count(DISTINCT v) AS d FROM {few}")["d"][0]) > FEW_VALUES:
+            if int(self.ask(f"SELECT count(DISTINCT v) AS d FROM {few}")["d"][0]) > FEW_VALUES:
                 continue
             names, sizes, _ = self._by_name(word, np.empty(0))
             if 1 < len(names) <= FEW_VALUES:
@@ -195,7 +209,7 @@ class Sample:
         wanted = np.asarray(scores, dtype=np.float64)
         cuts = np.unique(wanted[np.isfinite(wanted)])
         place = _tree(self.engine, cuts.tolist(), 0, len(cuts))
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2"
         )
         parts = np.asarray(found["part"], dtype=object)
@@ -240,7 +254,7 @@ class Sample:
         first = f"{apart} AS part, " if apart else ""
         inner = f"SELECT {first}{', '.join(['count(*) AS m', *counts])} FROM {self.rows} GROUP BY {key}"
         listed = ", ".join((["part"] if apart else []) + columns)
-        found = self.engine.ask(f"SELECT {listed}, count(*) AS c FROM ({inner}) AS g GROUP BY {listed}")
+        found = self.ask(f"SELECT {listed}, count(*) AS c FROM ({inner}) AS g GROUP BY {listed}")
         table = np.column_stack([np.asarray(found[column], dtype=np.float64) for column in columns])
         order = np.lexsort(table.T[::-1])
         table, times = table[order], np.asarray(found["c"], dtype=np.int64)[order]
@@ -258,12 +272,12 @@ class Sample:
 
     @cached_property
     def group_count(self) -> int:
-        return int(self.engine.ask(f"SELECT count(DISTINCT grp) AS n FROM {self.rows}")["n"][0])
+        return int(self.ask(f"SELECT count(DISTINCT grp) AS n FROM {self.rows}")["n"][0])
 
     @cached_property
     def largest_group(self) -> int:
         sizes = f"SELECT count(*) AS n FROM {self.rows} GROUP BY grp"
-        return int(self.engine.ask(f"SELECT max(n) AS n FROM ({sizes}) AS g")["n"][0])
+        return int(self.ask(f"SELECT max(n) AS n FROM ({sizes}) AS g")["n"][0])
 
     def highest_of_groups(self) -> Sample:
         """A row for each group: its highest score."""
@@ -272,12 +286,12 @@ class Sample:
 
     def divided_at_time(self, older: int) -> tuple[Sample, Sample] | None:
         """The rows before a moment and those from it on; about so many are older. None where all are of one moment."""
-        found = self.engine.ask(f"SELECT time FROM {self.rows} ORDER BY 1 LIMIT 1 OFFSET {older}")
+        found = self.ask(f"SELECT time FROM {self.rows} ORDER BY 1 LIMIT 1 OFFSET {older}")
         cut = int(found["time"][0])
         parts = []
         for side in ("<", ">="):
             relation = f"SELECT * FROM {self.rows} WHERE time {side} {cut}"
-            n = int(self.engine.ask(f"SELECT {self.counted} AS n FROM ({relation}) AS t")["n"][0] or 0)
+            n = int(self.ask(f"SELECT {self.counted} AS n FROM ({relation}) AS t")["n"][0] or 0)
             parts.append(replace(self, relation=relation, n=n))
         return (parts[0], parts[1]) if min(part.n for part in parts) else None
 
@@ -285,14 +299,14 @@ class Sample:
 
     def raw_and_served(self) -> tuple[Floats, Floats]:
         """The raw score of each row, and the calibrated one that was served."""
-        found = self.engine.ask(f"SELECT raw, score FROM {self.rows}")
+        found = self.ask(f"SELECT raw, score FROM {self.rows}")
         return np.asarray(found["raw"], dtype=np.float64), np.asarray(found["score"], dtype=np.float64)
 
     def rows_of(self, threshold: float) -> dict[str, Any]:
         """The rows that reach a threshold, highest first; those of one score by their id, else their segment."""
         columns = [role for role in ("id", "score", "raw", "segment", "weight") if role in self.roles]
         ties = "id" if self.has_ids else "segment" if self.has_segments else "1"
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT {', '.join(columns)} FROM {self.rows} WHERE score >= {number(self.engine, threshold)} "
             f"ORDER BY score DESC, {ties}"
         )
@@ -308,7 +322,7 @@ class Sample:
         """How many names (ids, groups, whole rows) are in both samples, and the rows that they have in this one."""
         ours = f"SELECT {role} AS name, count(*) AS n FROM {self.rows} GROUP BY 1"
         theirs = f"SELECT DISTINCT {role} AS name FROM {other.rows}"
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT count(*) AS names, CAST(coalesce(sum(a.n), 0) AS BIGINT) AS n "
             f"FROM ({ours}) AS a JOIN ({theirs}) AS b ON a.name = b.name"
         )
@@ -347,7 +361,7 @@ class Sample:
         return f"CASE WHEN score = 0 THEN '0.0' ELSE CAST(score AS {self.engine.word}) END"
 
     def ask_distinct(self, sql: str) -> int:
-        return int(self.engine.ask(f"SELECT count(DISTINCT {sql}) AS n FROM {self.rows}")["n"][0])
+        return int(self.ask(f"SELECT count(DISTINCT {sql}) AS n FROM {self.rows}")["n"][0])
 
     @cached_property
     def rows_sha256(self) -> str | None:

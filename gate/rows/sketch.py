@@ -54,7 +54,7 @@ class Named:
     @cached_property
     def sketch(self) -> Sketch:
         hashed = f"SELECT DISTINCT {self._hash} AS h FROM {self.sample.rows}"
-        lowest = self.sample.engine.ask(f"SELECT h FROM ({hashed}) AS d ORDER BY 1 LIMIT {SIZE}")["h"]
+        lowest = self.sample.ask(f"SELECT h FROM ({hashed}) AS d ORDER BY 1 LIMIT {SIZE}")["h"]
         found = np.array([int(str(each), 16) for each in lowest.tolist()], dtype="<u8")
         n = len(found) if len(found) < SIZE else self.sample.ask_distinct(self.sql)
         return Sketch(n, found.tobytes())
@@ -69,7 +69,7 @@ class Named:
         for start in range(0, len(hashes), AT_ONCE):
             wanted = [f"{each:016x}" for each in hashes[start : start + AT_ONCE].tolist()]
             asked = f"SELECT DISTINCT {self._hash} AS h FROM {self.sample.rows}"
-            answer = self.sample.engine.ask(f"SELECT d.h FROM ({asked}) AS d JOIN {values({'h': wanted})} ON d.h = w.h")
+            answer = self.sample.ask(f"SELECT d.h FROM ({asked}) AS d JOIN {values({'h': wanted})} ON d.h = w.h")
             found += [int(str(each), 16) for each in answer["h"].tolist()]
         return np.array(sorted(found), dtype=np.uint64)
 

@@ -130,7 +130,7 @@ def test_each_kind_of_rows_is_bounded_at_the_confidence_that_judged_it(of_benign
 
 def rows_of(ids: Iterable[int] | None, scores: Any = None, seed: int = 5) -> Rows:
     """Rows as the ledger sees them: named by ids, with scores of their own unless given."""
-    names = None if ids is None else pa.array([f"row {i}" for i in ids], pa.large_string())
+    names = None if ids is None else [f"row {i}" for i in ids]
     if scores is None:
         assert names is not None
         scores = np.random.default_rng(seed).random(len(names))
@@ -138,8 +138,7 @@ def rows_of(ids: Iterable[int] | None, scores: Any = None, seed: int = 5) -> Row
 
 
 def entry(rows: Rows, question: str = "q1", release: str = "v1") -> Entry:
-    ids = None if rows.ids is None else sketch(rows.ids)
-    return Entry(question, release, "2026-06-30T00:00:00Z", Known(rows.digest, ids, sketch(rows.scores), rows.distinct))
+    return Entry(question, release, "2026-06-30T00:00:00Z", ledgers._known(rows))
 
 
 def used(*earlier: str, shared: tuple[float | None, ...] | None = None) -> Use:
