@@ -12,8 +12,8 @@ by the names in the policy's `data:`.
 >>> calibrator.predict([0.5]).round(3).tolist()
 [0.495]
 >>> verdict = gate.evaluate(calibrator, holdout, fit=fit)
->>> [(str(finding.check), finding.outcome) for finding in verdict.findings if finding.required]
-[('fpr@10%', 'pass'), ('fpr@1%', 'pass'), ('fpr@0.1%', 'pass'), ('overlap', 'pass'), ('duplicates', 'pass')]
+>>> verdict.outcome, [str(finding.check) for finding in verdict.findings if finding.required]
+('pass', ['fpr@10%', 'fpr@1%', 'fpr@0.1%', 'unread', 'overlap', 'duplicates'])
 >>> release = gate.run(fit, holdout, release="v2.4.0")
 >>> release.outcome
 'pass'

@@ -259,7 +259,8 @@ def table_of_object(engine: Duck, file: File, data: Any, wanted: Sequence[str]) 
             return _of_arrow_object(engine, file, data, wanted)
         array = _array(data)
         if array.dtype.kind == "O" and array.ndim == 0:
-            raise TypeError(f"{type(data).__name__}")
+            what = f"must be an array, an Arrow table or a data frame, got {type(data).__name__}"
+            raise GateError(f"{file}: {what}; give one of these")
         return _alone(engine, file, array, wanted, "an array, which has none; give a table")
 
 
