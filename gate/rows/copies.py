@@ -23,7 +23,7 @@ STRATA = 256
 LEAST, MOST = 1 << 7, 1 << 18  # rows of a stratum
 
 
-class Pairs(NamedTuple):
+class SharedPairs(NamedTuple):
     """What two samples share, one sample first.
 
     one_of     of so many values one was looked at
@@ -67,7 +67,7 @@ class Thinned:
         return sort_counted(self.values, self.first), sort_counted(self.values, self.rows - self.first)
 
 
-def pairs_of(first: Sample, second: Sample) -> Pairs:
+def pairs_of(first: Sample, second: Sample) -> SharedPairs:
     """Count the pairs of two samples; where one of them is of float32, both are compared so."""
     one_of = thinning(first.n + second.n)
     single = [_is_single(thinned(sample, one_of).values) for sample in (first, second)]
@@ -75,7 +75,7 @@ def pairs_of(first: Sample, second: Sample) -> Pairs:
     return count_pairs(one, other, one_of)
 
 
-def pairs_of_halves(sample: Sample, one_of: int) -> Pairs | None:
+def pairs_of_halves(sample: Sample, one_of: int) -> SharedPairs | None:
     """Count the pairs of the first and the second half of a sample's rows, as they follow one another in its files."""
     first, second = thinned(sample, one_of).halves
     return count_pairs(first, second, one_of) if first.n and second.n else None
@@ -86,7 +86,7 @@ def thinning(rows: int) -> int:
     return rows // ENOUGH | 1
 
 
-def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> Pairs:
+def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> SharedPairs:
     """Count the pairs of two samples whose scores are at hand."""
     (a, of_a), (b, of_b) = _collapsed(first), _collapsed(second)
     places = np.searchsorted(a, b)
@@ -103,7 +103,7 @@ def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> Pairs:
     held = np.concatenate([np.zeros(int((~in_a).sum()), dtype=np.int64), of_b[~shared], of_b[shared]])
     tied, even = _evenness(sizes, held, second.n / max(first.n + second.n, 1))
     rows = first.n + second.n
-    return Pairs(one_of, rows, single, (len(within_a), len(within_b)), len(across), expected, tied, even)
+    return SharedPairs(one_of, rows, single, (len(within_a), len(within_b)), len(across), expected, tied, even)
 
 
 def _evenness(sizes: Ints, held: Ints, q: float) -> tuple[int, float]:

@@ -10,14 +10,14 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from drawing import examples
+from gate.scores import Scores, from_object, read, split
+from gate.scores.budget import bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gate.errors import GateError
 from gate.policy import Columns, parse
-from gate.scores import Scores, from_object, read, split
-from gate.scores.budget import bound
 
 COUNTED = Columns(count="n")
 

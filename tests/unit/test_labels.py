@@ -17,6 +17,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from drawing import examples
+from gate.scores import Scores, from_object, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from gate.errors import GateError
 from gate.inspection.answers import state_of
 from gate.inspection.differences import differences
 from gate.policy import Columns
-from gate.scores import Scores, from_object, read
 from gate.verification import release as repetition
 from gate.verification.release import verify
 from gate.verification.result import Data
