@@ -20,8 +20,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import numpy as np
-
 from gate.errors import GateError
 from gate.progress import reach
 
@@ -133,6 +131,8 @@ class Duck:
 
     def parquet(self, columns: Mapping[str, Any]) -> bytes:
         """The bytes of a Parquet file with these columns."""
+        import numpy as np
+
         table, path = self.name("written"), f"{self.folder}/{self.name('written')}.parquet"
         self.register(table, {key: np.asarray(column) for key, column in columns.items()})
         self.do(f"COPY (SELECT * FROM {table}) TO {text(path)} (FORMAT parquet)")
@@ -268,6 +268,8 @@ def using(memory: int | None = None, scratch: str | None = None) -> Iterator[Duc
 
 def values(columns: Mapping[str, Any], names: str = "w") -> str:
     """A small table inside a question: numbers and texts, at least one row of them."""
+    import numpy as np
+
     rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
     listed = ", ".join(
         f"({', '.join(text(cell) if isinstance(cell, str) else str(cell) for cell in row)})" for row in rows
