@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from gate.statistics.binomial import upper_tail
-from gate.stored import Count, Section, Size
+from gate.stored import Count, Rate, Section, Size
 
 if TYPE_CHECKING:
     from gate.rows.copies import SharedPairs
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 LEVEL = 1e-6  # sound samples show so many pairs, or so few, with this chance at most
 SEEN = 0.25  # of the held-out rows; scores that would not show so many copies cannot tell
-EVEN = -6.0  # standard deviations; sound samples are never divided more evenly
 SPREADS = 6.5  # standard deviations that copies must exceed to be seen nearly always
 
 
@@ -27,8 +26,7 @@ class Shared(Section):
     across          pairs with one row in each sample
     fit, held_out   pairs within one sample
     expected        how many pairs chance puts across, within fit rows and within held-out rows
-    tied, even      rows of values that three or more have, and how evenly these are divided: standard deviations from
-                    chance, far below zero where one sample repeats the other
+    tied, even      rows of values that three or more have, and the chance that these are divided so evenly
     """
 
     unit: Literal["rows", "groups"]
@@ -42,7 +40,7 @@ class Shared(Section):
     held_out: Count
     expected: tuple[Size, Size, Size]
     tied: Count
-    even: float
+    even: Rate
 
     @property
     def pairs(self) -> int:
@@ -51,7 +49,7 @@ class Shared(Section):
     @property
     def copied(self) -> int:
         """About how many held-out rows are copies of fit rows; none if chance shares so many values."""
-        tied = self.one_of * self.tied * self.n // max(self.n + self.fit_n, 1) if self.even <= EVEN else 0
+        tied = self.one_of * self.tied * self.n // max(self.n + self.fit_n, 1) if self.even <= LEVEL else 0
         return min(self._excess(self.across, self.expected[0]) + tied, self.n)
 
     @property

@@ -17,6 +17,7 @@ from gate.contract import Floats, Ints
 from gate.rows.engine import number
 from gate.rows.ordered import LAST, Sorted, scale_of, sort_counted
 from gate.rows.sample import Sample
+from gate.statistics.evenness import chance_of_evenness
 
 ENOUGH = 1 << 21  # rows that are compared; of more, some values are
 STRATA = 256
@@ -32,8 +33,8 @@ class SharedPairs(NamedTuple):
     within     pairs inside the first sample, and inside the second
     across     pairs with one row in each
     expected   how many pairs chance puts across, and inside the first and the second
-    tied       rows of values that three rows or more have; `even` is how evenly these are divided, in standard
-               deviations from chance: far below zero where one sample repeats the other
+    tied       rows of values that three rows or more have
+    even       the chance that these are divided so evenly: hardly any where one sample repeats the other
     """
 
     one_of: int
@@ -107,14 +108,9 @@ def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> SharedPairs:
 
 
 def _evenness(sizes: Ints, held: Ints, q: float) -> tuple[int, float]:
-    """How evenly values of three rows or more are divided; drift divides them less evenly than chance, never more."""
+    """The rows of values that three or more have, and the chance that these are divided so evenly."""
     many = sizes > 2
-    if not many.any() or not 0 < q < 1:
-        return 0, 0.0
-    c, h = sizes[many].astype(np.float64), held[many]
-    spread = (h - c * q) ** 2 / (c * q * (1 - q))
-    variance = 2 - 6 / c + 1 / (c * q * (1 - q))
-    return int(c.sum()), float((spread.sum() - len(c)) / np.sqrt(variance.sum()))
+    return int(sizes[many].sum()), chance_of_evenness(sizes[many], held[many], q)
 
 
 def _expected(values: Floats, first: Sorted, second: Sorted) -> tuple[float, float, float]:
