@@ -17,7 +17,7 @@ from gate.contract import Floats, Ints
 from gate.errors import GateError
 from gate.rows.engine import Engine, number
 from gate.rows.labels import Kind, describe_labels
-from gate.rows.ordered import LAST, Divided, Ordered, Sorted, sort, sort_counted
+from gate.rows.ordered import LAST, Divided, Ordered, Sorted, scale_of, sort, sort_counted
 from gate.rows.sketch import Named
 from gate.rows.sources import File
 from gate.rows.wording import show
@@ -368,7 +368,7 @@ class Sample:
 def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
     """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
     low, high = (max(min(end, 1e300), -1e300) for end in domain)
-    scale = 1 / (high - low)
+    scale = scale_of((low, high)) if (low, high) == domain else 0.0
     place = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
     coarse, fine = (f"CAST(floor(({place}) * {number(engine, 2.0**bits)}) AS BIGINT)" for bits in (COARSE, LAST))
     return coarse, f"({fine} & {2 ** (LAST - COARSE) - 1})"
