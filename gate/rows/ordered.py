@@ -114,7 +114,7 @@ def scale_of(domain: tuple[float, float]) -> float:
 def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
     """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
     low, high = (max(min(end, 1e300), -1e300) for end in domain)
-    scale = 1 / (high - low)
+    scale = scale_of((low, high)) if (low, high) == domain else 0.0
     place = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
     coarse, fine = (f"CAST(floor(({place}) * {number(engine, 2.0**bits)}) AS BIGINT)" for bits in (COARSE, LAST))
     return coarse, f"({fine} & {2 ** (LAST - COARSE) - 1})"

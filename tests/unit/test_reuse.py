@@ -266,8 +266,8 @@ WHOLE = json.loads(ledgers._line(entry(SOME)))
                 {"scores": {**WHOLE["scores"], "n": True}},
                 {"ids": {**WHOLE["ids"], "hashes": WHOLE["ids"]["hashes"][8:]}},
                 {"ids": {**WHOLE["ids"], "hashes": "AAAA" * 2730 + "AAA="}},
-                {"distinct": 0},
-                {"distinct": 3001},
+                {"n": 0},
+                {"n": 2999},
             )
         ),
     ],
