@@ -17,7 +17,7 @@ from gate.policy import Columns
 from gate.rows.engine import Engine, number, text
 from gate.rows.labels import FoundLabel, Kind, judge_labels
 from gate.rows.ordered import mixing
-from gate.rows.table import Column, Table, explain
+from gate.rows.table import Column, Table, explain, plain_list
 from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
 from gate.stored import MOST_ROWS
 from gate.words import plural
@@ -337,14 +337,14 @@ class RoleFinder:
             raise GateError(
                 f"{where} must hold words, numbers or booleans, got {column.type}; write them as text or numbers"
             )
-        label = self.written(column)
-        found = self.labels(label, weight, column.kind in NUMBERS)
+        label, type_ = self.written(column), self.label_kind(column)
+        found = self.labels(label, weight, type_ in NUMBERS)
         for each in found:
             if not each.text or (column.kind == "float" and each.text.lower() == "nan"):
                 place = name_rows(each.first, each.rows)
                 raise GateError(f"{where} must label every row, got none in {place}; label or remove these rows")
         untyped = self.table.is_text and name not in self.table.file.keys
-        judged = judge_labels(found, column.kind, untyped, benign_label, where)
+        judged = judge_labels(found, type_, untyped, benign_label, where)
         benign = [each.text for each, is_benign in zip(found, judged, strict=True) if is_benign]
         if found and alone and (not benign if kind == "benign" else len(benign) == len(found)):
             shown = ", ".join(show(each.text) for each in found[:5]) + (", ..." if len(found) > 5 else "")
@@ -356,6 +356,18 @@ class RoleFinder:
             )
         chosen = f"{label} IN ({', '.join(map(text, benign))})" if benign else "FALSE"
         return (chosen if kind == "benign" else f"NOT ({chosen})"), tuple(zip(found, judged, strict=True))
+
+    def label_kind(self, column: Column) -> str:
+        """What labels are; JSON says so value by value."""
+        if column.kind != "json":
+            return column.kind
+        found = self.ask(f"SELECT DISTINCT json_type({column.sql}) AS t FROM {self.table.rows}")["t"]
+        types = {each for each in plain_list(found) if each not in (None, "NULL")}
+        if types & {"OBJECT", "ARRAY"}:
+            must = f"{self.where(column.name)} must hold words, numbers or booleans"
+            raise GateError(f"{must}, got an {min(types & {'OBJECT', 'ARRAY'}).lower()}; name a field inside it")
+        kinds = {"text" if each == "VARCHAR" else "boolean" if each == "BOOLEAN" else "decimal" for each in types}
+        return kinds.pop() if len(kinds) == 1 else "text"
 
     def labels(self, label: str, weight: Role | None, is_number: bool) -> list[FoundLabel]:
         """Every distinct label with its rows, in the order in which they first appear."""
