@@ -54,7 +54,7 @@ from gate.record import Record, StoredRelease, as_reference, compose, read_calib
 from gate.report.compared import ComparedReleases
 from gate.report.formats import render, rendered
 from gate.rows.describe import describe
-from gate.rows.reading import columns_for, counted_again, from_object, kind_of, read_sample
+from gate.rows.reading import columns_for, from_object, kind_of, read_sample, require_unchanged
 from gate.rows.sample import Sample
 from gate.rows.sources import find_copy
 from gate.sources import SampleFacts, Split
@@ -322,7 +322,8 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
     case = replace(case, uses=_uses(job, case, fitted.sha256, looks))
     evidence = gather(case, fit, fitted, job.day)
     curve = trace(case)
-    _require_unchanged(case)
+    for sample in (case.fit, case.holdout, case.malicious):
+        require_unchanged(sample)
     record = compose(
         release=job.release,
         created=job.created,
@@ -411,13 +412,6 @@ def calibrator_facts(calibrator: Calibrator) -> CalibratorFacts:
             for anchor in calibrator.contract.anchors
         ),
     )
-
-
-def _require_unchanged(case: Case) -> None:
-    """Refuse rows elsewhere that changed while gate asked about them."""
-    for sample in (case.fit, case.holdout, case.malicious):
-        if sample is not None and not sample.is_numbered and counted_again(sample).mixed != sample.mixed:
-            raise GateError(f"{sample.files}: must stay as it is while gate asks, got other rows; run again")
 
 
 def _refuse_copies(case: Case) -> None:

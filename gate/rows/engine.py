@@ -26,8 +26,8 @@ from gate.progress import reach
 if TYPE_CHECKING:
     import duckdb
 
-Answer = TypeVar("Answer")
-Columns = dict[str, Any]  # a NumPy array for each column, masked where it has nulls
+Result = TypeVar("Result")
+Reply = dict[str, Any]  # a NumPy array for each column, masked where it has nulls
 
 SHARE = 0.6  # of the memory that the machine or its control group grants
 LEAST = 128 << 20  # bytes; with fewer DuckDB answers nothing
@@ -46,7 +46,7 @@ class Engine(Protocol):
     word: str
     memory: int
 
-    def ask(self, sql: str) -> Columns: ...
+    def ask(self, sql: str) -> Reply: ...
 
     def interrupt(self) -> None:
         """End the question that is being answered."""
@@ -116,7 +116,7 @@ class Duck:
 
     # --- questions ------------------------------------------------------------------------------------------
 
-    def ask(self, sql: str) -> Columns:
+    def ask(self, sql: str) -> Reply:
         """The answer to one SELECT."""
         return self._run(lambda: self.connection.execute(sql).fetchnumpy())
 
@@ -148,8 +148,8 @@ class Duck:
         self._names += 1
         return f"{prefix}_{self._names}"
 
-    def _run(self, work: Callable[[], Answer]) -> Answer:
-        future: Future[Answer] = self._thread.submit(work)
+    def _run(self, work: Callable[[], Result]) -> Result:
+        future: Future[Result] = self._thread.submit(work)
         try:
             while wait([future], POLL).not_done:
                 if "connection" in self.__dict__:
@@ -246,26 +246,12 @@ def here() -> Duck:
     return known[1]
 
 
-_elsewhere: ContextVar[Engine | None] = ContextVar("elsewhere", default=None)
+elsewhere: ContextVar[Engine | None] = ContextVar("elsewhere", default=None)
 
 
 def asked() -> Engine:
     """What is asked about rows: the engine that the user has named, or else that of this process."""
-    return _elsewhere.get() or here()
-
-
-@contextlib.contextmanager
-def connected(url: str, memory: int | None = None) -> Iterator[Engine]:
-    """Let an engine of the user's answer all that is asked about rows in this block."""
-    from gate.rows.remote import connect
-
-    engine = connect(url, memory)
-    token = _elsewhere.set(engine)
-    try:
-        yield engine
-    finally:
-        _elsewhere.reset(token)
-        engine.close()
+    return elsewhere.get() or here()
 
 
 @contextlib.contextmanager

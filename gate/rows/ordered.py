@@ -14,14 +14,15 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.errors import GateError
-from gate.rows.engine import Columns, Engine, number, values
+from gate.rows.engine import Engine, Reply, number, values
 from gate.statistics.floats import from_ordinal, ordinal
 
 FIRST = 16  # bits of the first division: 65,536 cells; more of them miss the processor's cache
 LAST = 49  # bits of the last one; a double between 0.5 and 1 has 53
+COARSE = 29  # bits of the first of two sums over scores; of 10^10 rows it stays below 2^63
 EACH = 32  # rows of a cell, if there are not too many
 FETCH = 1 << 21  # rows that are fetched rather than divided again
-Ask = Callable[[str], Columns]
+Ask = Callable[[str], Reply]
 _MAGNITUDE = np.int64(2**63 - 1)
 
 
@@ -108,6 +109,15 @@ def scale_of(domain: tuple[float, float]) -> float:
     """What makes a domain as wide as one; zero where its ends are one score, or too near for a float to say."""
     width = domain[1] - domain[0]
     return 1 / width if width > 1e-300 else 0.0
+
+
+def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
+    """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
+    low, high = (max(min(end, 1e300), -1e300) for end in domain)
+    scale = scale_of((low, high)) if (low, high) == domain else 0.0
+    place = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
+    coarse, fine = (f"CAST(floor(({place}) * {number(engine, 2.0**bits)}) AS BIGINT)" for bits in (COARSE, LAST))
+    return coarse, f"({fine} & {2 ** (LAST - COARSE) - 1})"
 
 
 class Divided:

@@ -15,22 +15,21 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.errors import GateError
-from gate.rows.engine import Columns, Engine, number
+from gate.rows.engine import Engine, Reply, number
 from gate.rows.labels import Kind, describe_labels
-from gate.rows.ordered import LAST, Divided, Ordered, Sorted, sort, sort_counted
+from gate.rows.ordered import Divided, Ordered, Sorted, sort, sort_counted
 from gate.rows.sketch import Named
-from gate.rows.sources import File
+from gate.rows.table import File
 from gate.rows.wording import reason_of, show
 from gate.sources import Labels, Source
 from gate.words import plural
 
 if TYPE_CHECKING:
-    from gate.rows.roles import Part
+    from gate.rows.roles import FilePart
 
-Role = Literal["id", "grp", "whole"]
+RoleName = Literal["id", "grp", "whole"]
 
 SHARE = 48  # of the memory: a sample is fetched if its scores, of 8 bytes each, take at most six of so many parts
-COARSE = 29  # bits of the first of two sums over scores; of 10^10 rows it stays below 2^63
 FEW_VALUES = 10  # of a column that may hold labels
 LOOKED_AT = 10_000  # rows in which columns are looked at first
 UNITS = 4096  # groups beyond this number are joined by a hash of their names, in tests that exchange them
@@ -93,7 +92,7 @@ class Sample:
     unscored: int = 0
     pool: Sample | None = None
     domain: tuple[float, float] = (0.0, 1.0)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FilePart, ...] = ()
 
     def __len__(self) -> int:
         return self.n
@@ -141,7 +140,7 @@ class Sample:
     def files(self) -> str:
         return ", ".join(source.path for source in self.sources)
 
-    def ask(self, sql: str) -> Columns:
+    def ask(self, sql: str) -> Reply:
         """The answer to one question; what an engine says of rows that it cannot read becomes one line."""
         try:
             return self.engine.ask(sql)
@@ -209,9 +208,7 @@ class Sample:
         wanted = np.asarray(scores, dtype=np.float64)
         cuts = np.unique(wanted[np.isfinite(wanted)])
         place = _tree(self.engine, cuts.tolist(), 0, len(cuts))
-        found = self.ask(
-            f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2"
-        )
+        found = self.ask(f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2")
         parts = np.asarray(found["part"], dtype=object)
         names = sorted(set(parts.tolist()))
         numbers = {part: i for i, part in enumerate(names)}
@@ -318,7 +315,7 @@ class Sample:
 
     # --- rows of two samples --------------------------------------------------------------------------------
 
-    def shared(self, other: Sample, role: Role) -> tuple[int, int]:
+    def shared(self, other: Sample, role: RoleName) -> tuple[int, int]:
         """How many names (ids, groups, whole rows) are in both samples, and the rows that they have in this one."""
         ours = f"SELECT {role} AS name, count(*) AS n FROM {self.rows} GROUP BY 1"
         theirs = f"SELECT DISTINCT {role} AS name FROM {other.rows}"
@@ -348,20 +345,17 @@ class Sample:
     @cached_property
     def ids(self) -> Named | None:
         """The ids of all rows."""
-        return Named(self, "id") if self.has_ids else None
+        return Named(self.ask, self.rows, "id") if self.has_ids else None
 
     @cached_property
     def distinct_scores(self) -> Named:
         """The distinct scores, which name rows that have no ids."""
-        return Named(self, self.written_score)
+        return Named(self.ask, self.rows, self.written_score)
 
     @property
     def written_score(self) -> str:
         """The SQL of a score as text; -0.0 is 0.0."""
         return f"CASE WHEN score = 0 THEN '0.0' ELSE CAST(score AS {self.engine.word}) END"
-
-    def ask_distinct(self, sql: str) -> int:
-        return int(self.ask(f"SELECT count(DISTINCT {sql}) AS n FROM {self.rows}")["n"][0])
 
     @cached_property
     def rows_sha256(self) -> str | None:
@@ -382,15 +376,6 @@ class Sample:
         skipped = f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
         taken = f"{len(self):,} {self.kind}{others}, none refused"
         return f"{plural(rows, 'row')} from {self.files}{spread}: {taken}{labels}{unread}{skipped}"
-
-
-def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
-    """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
-    low, high = (max(min(end, 1e300), -1e300) for end in domain)
-    scale = 1 / (high - low)
-    place = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
-    coarse, fine = (f"CAST(floor(({place}) * {number(engine, 2.0**bits)}) AS BIGINT)" for bits in (COARSE, LAST))
-    return coarse, f"({fine} & {2 ** (LAST - COARSE) - 1})"
 
 
 def _tree(engine: Engine, cuts: Sequence[float], low: int, high: int) -> str:

@@ -26,6 +26,7 @@ from gate.contract import Anchor
 from gate.errors import GateError
 from gate.policy import Policy
 from gate.policy.changes import policy_changes
+from gate.rows.joined import paired
 from gate.rows.sample import Sample
 from gate.sources import SampleFacts
 from gate.statistics.binomial import clopper_pearson

@@ -279,7 +279,7 @@ def test_the_very_scores_of_the_last_release_teach_nothing() -> None:
 def test_rows_that_both_releases_scored_are_compared_one_by_one(kind: str) -> None:
     """A release that scored the same rows a little higher flags a few that the other does not."""
     run = case_of("grouped")
-    holdout = run.holdout
+    holdout = replace(run.holdout, repeated=0)
     if kind == "alone":
         holdout = replace(holdout, roles=holdout.roles - {"grp"})
     raised = f"SELECT score * 1.2 AS score, * EXCLUDE (score) FROM {holdout.rows}"
@@ -367,10 +367,7 @@ def test_of_one_group_nothing_is_predicted() -> None:
     """Groups are divided anew between the samples, which takes two in each."""
     rng = np.random.default_rng(3)
     policy = policy_of("data: {group: group}\n")
-    fit, holdout = (
-        sample_of(rng.beta(0.5, 8, 300), groups=np.arange(300) % groups)
-        for groups in (1, 100)
-    )
+    fit, holdout = (sample_of(rng.beta(0.5, 8, 300), groups=np.arange(300) % groups) for groups in (1, 100))
     found = exchangeability.measure(case(policy, fit, holdout))
     assert found is not None
     assert found.unit == "groups"
