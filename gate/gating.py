@@ -54,7 +54,7 @@ from gate.record import Record, StoredRelease, as_reference, compose, read_calib
 from gate.report.compared import ComparedReleases
 from gate.report.formats import render, rendered
 from gate.rows.describe import describe
-from gate.rows.reading import columns_for, from_object, kind_of, read_sample
+from gate.rows.reading import columns_for, from_object, kind_of, read_sample, require_unchanged
 from gate.rows.sample import Sample
 from gate.rows.sources import find_copy
 from gate.sources import SampleFacts, Split
@@ -112,7 +112,7 @@ def evaluate(
     _refuse_copies(case)
     unseen = SampleFacts(sources=(), sha256="", n=calibrator.facts.n)
     fitted = unseen if case.fit is None else describe(case.fit)
-    return judge(case.policy, gather(case, fitted, facts_of(calibrator), datetime.now(UTC).date()))
+    return judge(case.policy, gather(case, fitted, calibrator_facts(calibrator), datetime.now(UTC).date()))
 
 
 def run(
@@ -271,7 +271,7 @@ def gate_release(
     policy = job.document.policy
     calibrator = fit_ordered(fit.ordered, policy.calibration, policy.anchors)
     case = Case(policy, calibrator, holdout, fit, malicious, reference, first_release)
-    return _judged(job, case, describe(fit), facts_of(calibrator), split)
+    return _judged(job, case, describe(fit), calibrator_facts(calibrator), split)
 
 
 def check_release(
@@ -314,9 +314,16 @@ def _require(job: Job) -> None:
 def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, split: Split | None) -> Release:
     _refuse_copies(case)
     looks = case.policy.interval == "sequential" and split is None
+    if looks and not case.holdout.is_numbered:
+        raise GateError(
+            "interval: must be clopper-pearson for tables, got sequential, which needs files; export the rows"
+        )
     # The ledger counts late: a refusal before this line has shown nothing.
     case = replace(case, uses=_uses(job, case, fitted.sha256, looks))
     evidence = gather(case, fit, fitted, job.day)
+    curve = trace(case)
+    for sample in (case.fit, case.holdout, case.malicious):
+        require_unchanged(sample)
     record = compose(
         release=job.release,
         created=job.created,
@@ -325,7 +332,7 @@ def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, spl
         evidence=evidence,
         verdict=judge(case.policy, evidence),
         split=split,
-        curve=trace(case),
+        curve=curve,
     )
     return Release(record, case.calibrator)
 
@@ -342,6 +349,9 @@ def _uses(job: Job, case: Case, artifact: str, looks: bool) -> Uses | None:
 def count_use(job: Job, question: str, holdout: Sample, malicious: Sample | None, looks: bool = False) -> Uses:
     """Count a judgement of these rows in the ledger, or find which use it was."""
     assert job.ledger is not None
+    for sample in (holdout, malicious):
+        if sample is not None and not (sample.is_numbered or sample.has_ids):
+            raise GateError(f"{sample.files}: must have ids for --ledger, got none; set data.id")
     rows, others = ledgers.rows_of(holdout, looks), None if malicious is None else ledgers.rows_of(malicious, looks)
     if job.counted:
         use = ledgers.recall(job.ledger, rows, question)
@@ -388,7 +398,7 @@ def gather(case: Case, fit: SampleFacts, calibrator: CalibratorFacts, day: date)
     return Evidence(case.kind, day, calibrator, fit, held_out, malicious, measure(case), case.calibrated)
 
 
-def facts_of(calibrator: Calibrator) -> CalibratorFacts:
+def calibrator_facts(calibrator: Calibrator) -> CalibratorFacts:
     """What the record says of a calibrator."""
     return CalibratorFacts(
         sha256=calibrator.sha256,

@@ -41,7 +41,7 @@ class FileRows(Section):
 
 
 class Files(Section):
-    """The files with rows: how many, the first of them, and the digest of all: a line of JSON, `[path, rows, sha256]`, each."""
+    """The files with rows: how many, the first, and the digest of a line of JSON each, `[path, rows, sha256]`."""
 
     count: Count
     sha256: str

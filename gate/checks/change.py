@@ -28,7 +28,8 @@ UNSCORED = 0.001  # of the rows; if more of them have no score, nothing passes
 class Flipped(Section):
     """Rows that both releases scored and only one of them flags.
 
-    `lacking` are the rows that one of the two has not scored. `effective` are the independent rows that these are worth to the difference of the rates; null where all are.
+    lacking     the rows that one of the two has not scored
+    effective   the independent rows that these are worth to the difference of the rates; null where all are
     """
 
     new_only: Count

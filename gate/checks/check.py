@@ -423,7 +423,7 @@ SCORE_THEM = "score these rows: those that are left out may be the ones that the
 
 
 def describe_unscored(evidence: Evidence) -> str | None:
-    """The benign rows without a score, where they are more than may be; a check is not asked for the rows of its fit."""
+    """The benign rows without a score, where they are more than may be; a check has no fit rows."""
     samples = [("fit", evidence.fit)] if evidence.kind == "run" else []
     said = [
         f"{plural(sample.unscored, f'{name} benign row')} without a score beside {sample.n:,} with one"

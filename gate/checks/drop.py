@@ -151,5 +151,7 @@ CHECK = Check(
     families=(FAMILY,),
     about="malicious",
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),
-    reasons=PASSED | UNDECIDED | {"dropped": "detection fell", "unscored": "rows not scored", NOT_MEASURED: "not measured"},
+    reasons=PASSED
+    | UNDECIDED
+    | {"dropped": "detection fell", "unscored": "rows not scored", NOT_MEASURED: "not measured"},
 )

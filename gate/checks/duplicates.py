@@ -129,7 +129,8 @@ def decide(settings: DuplicatesSettings, found: Duplicates, scores: Shared | Non
     if hidden:
         parts.append(f"in the {' and '.join(hidden)} rows no column would show a copy")
         return Judgement("inconclusive", False, "cannot-tell", "; ".join(parts), _BY_ID)
-    return Judgement("pass", settings.required, "once", "; ".join(parts) or "rows of one score are as rare as chance makes them", None)
+    message = "; ".join(parts) or "rows of one score are as rare as chance makes them"
+    return Judgement("pass", settings.required, "once", message, None)
 
 
 def _message(name: str, part: Repeats, exceeds: bool) -> str:
@@ -145,7 +146,7 @@ def _shared_message(scores: Shared, repeated: int) -> str:
     """`900 pairs of rows with one score are within one sample, where chance puts about 40: ...`."""
     within, expected = scores.fit + scores.held_out, scores.expected[1] + scores.expected[2]
     pairs = f"{plural(within, 'pair')} of {scores.unit} with one score are within one sample"
-    return f"{pairs}, where chance puts about {expected:,.0f}: about {repeated:,} {scores.unit} repeat another of their own"
+    return f"{pairs}, where chance puts about {expected:,.0f}: about {repeated:,} {scores.unit} repeat another one"
 
 
 _BY_ID = "name an id: the column that tells rows apart, as data.id"

@@ -259,7 +259,7 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
 CHECK = Check(
     key="overlap",
     asks="whether held-out rows are among the fit rows: then they are not held out",
-    decides="It counts ids and whole rows that both samples have, and pairs of rows with one score, which chance divides.",
+    decides="It counts ids and whole rows that both samples have, and pairs of rows with one score, divided by chance.",
     causes="a split that was drawn twice, a join that copied rows, or the same items under new ids",
     helps=(
         "Split again so that no row is in both samples, whole groups together; with data.id the shared rows are known "

@@ -9,7 +9,7 @@ from gate.statistics.binomial import upper_tail
 from gate.stored import Count, Section, Size
 
 if TYPE_CHECKING:
-    from gate.rows.copies import Pairs
+    from gate.rows.copies import SharedPairs
     from gate.rows.sample import Sample
 
 LEVEL = 1e-6  # sound samples show so many pairs, or so few, with this chance at most
@@ -67,7 +67,7 @@ class Shared(Section):
         return round(self.one_of * (found - expected) / max(1 - share, 1e-9))
 
     def _is_more(self, found: int, expected: float) -> bool:
-        """Pairs of unlike strata vary less than a binomial of the same mean (Hoeffding 1956)."""
+        """SharedPairs of unlike strata vary less than a binomial of the same mean (Hoeffding 1956)."""
         return upper_tail(found, self.pairs, min(expected / self.pairs, 1.0)) <= LEVEL
 
     @property
@@ -115,7 +115,7 @@ def _compare(unit: Literal["rows", "groups"], first: Sample, second: Sample) -> 
     return _shared(unit, first.n, second.n, pairs_of(first, second))
 
 
-def _shared(unit: Literal["rows", "groups"], first: int, second: int, found: Pairs) -> Shared:
+def _shared(unit: Literal["rows", "groups"], first: int, second: int, found: SharedPairs) -> Shared:
     return Shared(
         unit=unit,
         n=second,
@@ -130,5 +130,3 @@ def _shared(unit: Literal["rows", "groups"], first: int, second: int, found: Pai
         tied=found.tied,
         even=found.even,
     )
-
-

@@ -229,7 +229,7 @@ def _decide(
 ) -> tuple[Outcome, str, Grade]:
     """Pass only if that holds with every unscored row flagged; a proven excess is one anyway.
 
-    Rows that are benign for some detectors only are no pass either, beyond a few: detectors must agree on what is benign.
+    Rows that are benign for some detectors only are no pass either, beyond a few: detectors must agree on them.
     """
     found = together.tally
     grade = grade_count(found.flagged, critical)
@@ -367,8 +367,8 @@ CHECK = CheckOf(
     decides=(
         "It counts the rows, benign for every detector, that any of them flags from a calibrated score on, and holds "
         "exact bounds of their share against max_fpr. Rows that a detector has not scored are counted: a pass must "
-        "hold even if each of them were flagged, and beyond 0.1 % of the rows the system is not judged; nor is it if so many "
-        "are benign for some detectors and not for all."
+        "hold even if each of them were flagged, and beyond 0.1 % of the rows the system is not judged; nor is it "
+        "if as many are benign for some detectors and not for all."
     ),
     causes="detectors that flag different benign rows, so that their rates add up; one detector that flags too much; "
     "too few held-out rows; time-outs",

@@ -42,7 +42,7 @@ def now() -> datetime:
 def reading(
     samples: Mapping[str, tuple[str, ...]], policy: Policy, calibrated: bool = False
 ) -> Iterator[Callable[[str], Sample]]:
-    """Read and sort the samples in a thread while this process imports the stages; each is logged when it is asked for."""
+    """Read the samples in a thread while this process imports the stages; each is logged when it is asked for."""
     from gate.rows.engine import here
     from gate.rows.reading import read_sample
 
@@ -73,7 +73,7 @@ def reading(
 
 def read_scores(name: str, paths: tuple[str, ...], policy: Policy) -> Sample:
     """Read the scores of one sample, and describe them on stderr."""
-    from gate.gating import read_sample
+    from gate.rows.reading import read_sample
 
     with working(f"reading {', '.join(paths)}"):
         scores = read_sample(name, paths, policy)

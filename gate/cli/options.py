@@ -20,6 +20,8 @@ from gate.report.formats import Shown, by_ending, offered
 
 Command = Callable[..., int | None]
 if TYPE_CHECKING:
+    from gate.policy import Columns
+
     Type = click.ParamType[Any]
 else:
     Type = click.ParamType  # before click 8.4 this class takes no type parameter
@@ -151,12 +153,22 @@ def bounded(command: Command) -> Command:
     def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
         given_ = context.meta.setdefault("gate.engine", {})
         given_[option.name] = value
-        if len(given_) == 2:
+        if len(given_) == 3:
             from gate.rows.engine import using
 
             context.with_resource(using(given_["memory"], given_["scratch"]))
 
     for option in (
+        click.option(
+            "--connect",
+            type=given,
+            callback=keep,
+            expose_value=False,
+            envvar="GATE_CONNECT",
+            metavar="URL",
+            help="Ask PostgreSQL or Spark: postgresql://HOST/DATABASE, spark://HOST:PORT; FILE is then a table, or a "
+            "query in brackets  [default: data.connect of the policy, else files]",
+        ),
         click.option(
             "--scratch",
             type=given,
@@ -176,6 +188,17 @@ def bounded(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def connect(data: Columns | None = None) -> None:
+    """Ask the engine that the command line names, or else the policy, about all rows of this command."""
+    context = click.get_current_context()
+    given_ = context.meta.get("gate.engine", {})
+    url: str | None = given_.get("connect") or (None if data is None else data.connect)
+    if url is not None:
+        from gate.rows.remote import connected
+
+        context.with_resource(connected(url, given_["memory"]))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import click
 
 from gate.cli.codes import NO_JUDGEMENT
 from gate.cli.inputs import read_scores, require_both
-from gate.cli.options import bounded, files, format_for, given, overrides, shown_as
+from gate.cli.options import bounded, connect, files, format_for, given, overrides, shown_as
 from gate.cli.outputs import put, render
 from gate.cli.streams import log, show, width, working
 from gate.errors import GateError
@@ -82,6 +82,7 @@ def compare(
     scored = {"holdout": holdout_paths, "malicious": malicious_paths}
     scored |= {"baseline-holdout": baseline_holdout_paths, "baseline-malicious": baseline_malicious_paths}
     compared = compare_systems if holds_several(new) else compare_stored
+    connect()
     found = compared(old, new, overrides, scored, read_scores)
     read = [old, new, *chain(*scored.values())]
     put(render(found, "comparison", format_, to_terminal=output == "-"), output, format_, read)
@@ -154,6 +155,7 @@ def verify(
     from gate.verification.result import Data
 
     require_both("--set", overrides, "--policy", policy)
+    connect()
     data = Data(
         fit_paths,
         holdout_paths,

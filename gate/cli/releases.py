@@ -28,6 +28,7 @@ from gate.cli.options import (
     OfFiles,
     Request,
     bounded,
+    connect,
     files,
     given,
     judging,
@@ -116,6 +117,7 @@ def run(
     directory = Path(out) if out else Path("releases", as_directory(release))
     document = find_policy(policy, overrides)
     document.require_columns()
+    connect(document.policy.data)
     samples = {"fit": fit_paths, "holdout": holdout_paths, "benign": benign_paths, "malicious": malicious_paths}
     asked = replace(asked, release=release, directory=directory)
     run_ = run_detectors if document.policy.detectors else run_detector
@@ -238,6 +240,7 @@ def check_detector(
     record = stored.record
     document = find_policy(named, overrides) if named else recorded_policy(record.policy).override(overrides)
     document.require_columns()
+    connect(document.policy.data)
     replaces = refuse_places(asked, named, [directory, *chain(*given.values())])
     announce(document, named or document.path, given, set())
     with drawing(asked.dry_run) as drawn:

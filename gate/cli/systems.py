@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gate.cli.inputs import found_here, read_scores, require_ledger
-from gate.cli.options import Request
+from gate.cli.options import Request, connect
 from gate.cli.outputs import conclude, refuse_places
 from gate.cli.streams import log, working
 from gate.errors import GateError
@@ -19,7 +19,7 @@ from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.policy import Document, Policy
-    from gate.rows.together import Together
+    from gate.rows.together import Several
 
     _Paths = Mapping[str, Mapping[str, tuple[str, ...]]]
 
@@ -78,6 +78,7 @@ def check_detectors(
     record, stored = read_stored_system(directory)
     document = find_policy(named, overrides) if named else recorded_policy(record.policy).override(overrides)
     document.require_columns()
+    connect(document.policy.data)
     policies = {detector.name: document.policy.detector(detector.name) for detector in document.policy.detectors}
     if [*policies] != [*stored]:
         raise GateError(
@@ -123,16 +124,18 @@ def _paths(
     return paths
 
 
-def _read(paths: _Paths, policies: Mapping[str, Policy], sample: str) -> Together:
+def _read(paths: _Paths, policies: Mapping[str, Policy], sample: str) -> Several:
     """Read one sample for all detectors, and describe it on stderr."""
-    from gate.rows.together import Together, read_together
+    from gate.rows.together import Several, read_together
 
     files = paths.get(sample, {})
     if not any(files.values()):
-        return Together()
+        return Several()
     with working(f"reading {sample} rows"):
         found = read_together(sample, files, policies)
     first = next(iter(found.samples.values()))
+    unread = [name for name in first.unread if all(name in rows.unread for rows in found.samples.values())]
+    first = replace(first, unread=tuple(unread))
     short = [f"{name} {rows.unscored:,}" for name, rows in found.samples.items() if rows.unscored]
     gaps = f"; not scored: {', '.join(short[:5])}{' ...' if len(short) > 5 else ''}" if short else ""
     log(f"{sample}: {plural(len(found.samples), 'detector')}, {first.summary}{gaps}")

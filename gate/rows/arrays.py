@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate.errors import GateError
-from gate.rows.formats import Column, Table, columns_of, explain, keep, require
+from gate.rows.table import Column, Table, columns_of, explain, keep, require
 from gate.rows.wording import one_line
 from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.rows.engine import Duck
-    from gate.rows.sources import File
+    from gate.rows.table import File
 
 Array = NDArray[Any]
 

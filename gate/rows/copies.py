@@ -1,8 +1,8 @@
 """Copies by pairs: of the values that exactly two rows of two samples have, how many have one row on each side.
 
-Chance puts a pair on both sides 2 q (1 - q) of the time, where q is the share of one side. Copies across always stand on
-both sides, copies within a sample never do. Rows are compared with those of neighbouring scores only, so that samples
-which differ in where their scores lie show neither. No judgement.
+Chance puts a pair on both sides 2 q (1 - q) of the time, where q is the share of one side. Copies across always stand
+on both sides, copies within a sample never do. Rows are compared with those of neighbouring scores only, so that
+samples which differ in where their scores lie show neither. No judgement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STRATA = 256
 LEAST, MOST = 1 << 7, 1 << 18  # rows of a stratum
 
 
-class Pairs(NamedTuple):
+class SharedPairs(NamedTuple):
     """What two samples share, one sample first.
 
     one_of     of so many values one was looked at
@@ -67,14 +67,15 @@ class Thinned:
         return sort_counted(self.values, self.first), sort_counted(self.values, self.rows - self.first)
 
 
-def pairs_of(first: Sample, second: Sample) -> Pairs:
+def pairs_of(first: Sample, second: Sample) -> SharedPairs:
     """Count the pairs of two samples; where one of them is of float32, both are compared so."""
     one_of = thinning(first.n + second.n)
     single = [_is_single(thinned(sample, one_of).values) for sample in (first, second)]
-    return count_pairs(*(thinned(sample, one_of, single[0] != single[1]).whole for sample in (first, second)), one_of)
+    one, other = (thinned(sample, one_of, single[0] != single[1]).whole for sample in (first, second))
+    return count_pairs(one, other, one_of)
 
 
-def pairs_of_halves(sample: Sample, one_of: int) -> Pairs | None:
+def pairs_of_halves(sample: Sample, one_of: int) -> SharedPairs | None:
     """Count the pairs of the first and the second half of a sample's rows, as they follow one another in its files."""
     first, second = thinned(sample, one_of).halves
     return count_pairs(first, second, one_of) if first.n and second.n else None
@@ -85,7 +86,7 @@ def thinning(rows: int) -> int:
     return rows // ENOUGH | 1
 
 
-def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> Pairs:
+def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> SharedPairs:
     """Count the pairs of two samples whose scores are at hand."""
     (a, of_a), (b, of_b) = _collapsed(first), _collapsed(second)
     places = np.searchsorted(a, b)
@@ -102,7 +103,7 @@ def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> Pairs:
     held = np.concatenate([np.zeros(int((~in_a).sum()), dtype=np.int64), of_b[~shared], of_b[shared]])
     tied, even = _evenness(sizes, held, second.n / max(first.n + second.n, 1))
     rows = first.n + second.n
-    return Pairs(one_of, rows, single, (len(within_a), len(within_b)), len(across), expected, tied, even)
+    return SharedPairs(one_of, rows, single, (len(within_a), len(within_b)), len(across), expected, tied, even)
 
 
 def _evenness(sizes: Ints, held: Ints, q: float) -> tuple[int, float]:
@@ -174,19 +175,20 @@ def _ask(sample: Sample, one_of: int, single: bool) -> Thinned:
         where = f" WHERE CAST(floor(({place}) * {number(engine, 2.0**LAST)}) AS BIGINT) % {one_of} = 0"
     weight = "weight" if sample.has_weights else "1"
     in_first = _in_first_half(sample)
-    found = engine.ask(
+    found = sample.ask(
         f"SELECT {score} AS score, CAST(sum({weight}) AS BIGINT) AS n, "
         f"CAST(sum(CASE WHEN {in_first} THEN {weight} ELSE 0 END) AS BIGINT) AS half "
         f"FROM {sample.rows}{where} GROUP BY 1"
     )
-    return Thinned(*(np.asarray(found[key], dtype=kind) for key, kind in (("score", np.float64), ("n", np.int64), ("half", np.int64))))
+    rows, first = (np.asarray(found[key], dtype=np.int64) for key in ("n", "half"))
+    return Thinned(np.asarray(found["score"], dtype=np.float64), rows, first)
 
 
 def _in_first_half(sample: Sample) -> str:
     """The SQL of whether a row is in the first half of the rows, as they follow one another in the files."""
     if "nr" not in sample.roles:
         return "FALSE"
-    found = sample.engine.ask(
+    found = sample.ask(
         f"SELECT f, count(*) AS n, min(nr) AS low, max(nr) AS high FROM {sample.rows} GROUP BY 1 ORDER BY 1"
     )
     counts = np.asarray(found["n"], dtype=np.int64)

@@ -57,19 +57,20 @@ def paired(old: Sample, new: Sample, thresholds: list[tuple[float | None, float 
     for i, (then, now) in enumerate(thresholds):
         was, is_, would = _flag(engine, "a", then), _flag(engine, "b", now), _flag(engine, "b", then)
         conditions = (was, is_, f"{is_} AND NOT {was}", f"{was} AND NOT {is_}", would)
-        asked += [f"count(CASE WHEN {each} THEN 1 END) AS {key}{i}" for key, each in zip(COUNTED, conditions, strict=True)]
+        asked += [
+            f"count(CASE WHEN {each} THEN 1 END) AS {key}{i}" for key, each in zip(COUNTED, conditions, strict=True)
+        ]
     question = f"SELECT {', '.join(asked)} FROM ({joined}) AS j"
-    found = engine.ask(f"{question} GROUP BY grp" if grouped else question)
+    found = new.ask(f"{question} GROUP BY grp" if grouped else question)
     order = np.lexsort([np.asarray(column) for column in found.values()])
     table = {key: np.asarray(column, dtype=np.float64)[order] for key, column in found.items()}
     rows = int(table["m"].sum())
     if rows == 0:
         raise GateError(f"{old.files}: must have scored rows of the new release too, got no id in common with them")
-    columns = [
-        np.column_stack([table[f"{key}{i}"] for i in range(len(thresholds))]) if thresholds else np.empty((len(order), 0))
-        for key in COUNTED
-    ]
-    return Paired(table["m"], *columns, lacking=old.n + new.n - 2 * rows)
+    columns = {key: np.empty((len(order), 0)) for key in COUNTED}
+    if thresholds:
+        columns = {key: np.column_stack([table[f"{key}{i}"] for i in range(len(thresholds))]) for key in COUNTED}
+    return Paired(sizes=table["m"], lacking=old.n + new.n - 2 * rows, **columns)
 
 
 def _flag(engine: Engine, column: str, threshold: float | None) -> str:

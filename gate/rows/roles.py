@@ -1,7 +1,7 @@
 """The roles of columns: score, label, id, group, segment, time, count. Every value is checked before any is used.
 
-A file becomes one SELECT whose columns are named by their roles. What is wrong in it is said in one line, with the file,
-the column and the first row; nothing is left out in silence.
+A file becomes one SELECT whose columns are named by their roles. What is wrong in it is said in one line, with the
+file, the column and the first row; nothing is left out in silence.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.rows.engine import Engine, number, text
-from gate.rows.formats import Column, Table
-from gate.rows.labels import Found, Kind, judge_labels
+from gate.rows.labels import FoundLabel, Kind, judge_labels
+from gate.rows.ordered import mixing
+from gate.rows.table import Column, Table, explain
 from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
-from gate.rows.sample import mixing
 from gate.stored import MOST_ROWS
 from gate.words import plural
 
@@ -54,7 +54,7 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """What one file gives: its rows of one kind, and what was counted in it.
 
     listed, source    the SQL of its roles, and of where the rows of the kind stand
@@ -81,7 +81,7 @@ class Part:
     oldest: int | None
     newest: int | None
     mixed: tuple[int, ...]
-    labels: tuple[tuple[Found, bool], ...]
+    labels: tuple[tuple[FoundLabel, bool], ...]
     unread: tuple[Column, ...]
 
 
@@ -100,18 +100,19 @@ def read_part(
     kind: Kind,
     alone: bool,
     gaps: bool = False,
-) -> Part:
+) -> FilePart:
     """The rows of one kind in one file; with `gaps`, rows without a score are left out and counted."""
     if columns.score in table.file.keys:
         raise GateError(
             f"{table.file}: must hold a score of its own in every row, got {columns.score!r} as a key of its path; "
             "name another column with data.score, or rename the folder"
         )
-    reading = Reading(engine, table)
+    reading = RoleFinder(engine, table)
     weight = None if columns.count is None else reading.weight(columns.count)
     if weight is not None:
         reading.require(weight, "TRUE")
-    taken, labels = "TRUE", ()
+    taken = "TRUE"
+    labels: tuple[tuple[FoundLabel, bool], ...] = ()
     if isinstance(columns.label, str):
         taken, labels = reading.take(columns.label, columns.benign_label, kind, alone, weight)
     roles = reading.scores(columns, domain)
@@ -123,10 +124,10 @@ def read_part(
     found = reading.facts(roles, taken, scored, domain)
     listed = [f"{role.sql} AS {role.name}" for role in roles] + (["nr"] if table.numbered else [])
     read = {*wanted_columns(columns)}
-    return Part(
+    return FilePart(
         table=table,
         listed=", ".join(listed),
-        source=f"{table.rows} WHERE {taken} AND {scored}",
+        source=f"{table.rows} WHERE {taken} AND {scored}{_some(weight)}",
         own=taken,
         scored=scored,
         roles={role.name: role.sql for role in roles},
@@ -143,8 +144,13 @@ def read_part(
     )
 
 
+def _some(weight: Role | None) -> str:
+    """The SQL that leaves out rows that stand for none."""
+    return "" if weight is None else f" AND {weight.sql} > 0"
+
+
 @dataclass
-class Reading:
+class RoleFinder:
     """One file while its roles are found; the SQL of its values, whatever their types."""
 
     engine: Engine
@@ -153,6 +159,10 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.columns = {column.name: column for column in self.table.columns}
+
+    def ask(self, sql: str) -> dict[str, Any]:
+        with explain(self.table.file):
+            return self.engine.ask(sql)
 
     def where(self, name: str) -> str:
         return f"{self.table.file}: column {name!r}"
@@ -174,7 +184,8 @@ class Reading:
         """Whether a row has a value; float columns often hold NaN for a missing one."""
         column = self.columns[name]
         if column.kind == "float":
-            return f"coalesce({column.sql} BETWEEN {number(self.engine, -np.inf)} AND {number(self.engine, np.inf)}, FALSE)"
+            least, most = (number(self.engine, end) for end in (-np.inf, np.inf))
+            return f"coalesce({column.sql} BETWEEN {least} AND {most}, FALSE)"
         return f"{self.written(column)} IS NOT NULL"
 
     def double(self, column: Column) -> str:
@@ -281,7 +292,8 @@ class Reading:
             number_ = self.double(column)
             as_float = Column(column.name, f"({number_})", "float", "")
             whole = f"json_type({column.sql}) IN ('DOUBLE')"
-            plain = f"CASE WHEN json_type({column.sql}) NOT IN ('OBJECT', 'ARRAY') THEN nfc_normalize({self.written(column)}) END"
+            written = self.engine.one_form(self.written(column))
+            plain = f"CASE WHEN json_type({column.sql}) NOT IN ('OBJECT', 'ARRAY') THEN {written} END"
             return f"CASE WHEN {whole} THEN {self.name_of(as_float)} ELSE {plain} END"
         if column.kind == "text" and self.table.is_text:  # other tools write whole numbers as 5.0
             written = self.written(column)
@@ -311,9 +323,7 @@ class Reading:
 
     def moments(self, value: str, taken: str, must: str) -> str:
         """Numbers since 1970: the largest of them tells whether they are seconds or smaller units."""
-        found = self.engine.ask(
-            f"SELECT max(abs({value})) AS most FROM {self.table.rows} WHERE {taken} AND {value} = {value}"
-        )
+        found = self.ask(f"SELECT max(abs({value})) AS most FROM {self.table.rows} WHERE {taken} AND {value} = {value}")
         most = 0.0 if np.ma.is_masked(found["most"][0]) else float(found["most"][0])
         scale = next((scale for limit, scale in UNITS if most < limit), None)
         if scale is None:
@@ -325,7 +335,7 @@ class Reading:
 
     def take(
         self, name: str, benign_label: tuple[str, ...], kind: Kind, alone: bool, weight: Role | None
-    ) -> tuple[str, tuple[tuple[Found, bool], ...]]:
+    ) -> tuple[str, tuple[tuple[FoundLabel, bool], ...]]:
         """The SQL of the rows of one kind, and every label with whether it is benign."""
         column, where = self.columns[name], self.where(name)
         if column.kind not in (*NUMBERS, *TEXTS, "boolean", "null"):
@@ -352,17 +362,17 @@ class Reading:
         chosen = f"{label} IN ({', '.join(map(text, benign))})" if benign else "FALSE"
         return (chosen if kind == "benign" else f"NOT ({chosen})"), tuple(zip(found, judged, strict=True))
 
-    def labels(self, label: str, weight: Role | None, is_number: bool) -> list[Found]:
+    def labels(self, label: str, weight: Role | None, is_number: bool) -> list[FoundLabel]:
         """Every distinct label with its rows, in the order in which they first appear."""
         counted = "count(*)" if weight is None else f"CAST(sum({weight.sql}) AS BIGINT)"
         first = "min(nr)" if self.table.numbered else "0"
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT {label} AS label, count(*) AS n, {counted} AS w, {first} AS f FROM {self.table.rows} GROUP BY 1"
         )
         texts = np.ma.asarray(found["label"]).tolist()  # None where there is no label
         rows = zip(texts, *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
         numbered = self.table.numbered
-        listed = [Found(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
+        listed = [FoundLabel(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
         return sorted(listed, key=lambda each: (each.first or 0, each.text))
 
     # --- what holds for all rows ----------------------------------------------------------------------------
@@ -371,6 +381,7 @@ class Reading:
         """One question for all that must be known of a file; a row that breaks a rule is refused."""
         sql = {role.name: role.sql for role in roles}
         both, weight = f"{taken} AND {scored}", sql.get("weight")
+        weighted = next((role for role in roles if role.name == "weight"), None)
         bad = " OR ".join(f"({role.bad})" for role in roles if role.bad and role.name in ("score", "raw")) or "FALSE"
         rows = f"CAST(coalesce(sum(CASE WHEN {{}} THEN {weight} END), 0) AS BIGINT)"
         counted = rows if weight else "count(CASE WHEN {} THEN 1 END)"
@@ -381,7 +392,8 @@ class Reading:
             ("oldest", "min", "time"),
             ("newest", "max", "time"),
         ]
-        asked |= {key: f"{end}(CASE WHEN {both} THEN {sql[role]} END)" for key, end, role in ends if role in sql}
+        some = both + _some(weighted)
+        asked |= {key: f"{end}(CASE WHEN {some} THEN {sql[role]} END)" for key, end, role in ends if role in sql}
         for i, mixed in enumerate(mixing(self.engine, domain, sql["score"])):
             each = f"{mixed} * {weight}" if weight else mixed
             asked[f"mixed{i}"] = f"CAST(coalesce(sum(CASE WHEN {both} AND NOT ({bad}) THEN {each} END), 0) AS BIGINT)"
@@ -390,10 +402,10 @@ class Reading:
         for role in roles:
             if role.bad:
                 asked[f"bad_{role.name}"] = f"count(CASE WHEN {within[role.name]} AND ({role.bad}) THEN 1 END)"
-        answer = self.engine.ask(
-            f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}"
-        )
-        found = {key: None if np.ma.is_masked(column[0]) else column[0].item() for key, column in answer.items()}
+        answer = self.ask(f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}")
+        found: dict[str, Any] = {
+            key: None if np.ma.is_masked(column[0]) else column[0].item() for key, column in answer.items()
+        }
         for role in roles:
             if found.get(f"bad_{role.name}"):
                 self.require(role, within[role.name])
@@ -409,9 +421,9 @@ class Reading:
         nr = "nr" if self.table.numbered else "0"
         for reason in role.reasons:
             where = f"{within} AND ({reason.bad})"
-            rows = self.engine.ask(f"SELECT count(*) AS n FROM {self.table.rows} WHERE {where}")["n"][0]
+            rows = self.ask(f"SELECT count(*) AS n FROM {self.table.rows} WHERE {where}")["n"][0]
             if rows:
-                found = self.engine.ask(
+                found = self.ask(
                     f"SELECT CAST({reason.got} AS {self.engine.word}) AS got, {nr} AS nr FROM {self.table.rows} "
                     f"WHERE {where} ORDER BY 2, 1 LIMIT 1"
                 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from gate.errors import GateError
 from gate.rows.engine import text, values
-from gate.rows.reading import facts_of, kept
+from gate.rows.reading import counted_again, kept
 from gate.rows.sample import Sample
 from gate.sources import Split
 
@@ -19,9 +19,9 @@ def split(sample: Sample, fraction: float, seed: int) -> tuple[Sample, Sample, S
     """Divide one sample into rows to fit on and rows to hold out; rows that belong together stay together.
 
     Together belong the rows of a group, and rows that are equal in all columns. With times the older rows are fitted
-    on. Otherwise a hash decides, of the seed and of what names a row: its group, else its id, else its content, else its
-    number in its file, the files in the order of their names. So neither engine, nor memory, nor the order of named rows
-    matters.
+    on. Otherwise a hash decides, of the seed and of what names a row: its group, else its id, else its content, else
+    its number in its file, the files in the order of their names. So neither engine, nor memory, nor the order of named
+    rows matters.
 
     Within each segment these are exact: without groups, the number of rows, to the nearest whole one; with groups, the
     number of groups, to the whole one below or above. Which of these two is drawn, so that each group has the same
@@ -42,7 +42,9 @@ def split(sample: Sample, fraction: float, seed: int) -> tuple[Sample, Sample, S
         fitted = _by_hash(sample, fraction, seed)
     relation = kept(sample.engine, fitted)
     sides = [
-        facts_of(replace(sample, relation=f"SELECT * FROM ({relation}) AS s WHERE {side}", pool=sample, copied=None))
+        counted_again(
+            replace(sample, relation=f"SELECT * FROM ({relation}) AS s WHERE {side}", pool=sample, copied=None)
+        )
         for side in ("fitted", "NOT fitted")
     ]
     fit, holdout = sides
@@ -60,7 +62,7 @@ def _by_time(sample: Sample, fraction: float) -> tuple[str, int]:
     newest = "max(time) OVER (PARTITION BY grp)" if sample.has_groups else "time"
     relation = f"SELECT *, {newest} AS moment FROM {sample.rows}"
     place = int(fraction * sample.n)
-    found = sample.engine.ask(f"SELECT moment FROM ({relation}) AS m ORDER BY 1 LIMIT 1 OFFSET {place}")
+    found = sample.ask(f"SELECT moment FROM ({relation}) AS m ORDER BY 1 LIMIT 1 OFFSET {place}")
     cut = int(found["moment"][0])
     return f"SELECT *, moment < {cut} AS fitted FROM ({relation}) AS m", cut
 
@@ -78,9 +80,10 @@ def _by_hash(sample: Sample, fraction: float, seed: int) -> str:
     # Rows that share a name share its place, so that none of them is apart from the others.
     placed = f"SELECT *, dense_rank() OVER (PARTITION BY part ORDER BY hashed) AS place FROM ({keyed}) AS k"
     counted = "count(*)" if name in (None, "id") else "count(DISTINCT hashed)"
-    sizes = sample.engine.ask(f"SELECT part, {counted} AS n FROM ({keyed}) AS k GROUP BY 1")
+    sizes = sample.ask(f"SELECT part, {counted} AS n FROM ({keyed}) AS k GROUP BY 1")
     parts = [str(each) for each in sizes["part"].tolist()]
-    wanted = [_wanted(fraction * n, each, seed, sample.has_groups) for each, n in zip(parts, sizes["n"].tolist(), strict=True)]
+    counts = zip(parts, sizes["n"].tolist(), strict=True)
+    wanted = [_wanted(fraction * n, each, seed, sample.has_groups) for each, n in counts]
     most = values({"part": parts, "most": wanted})
     return f"SELECT p.*, p.place <= w.most AS fitted FROM ({placed}) AS p JOIN {most} ON p.part = w.part"
 

@@ -15,7 +15,7 @@ from gate.rows.engine import here
 from gate.rows.labels import Kind
 from gate.rows.ordered import Ordered
 from gate.rows.reading import join_parts, source_of
-from gate.rows.roles import Part, read_part
+from gate.rows.roles import FilePart, read_part
 from gate.rows.sample import Sample
 from gate.rows.sources import find_each, refuse_copies
 from gate.rows.split import split
@@ -24,6 +24,7 @@ from gate.starter.columns import MOST_LABELS, PartColumns, Seen, look_at, plain
 from gate.words import plural
 
 ANY = (-math.inf, math.inf)
+LARGEST = 1e38  # a policy holds no domain much wider
 HALF = 0.5  # the share of one sample that is fitted on
 
 BENIGN_WORDS = {"0", "0.0", "false", "no", "benign", "clean", "good", "normal", "negative", "neg", "ham", "legit"}
@@ -302,7 +303,7 @@ class _Names:
 
 def _read(
     parts: Sequence[PartColumns], roles: Sequence[str], kind: Kind, columns: Columns
-) -> list[tuple[str, list[Part]]]:
+) -> list[tuple[str, list[FilePart]]]:
     """What each file of some roles gives, by the argument that names it."""
     return [
         (part.path, [read_part(here(), t, columns, ANY, kind, alone=len(part.tables) == 1) for t in part.tables])
@@ -319,7 +320,7 @@ def _sample(parts: Sequence[PartColumns], roles: Sequence[str], kind: Kind, colu
         return None
     refuse_copies(part.table.file for part in read if part.rows)
     sources = tuple(source_of(path, each, kind) for path, each in named)
-    return join_parts(here(), read, columns, sources, kind)
+    return join_parts(here(), read, columns, sources, kind, ANY)
 
 
 def _measure(parts: Sequence[PartColumns], columns: Columns, labels: tuple[tuple[str, int], ...]) -> Survey:
@@ -377,6 +378,9 @@ def _measure(parts: Sequence[PartColumns], columns: Columns, labels: tuple[tuple
 
 def _facts(benign: Sample, malicious: Sample | None) -> Facts:
     samples = [benign] if malicious is None else [benign, malicious]
+    most = max(max(-each.lowest, each.highest) for each in samples)
+    if most > LARGEST:
+        raise GateError(f"--scores: must hold scores of at most {LARGEST:g}, got {most:g}; write them on another scale")
     ties = f"SELECT count(*) AS n FROM {benign.rows} GROUP BY score"
     found = here().ask(f"SELECT count(*) AS scores, max(n) AS largest FROM ({ties}) AS t")
     return Facts(

@@ -13,7 +13,6 @@ from gate.gating import (
     Reader,
     compare_stored,
     read_reference,
-    read_sample,
 )
 from gate.inspection.answers import RefusedError
 from gate.inspection.judgement import document_of, read_judged
@@ -21,6 +20,7 @@ from gate.policy import Document
 from gate.record import Record, StoredRelease
 from gate.record.system import DETECTORS, SystemRecord, read_any, require_detector
 from gate.report.compared import ComparedSystems
+from gate.rows.reading import read_sample
 from gate.storage import NO_BASELINE
 from gate.systems.verdict import judge_again
 

@@ -13,13 +13,14 @@ from typing import Any
 
 from gate.checks.freshness import expired as no_longer_fresh
 from gate.errors import GateError
-from gate.gating import Job, check_release, gate_release, read_reference, read_sample
+from gate.gating import Job, check_release, gate_release, read_reference
 from gate.inspection.answers import Answer, answer
 from gate.inspection.differences import differences
 from gate.inspection.judgement import read_judged
 from gate.inspection.release import inspect
 from gate.policy import Document, Policy
 from gate.record import Record
+from gate.rows.reading import read_sample
 from gate.rows.sample import Sample
 from gate.rows.split import split
 from gate.sources import Split

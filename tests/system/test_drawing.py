@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gate.scores import child
 
 import gate
 from gate.cli.drawing import drawing
@@ -17,7 +18,6 @@ from gate.errors import GateError
 from gate.gating import Release
 from gate.record import Record
 from gate.report import formats, html
-from gate.scores import child
 
 HERE = os.getpid()
 

@@ -13,9 +13,9 @@ import pyarrow.feather
 import pyarrow.fs
 import pyarrow.parquet
 import pytest
+from gate.scores import Scores, read
 
 from gate.policy import Columns
-from gate.scores import Scores, read
 
 DOMAIN = (0.0, 1.0)
 ROWS = 400

@@ -280,6 +280,7 @@ def test_detectors_that_are_none_are_refused_in_one_line(tmp_path: Path, named: 
         (["a.txt"], "a.txt: must end in one of .parquet"),
         (["-"], "--scores: must name files, got - for stdin"),
         (["infinite.csv"], "--scores: must hold finite scores"),
+        (["vast.csv"], "--scores: must hold scores of at most 1e+38, got 1e+300"),
         (["holes.csv"], "must hold a score in every row, got none in row 2"),
     ],
 )
@@ -290,6 +291,7 @@ def test_files_that_cannot_be_gated_are_refused_in_one_line(tmp_path: Path, file
     (tmp_path / "a.csv").write_text("score\n0.5\n0.6\n0.7\n")
     (tmp_path / "a.txt").write_text("0.5\n")
     (tmp_path / "infinite.csv").write_text("score\n0.5\ninf\n0.7\n0.1\n")
+    (tmp_path / "vast.csv").write_text("score\n0.5\n1e300\n0.7\n0.1\n")
     (tmp_path / "holes.csv").write_text("score,x\n0.5,a\n,b\n0.7,c\n0.1,d\n")
     (tmp_path / "labelled.csv").write_text("score,label\n0.5,0\n0.6,1\n0.7,0\n")
     result = gate("init", "--scores", *files, cwd=tmp_path)

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drawing import examples
+from gate.ordered import Ordered
+from gate.scores import from_object, read
 from gate.sketch import hash_scores, sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +22,8 @@ from gate.errors import GateError
 from gate.gating import Job, check_release, gate_release
 from gate.inspection.judgement import read_judged
 from gate.ledger import Entry, Known, Rows
-from gate.ordered import Ordered
 from gate.policy import Document
 from gate.record import Record
-from gate.scores import from_object, read
 
 pytestmark = pytest.mark.usefixtures("few_points")
 
@@ -106,9 +106,7 @@ def test_an_open_look_says_how_many_more_rows_decide_it_and_how_often() -> None:
         assert "and look again: it is decided by then" in finding.remedy
 
 
-def test_the_interval_of_one_look_is_counted_by_rows_as_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_interval_of_one_look_is_counted_by_rows_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(3)
     for name in ("fit", "h0", "h1"):

@@ -13,10 +13,9 @@ import commands
 import numpy as np
 import pytest
 import yaml
+from gate.scores import write_parquet
 from repository import ACTION_README
 from small import CLEAN, POLICY, RELEASE_FILES
-
-from gate.scores import write_parquet
 
 DOCUMENT = ACTION_README.read_text(encoding="utf-8")
 

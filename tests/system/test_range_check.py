@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drawing import examples, often
+from gate.scores import from_object
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,6 @@ from gate.planning import band_of
 from gate.planning.ranges import corridor_of
 from gate.policy import Document, Policy, Target
 from gate.record import Record, parse_record
-from gate.scores import from_object
 from gate.statistics.tally import Tally
 from gate.verdict import judge
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from forging import Place, altered, at, branches, changed, dotted, leaves
+from gate.scores import split
 
 from gate import gating, verdict
 from gate.calibration.calibrator import Calibrator, from_json
@@ -29,7 +30,6 @@ from gate.inspection import release as inspection
 from gate.inspection.differences import differences
 from gate.policy import Document
 from gate.record import Record, json_text, read_release
-from gate.scores import split
 from gate.storage import manifest_of
 from gate.verification import release as repetition
 from gate.verification.compared import not_bound, without

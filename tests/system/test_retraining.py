@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drawing import often
+from gate.scores import Kind, Scores
 from scipy.stats import binom
 
 from gate.checks import parse_policy
@@ -25,7 +26,6 @@ from gate.checks.drop import Drops
 from gate.contract import Floats
 from gate.gating import Job, Release, check_release, gate_release
 from gate.record import StoredRelease, as_reference, read_release
-from gate.scores import Kind, Scores
 from gate.sources import Source
 
 pytestmark = pytest.mark.usefixtures("few_points")

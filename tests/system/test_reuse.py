@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from gate.scores import Scores
 
 from gate import ledger as ledgers
 from gate.ledger import Rows, read
-from gate.scores import Scores
 
 REUSE = "reuse: {max_uses: 3}\n"
 POLICY = """\

@@ -12,6 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from gate.ordered import Ordered
+from gate.scores import Scores, read, row_keys, split
+from gate.scores.budget import ByteBudget
+from gate.scores.place import Place, read_into
+from gate.scores.split import match
+from gate.scores.stored import Stored, read_stored
+from gate.scores.taking import read_whole
 from gate.sketch import share, sketch
 
 import gate
@@ -21,14 +28,7 @@ from gate.checks.check import Case
 from gate.checks.shared import compare_scores
 from gate.errors import GateError
 from gate.flagged import list_flagged
-from gate.ordered import Ordered
 from gate.policy import Columns
-from gate.scores import Scores, read, row_keys, split
-from gate.scores.budget import ByteBudget
-from gate.scores.place import Place, read_into
-from gate.scores.split import match
-from gate.scores.stored import Stored, read_stored
-from gate.scores.taking import read_whole
 
 KEYS = ("id", "group", "segment", "timestamp")
 PROBES = np.array([-np.inf, 0.0, 0.01, 0.2, 0.9, np.inf])

@@ -483,7 +483,17 @@ def test_what_makes_the_samples_worthless_is_said_first() -> None:
         found = Finding(check=CheckName(check.names[0]), outcome="fail", required=True, reason=reason, message="")
         blocked.append(that_finds(check, found))
     sentences = {check.key: "; ".join(check.sentences.values()) for check in CHECKS if check.sentences}
-    first = ("unread", "direction", "overlap", "reuse", "duplicates", "floor", "exchangeability", "granularity", "freshness")
+    first = (
+        "unread",
+        "direction",
+        "overlap",
+        "reuse",
+        "duplicates",
+        "floor",
+        "exchangeability",
+        "granularity",
+        "freshness",
+    )
     assert {*sentences} - {*first} == {"segments", "served", "baseline"}
     order = [*first, "segments", "served", "baseline"]
     assert judge(policy, toy_evidence(policy), tuple(blocked)).reason == "; ".join(sentences[key] for key in order)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from samples import asked_in_parts, sample_of
 
 from gate.rows import copies
-from gate.rows.copies import Pairs, count_pairs, pairs_of, pairs_of_halves
+from gate.rows.copies import SharedPairs, count_pairs, pairs_of, pairs_of_halves
 from gate.rows.ordered import Sorted, sort, sort_counted
 
 VALUES = st.lists(st.sampled_from([0.0, -0.0, 5e-324, 0.1, 0.2, np.nextafter(0.2, 1), 0.3, 0.5, 1.0]), max_size=30)
 ENDS = [0.0, 1 / 3]  # so that every sample has two rows, and none is of float32
 
 
-def check(found: Pairs, fit: list[float], held: list[float]) -> None:
+def check(found: SharedPairs, fit: list[float], held: list[float]) -> None:
     """Every number that needs no chance is that of a plain count."""
     of_fit, of_held = Counter(value + 0.0 for value in fit), Counter(value + 0.0 for value in held)
     values = {*of_fit} | {*of_held}

@@ -73,7 +73,9 @@ def test_rows_with_one_id_are_one_observation(items: list[int], order: list[int]
 
 
 def test_one_id_with_differing_scores_is_an_error() -> None:
-    with pytest.raises(GateError, match=r"^x: must have one score for each id, got 'b' with 0\.2 and 0\.25; give every"):
+    with pytest.raises(
+        GateError, match=r"^x: must have one score for each id, got 'b' with 0\.2 and 0\.25; give every"
+    ):
         from_object(rows([0.1, 0.2, 0.3, 0.25], ["a", "b", "c", "b"]), "x", IDS, DOMAIN)
 
 
@@ -214,7 +216,11 @@ NAMED = Repeats(rows=1_000, by="ids")
         (Duplicates(fit=NAMED, holdout=NAMED), shared(0, 200), ("inconclusive", "repeated-scores", False)),
         (Duplicates(fit=NAMED, holdout=NAMED), shared(200, 600), ("inconclusive", "repeated-scores", True)),
         (Duplicates(holdout=Repeats(rows=1_000, halves=SOUND)), SOUND, ("pass", "once", True)),
-        (Duplicates(holdout=Repeats(rows=1_000, halves=SOUND)), shared(0, 200), ("inconclusive", "repeated-scores", True)),
+        (
+            Duplicates(holdout=Repeats(rows=1_000, halves=SOUND)),
+            shared(0, 200),
+            ("inconclusive", "repeated-scores", True),
+        ),
         (Duplicates(holdout=Repeats(rows=1_000)), SOUND, ("inconclusive", "cannot-tell", False)),
         (Duplicates(holdout=NAMED, malicious=Repeats(rows=9)), None, ("inconclusive", "cannot-tell", False)),
     ],

@@ -367,10 +367,7 @@ def test_of_one_group_nothing_is_predicted() -> None:
     """Groups are divided anew between the samples, which takes two in each."""
     rng = np.random.default_rng(3)
     policy = policy_of("data: {group: group}\n")
-    fit, holdout = (
-        sample_of(rng.beta(0.5, 8, 300), groups=np.arange(300) % groups)
-        for groups in (1, 100)
-    )
+    fit, holdout = (sample_of(rng.beta(0.5, 8, 300), groups=np.arange(300) % groups) for groups in (1, 100))
     found = exchangeability.measure(case(policy, fit, holdout))
     assert found is not None
     assert found.unit == "groups"

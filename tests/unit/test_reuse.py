@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 from drawing import examples
 from hypothesis import given, settings
@@ -30,7 +28,7 @@ from gate.checks.fpr import Targets
 from gate.checks.reuse import Use, Uses
 from gate.errors import GateError
 from gate.history import _detected
-from gate.ledger import Entry, Known, Rows, read, use_of
+from gate.ledger import Entry, Rows, read, use_of
 from gate.policy import Policy
 from gate.report.changes import detection_rows
 from gate.report.numbers import bounds

@@ -166,7 +166,12 @@ def test_whole_rows_are_counted_as_python_would(items: list[int], data: st.DataO
 
 def test_where_no_column_tells_rows_apart_nothing_is_said_of_whole_rows() -> None:
     scores = np.random.default_rng(1).random(200)
-    for unread in ({}, {"language": np.array(["de", "en"] * 100)}, {"row": np.arange(200)}, {"row": np.arange(200) + 7}):
+    for unread in (
+        {},
+        {"language": np.array(["de", "en"] * 100)},
+        {"row": np.arange(200)},
+        {"row": np.arange(200) + 7},
+    ):
         sample = sample_of(scores, others=unread)
         assert (sample.copied, "whole" in sample.roles) == (None, False)
         assert sample.unread == tuple(unread)
@@ -247,7 +252,9 @@ def test_format_and_division_into_files_leave_the_fingerprint(tmp_path: Path) ->
         found = read([written(tmp_path, table, form)], ALL, DOMAIN)
         digests.add((found.n, found.fingerprint, found.rows_sha256, found.seen))
     halves = [{key: column[side] for key, column in table.items()} for side in (slice(1000), slice(1000, None))]
-    paths = [written(tmp_path, half, form, f"half{form}") for half, form in zip(halves, ("csv", "parquet"), strict=True)]
+    paths = [
+        written(tmp_path, half, form, f"half{form}") for half, form in zip(halves, ("csv", "parquet"), strict=True)
+    ]
     for names in (paths, paths[::-1]):
         found = read(names, ALL, DOMAIN)
         digests.add((found.n, found.fingerprint, found.rows_sha256, found.seen))
@@ -278,6 +285,17 @@ def test_a_weight_is_as_many_rows_in_the_fingerprint() -> None:
     long = sample_of(np.repeat(scores, weights)).fingerprint
     assert sample_of(scores, weights=weights).fingerprint == long
     assert sample_of(scores, weights=[2, 2, 0, 2]).fingerprint != long
+
+
+def test_a_row_that_stands_for_none_is_none() -> None:
+    """Also where it has the lowest or the highest score of all."""
+    scores, weights = [0.0, 0.2, 0.5, 0.5, 1.0], [0, 3, 1, 1, 0]
+    long = sample_of(np.repeat(scores, weights))
+    for context in (nullcontext(), asked_in_parts(0)):
+        with context:
+            found = sample_of(scores, weights=weights)
+            assert (found.lowest, found.highest, found.fingerprint) == (0.2, 0.5, long.fingerprint)
+            assert found.ordered.at_rank([1, 5]).tolist() == [0.5, 0.2]
 
 
 def test_minus_zero_is_zero() -> None:

@@ -1,4 +1,4 @@
-"""`gate init --scores` says what each column is: ids that repeat are ids, and what looks like labels is never guessed."""
+"""`gate init --scores` says what each column is: ids that repeat are ids, what looks like labels is never guessed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gate.errors import GateError
 from gate.starter.survey import look
 from gate.starter.tailor import tailor
 
@@ -34,8 +35,8 @@ def write(place: Path, columns: dict[str, Any]) -> str:
         lists = {
             name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()
         }
-        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-        place.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        lines = [json.dumps(dict(zip(lists, row, strict=True))) for row in zip(*lists.values(), strict=True)]
+        place.write_text("".join(f"{line}\n" for line in lines))
     elif place.suffix == ".feather":
         pyarrow.feather.write_feather(pa.table(columns), str(place))
     else:
@@ -194,6 +195,7 @@ ODD: dict[str, tuple[pa.DataType, Any]] = {
     "a struct": (pa.struct([("x", pa.float64()), ("y", pa.string())]), {"x": 0.5, "y": "b"}),
     "lists of structs": (pa.list_(pa.struct([("x", pa.int8())])), [{"x": 1}]),
     "an hour": (pa.time64("us"), 5),
+    "bytes": (pa.binary(), b"\xff\xfe"),
 }
 
 
@@ -256,3 +258,31 @@ def test_facts_are_those_of_plain_numpy(tmp_path_factory: Any, seed: int, suffix
     for rate in (0.5, 0.1, 0.01, 0.001):
         shares = [float((benign >= cut).mean()) for cut in benign]
         assert found.tail(rate) == max([share for share in shares if share <= rate], default=0.0)
+
+
+# --- labels that are missing --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pa.array([0, 1, None] * 20),
+        pa.array(["ok", "", "x"] * 20),
+        pa.array([None, "x", "y"] * 20),
+        pa.array([False, None, True] * 20),
+        pa.array([0, 1, None] * 20, pa.decimal128(5, 2)),
+        pa.array([0.0, 1.0, None] * 20),
+    ],
+    ids=["integers", "empty", "words", "booleans", "decimals", "floats"],
+)
+def test_a_row_without_a_label_is_refused_in_one_line(tmp_path: Path, suffix: str, labels: Any) -> None:
+    path = write(tmp_path / f"scores{suffix}", {"score": np.arange(60) / 60, "label": labels})
+    with pytest.raises(GateError, match=r"column 'label' must label every row, got none in row \d and 19 more"):
+        look([path])
+
+
+def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
+    """pandas writes the numbers of rows into such a column."""
+    path = write(tmp_path / "scores.csv", {"": [f"r{i}" for i in range(60)], "score": np.arange(60) / 60})
+    assert look([path]).columns.id is None

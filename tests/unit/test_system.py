@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import several
 from drawing import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from gate.checks import parse_policy
-from gate.checks.system import CHECK, MOST_UNSCORED, Flags, Member, System, SystemEvidence, Together, count, judge
+from gate.checks.check import MOST_UNSCORED
+from gate.checks.system import CHECK, Flags, Member, System, SystemEvidence, count, judge
+from gate.checks.system import Together as Counted
 from gate.errors import GateError
+from gate.gating import Job
 from gate.policy import Document
-from gate.scores.several import Joined, join_panels, panel_of
-from gate.scores.several import View as Viewed
+from gate.rows.together import Several, given_together, read_together
 from gate.statistics.binomial import Band
 from gate.statistics.tally import Tally
+from gate.systems import SystemRows, gate_system, run_system
 from gate.verdict import find
+from gate.verification.result import Data
+from gate.verification.system import verify_system
 
 NAMES = ("injection", "jailbreak", "data.leak-age_1")
 
@@ -112,50 +122,79 @@ def test_a_system_without_detectors_is_refused() -> None:
 # --- what they flag together --------------------------------------------------------------------------------
 
 
+def read(table: Any, names: tuple[str, ...], kind: str = "holdout", **columns: Any) -> Several:
+    policies = {name: own.policy for name, own in document(names, **columns).detectors.items()}
+    return given_together(kind, table, policies)
+
+
+def gappy(table: pa.Table, column: str, gaps: NDArray[np.bool_]) -> pa.Table:
+    """The table without some scores of one column."""
+    place = table.column_names.index(column)
+    return table.set_column(place, column, pa.array(table[column].to_numpy(), pa.float64(), mask=gaps))
+
+
 @settings(max_examples=examples(60), deadline=None)
-@given(st.integers(1, 400), st.integers(1, 6), st.integers(0, 2**32), st.booleans())
-def test_the_count_is_that_of_every_row_looked_at(n: int, detectors: int, seed: int, grouped: bool) -> None:
-    """Any, alone, pairs, gaps: as counted by looking at each row, whatever is flagged, missing or of another kind."""
+@given(
+    st.integers(4, 200), st.integers(1, 6), st.integers(0, 2**32), st.sampled_from(["holdout", "malicious"]), st.data()
+)
+def test_the_count_is_that_of_every_row_looked_at(n: int, detectors: int, seed: int, sample: str, data: Any) -> None:
+    """Any, alone, pairs, gaps, rows apart, groups: as counted by looking at each row, with ids and without."""
     rng = np.random.default_rng(seed)
-    names = [f"d{i}" for i in range(detectors)]
-    flagged = rng.random((n, detectors)) < rng.random(detectors)
-    scored = rng.random((n, detectors)) < 0.9
-    counted = rng.random(n) < 0.8
-    counted[0] = True
-    flagged &= scored
-    groups = rng.integers(0, 5, n) if grouped else None
-    joined = Joined(
-        counted=counted,
-        apart=0,
-        unscored={name: np.flatnonzero(~scored[:, i]) for i, name in enumerate(names)},
-        places=dict.fromkeys(names),
-        groups=groups,
-        group_count=5 if grouped else 0,
-    )
-    rows = {name: [np.flatnonzero(flagged[:, i])] for i, name in enumerate(names)}
-    found = count(Flags(joined, {name: [0.5] for name in names}, rows), Decimal("0.5"), 0, Fraction(1, 20))
-    both = zip(flagged, scored, counted, strict=True)
-    looked = [({*np.flatnonzero(hits)}, {*np.flatnonzero(~seen)}) for hits, seen, here in both if here]
-    assert (found.tally.flagged, found.tally.rows) == (sum(bool(hits) for hits, _ in looked), len(looked))
-    assert found.unscored == sum(bool(gaps) for _, gaps in looked)
-    assert found.undecided == sum(bool(gaps) and not hits for hits, gaps in looked)
+    names = tuple(f"d{i}" for i in range(detectors))
+    named, grouped, again = (data.draw(st.booleans()) for _ in range(3))
+    benign, scored = rng.random((n, detectors)) < rng.random(), rng.random((n, detectors)) < 0.8
+    if data.draw(st.booleans()):
+        benign[:] = benign[:, :1]
+    own = benign if sample == "holdout" else ~benign
+    own[:2] = scored[:2] = True
+    benign[:2] = sample == "holdout"
+    scores = rng.integers(1, 20, (n, detectors)) / 20
+    rows = np.concatenate([np.arange(n), np.arange(n)[: n // 3]]) if named and again else np.arange(n)
+    table = pa.table({"id": [f"row {i}" for i in rows], "g": [f"group {i % 5}" for i in rows]})
+    for i, name in enumerate(names):
+        table = table.append_column(f"{name}_score", pa.array(scores[rows, i], mask=~scored[rows, i]))
+        table = table.append_column(name, pa.array(benign[rows, i].astype(int)))
+    policies = {}
+    for name, document_of in document(names).detectors.items():
+        update = {
+            "label": name,
+            "benign_label": ("1",),
+            "id": "id" if named else None,
+            "group": "g" if grouped else None,
+        }
+        columns = document_of.policy.data.model_copy(update=update)
+        policies[name] = document_of.policy.model_copy(update={"data": columns})
+    cuts = [data.draw(st.sampled_from([0.3, 0.5, 1.0, None])) for _ in names]
+    wide = given_together(sample, table, policies).wide
+    assert wide is not None
+    flags = Flags({name: [cut] for name, cut in zip(names, cuts, strict=True)}, [wide.said(names, cuts)], wide.apart)
+    found = count(flags, Decimal("0.5"), 0, Fraction(1, 20))
+
+    counted = own.all(axis=1) if sample == "holdout" else own.any(axis=1)
+    assert flags.apart == (int((own.any(axis=1) & ~counted).sum()) if sample == "holdout" else 0)
+    looked = []
+    for i in np.flatnonzero(counted).tolist():
+        answers = [own[i, j] and scored[i, j] for j in range(detectors)]
+        hits = {j for j in range(detectors) if answers[j] and cuts[j] is not None and scores[i, j] >= cuts[j]}
+        looked.append((hits, {j for j in range(detectors) if own[i, j] and not scored[i, j]}, i % 5))
+    assert (found.tally.flagged, found.tally.rows) == (sum(bool(hits) for hits, _, _ in looked), len(looked))
+    assert found.unscored == sum(bool(gaps) for _, gaps, _ in looked)
+    assert found.undecided == sum(bool(gaps) and not hits for hits, gaps, _ in looked)
     for i, member in enumerate(found.detectors):
-        assert member.flagged == sum(i in hits for hits, _ in looked)
-        assert member.alone == sum(hits == {i} for hits, _ in looked)
-        assert member.unscored == sum(i in gaps for _, gaps in looked)
+        assert member.flagged == sum(i in hits for hits, _, _ in looked)
+        assert member.alone == sum(hits == {i} for hits, _, _ in looked)
+        assert member.unscored == sum(i in gaps for _, gaps, _ in looked)
         for j in range(i):
-            assert found.both[i - 1][j] == sum({i, j} <= hits for hits, _ in looked)
+            assert found.both[i - 1][j] == sum({i, j} <= hits for hits, _, _ in looked)
     assert found.largest <= found.tally.rate + 1e-12
     assert found.tally.rate <= found.sum + 1e-12
-    assert (found.tally.effective is not None) == grouped
-
-
-def views(names: tuple[str, ...], **columns: Any) -> dict[str, Viewed]:
-    own = document(names).detectors
-    return {
-        name: Viewed(own[name].policy.data.model_copy(update=columns), own[name].policy.calibration.domain)
-        for name in names
-    }
+    by_group = flags.said[0].groups
+    assert (by_group is not None) == grouped
+    if by_group is not None:
+        expected = [
+            (len(of), sum(map(bool, of))) for g in range(5) if (of := [hits for hits, _, at in looked if at == g])
+        ]
+        assert sorted(zip(*(part.tolist() for part in by_group), strict=True)) == sorted(expected)
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -163,80 +202,208 @@ def views(names: tuple[str, ...], **columns: Any) -> dict[str, Viewed]:
 def test_files_of_their_own_are_joined_by_id(n: int, seed: int) -> None:
     """One table with a column each, and a table each with rows in another order, give the same rows to every count."""
     rng = np.random.default_rng(seed)
-    table = several.simulate(n, NAMES, seed)
-    gaps = {name: rng.random(n) < 0.1 for name in NAMES}
+    table, own = several.simulate(n, NAMES, seed), {}
     for name in NAMES:
-        gaps[name][:2] = False
-        values = pa.array(table[f"{name}_score"].to_numpy(), mask=gaps[name])
-        table = table.set_column(table.column_names.index(f"{name}_score"), f"{name}_score", values)
-    whole = join_panels([panel_of(table, "holdout", views(NAMES), "benign")], "benign")
-    parts = []
-    for name in NAMES:
-        order = rng.permutation(n)
-        own = table.select(["id", f"{name}_score"]).take(pa.array(order))
-        parts.append(panel_of(own, "holdout", {name: views(NAMES)[name]}, "benign"))
-    joined = join_panels(parts, "benign")
+        gaps = rng.random(n) < 0.1
+        gaps[:2] = False
+        table = gappy(table, f"{name}_score", gaps)
+        own[name] = table.select(["id", f"{name}_score"]).take(pa.array(rng.permutation(n)))
+    own[NAMES[0]] = own[NAMES[0]].filter(pa.array(own[NAMES[0]][f"{NAMES[0]}_score"].is_valid()))  # absent, not empty
+    whole, joined = read(table, NAMES).wide, read(own, NAMES).wide
     assert whole is not None
     assert joined is not None
-    assert whole.counted.sum() == joined.counted.sum() == n
-    for name in NAMES:
-        assert len(whole.unscored[name]) == len(joined.unscored[name]) == gaps[name].sum()
-        sample = next(part for part in parts if name in part.samples).samples[name]
-        ids = dict(zip(sample.ids.to_pylist(), joined.rows(name, np.asarray(sample.units)), strict=True))
-        first = parts[0].samples[NAMES[0]]
-        other = dict(zip(first.ids.to_pylist(), joined.rows(NAMES[0], np.asarray(first.units)), strict=True))
-        assert all(other[key] == place for key, place in ids.items() if key in other)
+    for cuts in ([0.3, 0.5, 0.9], [0.9, None, 0.2]):
+        one, other = (wide.said(NAMES, cuts) for wide in (whole, joined))
+        first, second = (
+            {tuple(states): rows for states, rows in zip(said.states.tolist(), said.rows.tolist(), strict=True)}
+            for said in (one, other)
+        )
+        assert first == second
+        assert sum(first.values()) == n
 
 
-def test_rows_that_are_benign_for_some_only_are_not_counted() -> None:
-    """If detectors have labels of their own, the system counts rows that are benign for each and names the others."""
-    table = several.simulate(6, NAMES[:2], 1)
-    table = table.append_column("a", pa.array([0, 0, 0, 0, 1, 1])).append_column("b", pa.array([0, 0, 0, 1, 0, 1]))
-    found = views(NAMES[:2])
-    labelled = {
-        name: Viewed(view.columns.model_copy(update={"label": label}), view.domain)
-        for (name, view), label in zip(found.items(), "ab", strict=True)
+def test_files_of_their_own_without_ids_are_not_joined() -> None:
+    tables = {name: several.simulate(5, [name], 1).drop_columns(["id"]) for name in NAMES[:2]}
+    policies = {
+        name: own.policy.model_copy(update={"data": own.policy.data.model_copy(update={"id": None})})
+        for name, own in document(NAMES[:2]).detectors.items()
     }
-    joined = join_panels([panel_of(table, "holdout", labelled, "benign")], "benign")
-    assert joined is not None
-    assert joined.counted.tolist() == [True, True, True, False, False, False]
-    assert joined.apart == 2
-    malicious = join_panels([panel_of(table, "malicious", labelled, "malicious")], "malicious")
-    assert malicious is not None
-    assert malicious.counted.tolist() == [False, False, False, True, True, True]
+    assert given_together("holdout", tables, policies).wide is None
 
 
 def test_ids_that_do_not_match_are_an_error() -> None:
     """Files that share no row cannot be joined, and the message shows an id of each."""
-    panels = []
-    for seed, name in enumerate(NAMES[:2]):
-        panels.append(panel_of(several.simulate(5, [name], seed), "holdout", {name: views(NAMES)[name]}, "benign"))
+    tables: Any = {name: several.simulate(5, [name], seed) for seed, name in enumerate(NAMES[:2])}
     with pytest.raises(GateError, match="got no id in common with them, such as '1-0' and '0-0'"):
-        join_panels(panels, "benign")
+        read(tables, NAMES[:2])
 
 
 def test_a_detector_without_scores_is_an_error() -> None:
     """A column without a single score is named, with its detector."""
-    table = several.simulate(5, NAMES[:2], 1)
-    table = table.set_column(2, "jailbreak_score", pa.array([None] * 5, pa.float64()))
-    with pytest.raises(
-        GateError, match=r"'jailbreak_score' must hold at least 2 benign scores of the detector jailbreak"
-    ):
-        panel_of(table, "holdout", views(NAMES[:2]), "benign")
+    table = gappy(several.simulate(5, NAMES[:2], 1), "jailbreak_score", np.ones(5, dtype=bool))
+    said = "^jailbreak: holdout: must hold at least 2 benign scores, got 0 and 5 rows without a score in column 'jail"
+    with pytest.raises(GateError, match=said):
+        read(table, NAMES[:2])
+
+
+def test_a_row_without_a_score_needs_an_id() -> None:
+    """Without one nobody could say whether other detectors have scored it."""
+    table = gappy(several.simulate(6, NAMES[:2], 1), "jailbreak_score", np.arange(6) == 3)
+    table = table.set_column(0, "id", pa.array(["a", "b", "c", None, "e", "f"]))
+    with pytest.raises(GateError, match="'id' must name every row, got none in row 4"):
+        read(table.select(["id", "jailbreak_score", "injection_score"]), ("jailbreak", "injection"))
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(st.integers(40, 300), st.integers(0, 2**32), st.sampled_from([0.3, 0.5]), st.booleans(), st.booleans())
+def test_a_row_is_on_one_side_for_all_detectors(n: int, seed: int, share: float, named: bool, grouped: bool) -> None:
+    """Whichever detectors have scored it; the gaps of both sides add up to those of the whole sample."""
+    rng = np.random.default_rng(seed)
+    names = NAMES[:2]
+    table = several.simulate(n, names, seed).append_column("g", pa.array([f"g{i // 2}" for i in range(n)]))
+    for name in names:
+        table = gappy(table, f"{name}_score", rng.random(n) < 0.2)
+    policies = {}
+    for name, own in document(names).detectors.items():
+        columns = own.policy.data.model_copy(update={"id": "id" if named else None, "group": "g" if grouped else None})
+        policies[name] = own.policy.model_copy(update={"data": columns})
+    whole = given_together("benign", table, policies)
+    fit, holdout, how = whole.split(share, seed % 7)
+    assert how.fraction == share
+    for name in names:
+        sides = [side.samples[name] for side in (fit, holdout)]
+        assert sum(side.n for side in sides) == whole.samples[name].n
+        assert sum(side.unscored for side in sides) == whole.samples[name].unscored
+    key = "q.id" if named else "q.nr"
+    fitted, held = (
+        {
+            row
+            for sample in side.samples.values()
+            for row in sample.engine.ask(f"SELECT {key} AS k FROM {sample.rows}")["k"].tolist()
+        }
+        for side in (fit, holdout)
+    )
+    assert not fitted & held
+    if not grouped:
+        scored = sum(
+            not (a is None and b is None)
+            for a, b in zip(*(table[f"{n}_score"].to_pylist() for n in names), strict=True)
+        )
+        assert len(fitted | held) == scored
+        assert fit.wide is not None
+        assert fit.wide.count("TRUE") == int(np.floor(share * n + 0.5))
+
+
+# --- rows without a score -----------------------------------------------------------------------------------
+
+
+def without(rows: int, seed: int, most_likely: str, shift: float, share: float) -> pa.Table:
+    """Rows of which one detector has not scored the lowest, the highest, or any, as time-outs do."""
+    table = several.simulate(rows, ("a", "b"), seed, shift={"a": shift, "b": shift})
+    scores = table["b_score"].to_numpy()
+    order = np.argsort({"low": scores, "high": -scores, "any": np.random.default_rng(seed).random(rows)}[most_likely])
+    return gappy(table, "b_score", np.isin(np.arange(rows), order[: int(share * rows)]))
+
+
+GAPS = "checks: {detection: {targets: [{fpr: 10%, min_tpr: 90%}]}}\n"
+
+
+@pytest.mark.parametrize(("seed", "share"), [(1, 0.3), (2, 0.5)])
+def test_malicious_rows_without_a_score_are_missed(seed: int, share: float) -> None:
+    """Left out, they would raise the detector's rate to where it passes."""
+    policy = document(("a", "b"), "90%", end=GAPS)
+    malicious = without(2_000, seed, "low", 1.5, share)
+    release = run_system(
+        *(several.simulate(6_000, ("a", "b"), seed + i) for i in (1, 2)),
+        release="v1",
+        policy=policy,
+        malicious=malicious,
+    )
+    record = release.releases["b"].record
+    finding = next(finding for finding in record.findings if str(finding.check) == "tpr@10%")
+    assert finding.rate is not None
+    assert finding.rate.tally.rows == 2_000
+    assert finding.outcome == "fail"
+    assert f"{int(share * 2_000):,} rows without a score count as missed" in finding.message
+    assert release.outcome == "fail"
+
+
+@pytest.mark.parametrize("sample", ["fit", "holdout"])
+@pytest.mark.parametrize(
+    ("seed", "share", "most"), [(1, 0.002, "any"), (2, 0.01, "any"), (3, 0.002, "high"), (4, 0.02, "high")]
+)
+def test_benign_rows_without_a_score_let_nothing_pass(seed: int, share: float, most: str, sample: str) -> None:
+    """Left out, those that score highest would lower the false-positive rate; targets, ranges and segments say it."""
+    ranges = "ranges: [{from: 10%, to: 5%, min_n: 1000, max_relative_error: 0.9}]\n"
+    parts = "checks: {segments: {targets: [10%], min_n: 500, max_relative_error: 0.9, required: true}}\n"
+    text = several.policy(("a", "b"), "90%", end=ranges + parts).replace("{id: id}", "{id: id, segment: part}")
+    rows = {name: several.simulate(12_000, ("a", "b"), seed + i) for i, name in enumerate(("fit", "holdout"))}
+    rows[sample] = without(12_000, seed + 5, most, 0.0, share)
+    rows = {name: table.append_column("part", pa.array(["x", "y"] * 6_000)) for name, table in rows.items()}
+    release = run_system(**rows, release="v1", policy=parse_policy(text, "several.yaml"))
+    assert {finding.outcome for finding in release.releases["a"].record.findings if finding.check.kind == "fpr"} == {
+        "pass"
+    }
+    findings = [finding for finding in release.releases["b"].record.findings if finding.check.kind == "fpr"]
+    assert len(findings) == 5
+    unscored = [finding for finding in findings if finding.reason == "unscored"]
+    assert [finding.outcome for finding in unscored] == ["inconclusive"] * len(unscored)
+    assert {finding.outcome for finding in findings if finding not in unscored} <= {"fail"}
+    assert len(unscored) == 5 or most == "high"
+    name = "fit" if sample == "fit" else "held-out"
+    for finding in unscored:
+        assert f"{int(share * 12_000):,} {name} benign rows without a score" in finding.message
+        assert "score these rows" in str(finding.remedy)
+    assert release.outcome != "pass"
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_rows_without_a_score_are_recorded_as_they_are_and_verified(tmp_path: Path, split: bool) -> None:
+    """The release holds with its data, without and with a split, where detectors have gaps in every sample."""
+    names = ("a", "b")
+    for i, sample in enumerate(("fit", "holdout", "malicious")):
+        table = several.simulate(3_000, names, i, shift=dict.fromkeys(names, 2.0 * (sample == "malicious")))
+        for j, name in enumerate(names):
+            table = gappy(table, f"{name}_score", np.random.default_rng([i, j]).random(3_000) < 0.05)
+        pq.write_table(table, tmp_path / f"{sample}.parquet")
+    files = {sample: (str(tmp_path / f"{sample}.parquet"),) for sample in ("fit", "holdout", "malicious")}
+    whole = document(names, "90%", end=GAPS)
+    policies = {name: own.policy for name, own in whole.detectors.items()}
+
+    def ask(sample: str) -> Several:
+        return read_together(sample, dict.fromkeys(names, files["fit" if sample == "benign" else sample]), policies)
+
+    rows = SystemRows.read(ask, (0.5, 3) if split else None)
+    job = Job(whole, "v1", datetime(2026, 3, 1, tzinfo=UTC), date(2026, 3, 1))
+    gate_system(job, rows).write(tmp_path / "v1")
+    benign = Data(benign=files["fit"]) if split else Data(files["fit"], files["holdout"])
+    data = replace(benign, malicious=files["malicious"])
+    found = verify_system(tmp_path / "v1", data, pinned=whole, complete=True)
+    assert {one.state for one in found.answers} == {"holds"}, found.lines
+
+
+def test_a_few_rows_without_a_score_are_shown_and_no_more() -> None:
+    """One row in a thousand may have none."""
+    rows = [several.simulate(12_000, ("a", "b"), seed) for seed in (1, 2)]
+    for gaps, outcome in ((12, "pass"), (13, "inconclusive")):
+        table = gappy(rows[1], "b_score", np.arange(12_000) < gaps)
+        release = run_system(rows[0], table, release="v1", policy=document(("a", "b"), "90%"))
+        assert release.outcome == outcome
+        assert release.record.detectors[1].unscored == gaps
 
 
 # --- the judgement ------------------------------------------------------------------------------------------
 
 
-def together(k: int, n: int, unscored: int = 0) -> Together:
+def together(k: int, n: int, unscored: int = 0) -> Counted:
     member = Member(name="a", threshold=0.5, flagged=k, alone=k, unscored=unscored)
     tally = Tally(threshold=0.3, flagged=k, rows=n)
-    return Together(
+    return Counted(
         score=Decimal("0.3"), tally=tally, unscored=unscored, undecided=unscored, detectors=(member,), both=()
     )
 
 
-def known(counted: Together) -> SystemEvidence:
+def known(counted: Counted) -> SystemEvidence:
     return SystemEvidence(("a",), System(benign=(counted,)))
 
 

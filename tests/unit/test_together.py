@@ -13,6 +13,7 @@ from forging import put
 
 from gate.checks import parse_policy, system
 from gate.checks.system import (
+    NOT_SCORED,
     Flags,
     System,
     SystemCase,
@@ -25,7 +26,7 @@ from gate.checks.system import (
 )
 from gate.planning import Budget
 from gate.policy import Policy
-from gate.scores.several import Joined
+from gate.rows.together import Said
 from gate.verdict import find
 
 NAMES = ("a", "b")
@@ -37,23 +38,19 @@ def policy_of(limit: str = "10%", end: str = "", system: str = "") -> Policy:
     return parse_policy(text[: text.index("system:")] + system if system else text, "several.yaml").policy
 
 
-def flags(both: int, alone: tuple[int, int], unscored: int = 0, grouped: bool = False) -> Flags:
+def flags(both: int, alone: tuple[int, int], unscored: int = 0, grouped: bool = False, apart: int = 0) -> Flags:
     """So many rows that both detectors flag, that one alone does, and that the second has not scored."""
-    first = np.arange(both + alone[0])
-    second = np.r_[np.arange(both), both + alone[0] + np.arange(alone[1])]
-    joined = Joined(
-        counted=np.ones(ROWS, dtype=bool),
-        apart=0,
-        unscored={"a": np.array([], dtype=np.int64), "b": ROWS - 1 - np.arange(unscored)},
-        places=dict.fromkeys(NAMES),
-        groups=np.arange(ROWS) // 2 if grouped else None,
-        group_count=ROWS // 2 if grouped else 0,
-    )
-    return Flags(joined, {"a": [0.4], "b": [0.6]}, {"a": [first], "b": [second]})
+    rest = ROWS - both - sum(alone) - unscored
+    states = np.array([[1, 1], [1, 0], [0, 1], [0, NOT_SCORED], [0, 0]], dtype=np.uint8)
+    flagged = np.repeat([2.0, 0.0], [(both + sum(alone)) // 2, (ROWS - both - sum(alone)) // 2])
+    groups = (np.full(ROWS // 2, 2.0), flagged) if grouped else None
+    return Flags({"a": [0.4], "b": [0.6]}, [Said(states, np.array([both, *alone, unscored, rest]), groups)], apart)
 
 
-def found(both: int = 500, alone: tuple[int, int] = (300, 200), unscored: int = 0, grouped: bool = False) -> System:
-    rows = flags(both, alone, unscored, grouped)
+def found(
+    both: int = 500, alone: tuple[int, int] = (300, 200), unscored: int = 0, grouped: bool = False, apart: int = 0
+) -> System:
+    rows = flags(both, alone, unscored, grouped, apart)
     return measure(SystemCase(policy_of(), rows, rows, use=1, malicious_use=1))
 
 
@@ -118,7 +115,7 @@ CASES = {
         "5.32%",
         ("inconclusive", "unscored"),
         "20 rows (0.1 %) not scored by every detector (b 20)",
-        "score every row with every detector",
+        "score these rows with every detector that lacks them",
         {"unscored": 20},
     ),
     "observed inside, whatever the rows that were not scored": Case(
@@ -133,8 +130,29 @@ CASES = {
         "10%",
         ("inconclusive", "unscored"),
         "21 rows (0.1 %) not scored",
-        "or leave out the rows that timed out and say so",
+        "score these rows with every detector that lacks them",
         {"unscored": 21},
+    ),
+    "few rows are benign for one detector only": Case(
+        "10%",
+        ("pass", "proven"),
+        "20 rows (0.1 %) benign for some detectors only and not counted",
+        None,
+        {"apart": 20},
+    ),
+    "more rows than may be are benign for one detector only": Case(
+        "10%",
+        ("inconclusive", "apart"),
+        "21 rows (0.1 %) benign for some detectors only and not counted",
+        "label these rows alike for all detectors (data.label)",
+        {"apart": 21},
+    ),
+    "a proven excess is one whatever the rows apart": Case(
+        "1%",
+        ("fail", "too-many"),
+        "400 rows (2 %) benign for some detectors only and not counted",
+        "act on fewer of them",
+        {"apart": 400},
     ),
     "looked at again and again": Case(
         "10%",

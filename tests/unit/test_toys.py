@@ -16,6 +16,10 @@ import numpy as np
 import pytest
 import several
 from calls import call
+from gate.inputs import INPUTS, Input
+from gate.scores import read
+from gate.scores.budget import ByteBudget
+from gate.scores.formats import File, Table
 from numpy.typing import ArrayLike
 from repository import PACKAGE
 
@@ -25,16 +29,12 @@ from gate.calibration.positions import Position, fractional_rank, named
 from gate.checks import parse_policy, policy_schema
 from gate.contract import Floats
 from gate.errors import GateError
-from gate.inputs import INPUTS, Input
 from gate.planning import plan
 from gate.policy import PLOTTING_POSITIONS, Columns
 from gate.record import Record, read_record
 from gate.record.system import SystemRecord
 from gate.report import formats
 from gate.report.formats import FORMATS, Format
-from gate.scores import read
-from gate.scores.budget import ByteBudget
-from gate.scores.formats import File, Table
 from gate.verification.release import verify
 from gate.verification.result import Data
 from gate.verification.system import verify_system
@@ -168,10 +168,8 @@ def test_a_toy_output_format_is_in_help_and_written_on_request(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("toy_output")
-def test_a_toy_output_format_is_of_several_detectors_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_toy_output_format_is_of_several_detectors_too(tmp_path: Path) -> None:
     """In the release of all and of each, verified, written on request, and given by name in Python."""
-    monkeypatch.setattr("gate.systems.detector.isolate", lambda function, _most: function())
-    monkeypatch.setattr("gate.systems.detector.cores", lambda: 1)
     names = ("a", "b")
     fit, holdout = (several.simulate(4_000, names, seed) for seed in (1, 2))
     document = parse_policy(several.policy(names), "policy.yaml")
