@@ -32,7 +32,7 @@ from gate.planning import band_of
 from gate.planning.ranges import corridor_of
 from gate.policy import Document, Policy, Target
 from gate.record import Record, parse_record
-from gate.scores import from_object
+from gate.rows.reading import from_object
 from gate.statistics.tally import Tally
 from gate.verdict import judge
 

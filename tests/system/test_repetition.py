@@ -29,7 +29,7 @@ from gate.inspection import release as inspection
 from gate.inspection.differences import differences
 from gate.policy import Document
 from gate.record import Record, json_text, read_release
-from gate.scores import split
+from gate.rows.split import split
 from gate.storage import manifest_of
 from gate.verification import release as repetition
 from gate.verification.compared import not_bound, without
