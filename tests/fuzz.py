@@ -43,6 +43,7 @@ import plain
 import pyarrow as pa
 import pyarrow.parquet
 from calls import Result, call
+from gate.scores import Scores, reading
 
 from gate import gating, ledger
 from gate import policy as policies
@@ -51,7 +52,6 @@ from gate.checks import curve, default_policy, fpr, load_policy, parse_policy
 from gate.errors import GateError
 from gate.record import parse_record
 from gate.report import figures, junit, markdown, terminal
-from gate.scores import Scores, reading
 from gate.storage import manifest_of
 
 SECONDS = 20  # of processor time, for one input

@@ -33,7 +33,7 @@ def sample_of(
     *,
     kind: Kind = "benign",
     name: str = "scores",
-    domain: tuple[float, float] = (-np.inf, np.inf),
+    domain: tuple[float, float] | None = None,
     others: dict[str, Any] | None = None,
     **columns: Any,
 ) -> Sample:
@@ -43,7 +43,9 @@ def sample_of(
         if key in given:
             given[key] = given[key].astype(str).astype(object)
     roles = Columns.model_validate({ROLES[key]: key for key in given} | {"label": None})
-    table = {"score": np.asarray(scores, dtype=np.float64), **given, **(others or {})}
+    values = np.asarray(scores, dtype=np.float64)
+    domain = domain or (min(0.0, values.min()), max(1.0, values.max()))
+    table = {"score": values, **given, **(others or {})}
     found = from_object(table, name, roles, domain, kind)
     return replace(found, sources=sources) if sources else found
 

@@ -67,6 +67,8 @@ class Calibrator:
 
     def predict(self, scores: ArrayLike) -> Floats:
         """Calibrated scores; float32 input is promoted first, because sklearn would rescale it in float32."""
+        if np.ma.is_masked(scores):
+            raise GateError("scores: must be there in every row, got masked ones; fill or leave out these rows")
         column = np.asarray(scores, dtype=np.float64).reshape(-1, 1)
         return np.asarray(self.pipeline.predict(column), dtype=np.float64)
 

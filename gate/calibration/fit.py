@@ -55,7 +55,7 @@ def fit_ordered(ordered: Ordered, settings: Calibration | None = None, contract:
     scaler = MinMaxScaler(feature_range=(0, TOP), clip=True).fit([[low], [high]])
     position = named(settings.plotting_position)
     merging = settings.ties == "conservative" or position.is_bound  # ties that are averaged keep no bound
-    sample = _Sample(ordered, scaler, position, merging)
+    sample = _FitScores(ordered, scaler, position, merging)
     if merging:
         spline = _fit_conservative(sample, contract, settings.knots)
         rarest = sample.label(sample.rank_at_or_above(sample.at_rank(np.array([1]))))
@@ -66,7 +66,7 @@ def fit_ordered(ordered: Ordered, settings: Calibration | None = None, contract:
     return Calibrator(Pipeline([("scale", scaler), ("calibrate", spline)]), contract, settings, facts)
 
 
-class _Sample:
+class _FitScores:
     """Rescaled benign scores, with the FPR label of each rank counted from the largest.
 
     Searches use the raw scores, because rescaling keeps their order. With `merging`, the scores in one cell of a grid
@@ -169,7 +169,7 @@ class Attainable(NamedTuple):
 def attainable(ordered: Ordered, calibrator: Calibrator) -> tuple[Attainable, ...]:
     """The two counts of fit rows between which no threshold falls, for each anchor, as the fit sees the scores."""
     position = named(calibrator.settings.plotting_position)
-    sample = _Sample(ordered, calibrator.pipeline[0], position, merging=True)
+    sample = _FitScores(ordered, calibrator.pipeline[0], position, merging=True)
     allowed = np.array([sample.allowance(anchor.fpr) for anchor in calibrator.contract.anchors])
     inside = allowed < sample.n
     next_rank = np.where(inside, allowed + 1, sample.n)
@@ -204,7 +204,7 @@ def _grid(contract: Contract, knots: int) -> Floats:
     return np.union1d(grid, [float(anchor.fpr) for anchor in contract.anchors])
 
 
-def _storage_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) -> tuple[Floats, Floats]:
+def _storage_knots(sample: _FitScores, contract: Contract, knots: int, atoms: Any) -> tuple[Floats, Floats]:
     """The (rescaled score, calibrated score) pairs that the shipped spline stores, scores rising.
 
     Spline 1 of the paper is never fitted: sorted scores are monotone already, so its value at any FPR lies
@@ -224,7 +224,7 @@ def _storage_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) 
     return np.append(np.clip(score, 0.0, TOP), boundary), np.append(contract.score(fpr), boundary)
 
 
-def _step_knots(sample: _Sample, contract: Contract, knots: int, atoms: Any) -> tuple[Floats, Floats]:
+def _step_knots(sample: _FitScores, contract: Contract, knots: int, atoms: Any) -> tuple[Floats, Floats]:
     """The pairs that a bound stores: a score has the value of its own label, and scores up to the next one keep it.
 
     Two knots make a step, so the grid is half as fine. Beyond the largest score nothing is bounded, and the line goes
@@ -250,7 +250,7 @@ def _fit_spline(x: Floats, y: Floats) -> IsotonicRegression:
     return IsotonicRegression(increasing=True, out_of_bounds="clip").fit(x, y)
 
 
-def _fit_conservative(sample: _Sample, contract: Contract, knots: int) -> IsotonicRegression:
+def _fit_conservative(sample: _FitScores, contract: Contract, knots: int) -> IsotonicRegression:
     """Spline 2 such that no score is promised rarer than the fit sample saw it, and no anchor flags too many."""
     knots_of = _step_knots if sample.position.is_bound else _storage_knots
     x, y = knots_of(sample, contract, knots, sample.conservative_atoms)
@@ -273,7 +273,7 @@ def _fit_conservative(sample: _Sample, contract: Contract, knots: int) -> Isoton
     return spline
 
 
-def _merging_overpromises(x: Floats, y: Floats, sample: _Sample, contract: Contract) -> bool:
+def _merging_overpromises(x: Floats, y: Floats, sample: _FitScores, contract: Contract) -> bool:
     """Whether sklearn, which moves near knots to the first of them at their mean, would lift a benign score.
 
     It does no harm if three things hold: no benign score lies between the moved knots and the next one; the mean stays

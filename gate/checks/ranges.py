@@ -148,8 +148,7 @@ class JudgedSpan:
     def __init__(self, policy: Policy, evidence: Evidence, asked: Range, found: InRange) -> None:
         self.policy, self.asked, self.found = policy, asked, found
         self.n, self.fit_n = evidence.holdout.n, evidence.fit.n
-        self.unscored = describe_unscored(evidence)
-        self.alpha = alpha_of(policy, evidence)
+        self.alpha, self.unscored = alpha_of(policy, evidence), describe_unscored(evidence)
         self.corridor: Corridor = corridor_of(policy, asked, self.alpha)
         self.counts: Ints = np.array(found.flagged, dtype=np.int64)
         self.lowest_label = evidence.calibrator.lowest_label
@@ -295,8 +294,7 @@ def _message(judged: JudgedSpan, reason: str, numbers: JudgedRange) -> str:
     parts += words.describe_refuted([(points[i].fpr, int(counts[i])) for i in says.refuted], judged.n, numbers)
     jumps = [(points[i].fpr, points[i + 1].fpr, int(counts[i]), int(counts[i + 1])) for i in says.impossible]
     parts += words.describe_jumps(jumps)
-    if judged.unscored:
-        parts.append(judged.unscored)
+    parts += [judged.unscored] if judged.unscored else []
     if judged.unreachable:
         parts.append(words.describe_unreached(points[judged.found.reached].fpr))
     if judged.extrapolated:

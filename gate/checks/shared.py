@@ -6,15 +6,14 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from gate.statistics.binomial import upper_tail
-from gate.stored import Count, Section, Size
+from gate.stored import Count, Rate, Section, Size
 
 if TYPE_CHECKING:
-    from gate.rows.copies import Pairs
+    from gate.rows.copies import SharedPairs
     from gate.rows.sample import Sample
 
 LEVEL = 1e-6  # sound samples show so many pairs, or so few, with this chance at most
 SEEN = 0.25  # of the held-out rows; scores that would not show so many copies cannot tell
-EVEN = -6.0  # standard deviations; sound samples are never divided more evenly
 SPREADS = 6.5  # standard deviations that copies must exceed to be seen nearly always
 
 
@@ -27,8 +26,7 @@ class Shared(Section):
     across          pairs with one row in each sample
     fit, held_out   pairs within one sample
     expected        how many pairs chance puts across, within fit rows and within held-out rows
-    tied, even      rows of values that three or more have, and how evenly these are divided: standard deviations from
-                    chance, far below zero where one sample repeats the other
+    tied, even      rows of values that three or more have, and the chance that these are divided so evenly
     """
 
     unit: Literal["rows", "groups"]
@@ -42,7 +40,7 @@ class Shared(Section):
     held_out: Count
     expected: tuple[Size, Size, Size]
     tied: Count
-    even: float
+    even: Rate
 
     @property
     def pairs(self) -> int:
@@ -51,7 +49,7 @@ class Shared(Section):
     @property
     def copied(self) -> int:
         """About how many held-out rows are copies of fit rows; none if chance shares so many values."""
-        tied = self.one_of * self.tied * self.n // max(self.n + self.fit_n, 1) if self.even <= EVEN else 0
+        tied = self.one_of * self.tied * self.n // max(self.n + self.fit_n, 1) if self.even <= LEVEL else 0
         return min(self._excess(self.across, self.expected[0]) + tied, self.n)
 
     @property
@@ -67,7 +65,7 @@ class Shared(Section):
         return round(self.one_of * (found - expected) / max(1 - share, 1e-9))
 
     def _is_more(self, found: int, expected: float) -> bool:
-        """Pairs of unlike strata vary less than a binomial of the same mean (Hoeffding 1956)."""
+        """SharedPairs of unlike strata vary less than a binomial of the same mean (Hoeffding 1956)."""
         return upper_tail(found, self.pairs, min(expected / self.pairs, 1.0)) <= LEVEL
 
     @property
@@ -115,7 +113,7 @@ def _compare(unit: Literal["rows", "groups"], first: Sample, second: Sample) -> 
     return _shared(unit, first.n, second.n, pairs_of(first, second))
 
 
-def _shared(unit: Literal["rows", "groups"], first: int, second: int, found: Pairs) -> Shared:
+def _shared(unit: Literal["rows", "groups"], first: int, second: int, found: SharedPairs) -> Shared:
     return Shared(
         unit=unit,
         n=second,

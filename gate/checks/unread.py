@@ -48,14 +48,14 @@ class Suspect(Section):
         return (least - share) / (1 - share) >= HALF
 
 
-class Unread(Section):
+class UnreadColumns(Section):
     """The value that looks most like a label, in benign rows; null where none does."""
 
     n: Count
     suspect: Suspect | None = None
 
 
-def measure(case: Case) -> Unread | None:
+def measure(case: Case) -> UnreadColumns | None:
     """Look at the columns with few values; nothing to do where the policy names the labels, or says there are none."""
     if case.policy.data.label is not None:
         return None
@@ -64,8 +64,8 @@ def measure(case: Case) -> Unread | None:
         whole = sample.pool or sample
         suspect = find_suspect(whole)
         if suspect is not None:
-            return Unread(n=whole.n, suspect=suspect)
-    return Unread(n=len(case.holdout))
+            return UnreadColumns(n=whole.n, suspect=suspect)
+    return UnreadColumns(n=len(case.holdout))
 
 
 def find_suspect(sample: Sample) -> Suspect | None:
@@ -78,7 +78,7 @@ def find_suspect(sample: Sample) -> Suspect | None:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    settings, found = policy.settings(UnreadSettings), evidence.of(Unread)
+    settings, found = policy.settings(UnreadSettings), evidence.of(UnreadColumns)
     if settings is None or found is None:
         return
     suspect = found.suspect
@@ -109,7 +109,7 @@ CHECK = Check(
     "highest scores: those of a label are mostly there and make up most of these.",
     causes="a file with labels whose column the policy does not name",
     helps="Name the column with data.label, or say `label: false` if every row is benign.",
-    evidence=Unread,
+    evidence=UnreadColumns,
     measure=measure,
     judge=judge,
     reasons={"no-labels": "no labels unread", "label-like": "a column looks like labels"},

@@ -196,7 +196,7 @@ def connect(data: Columns | None = None) -> None:
     given_ = context.meta.get("gate.engine", {})
     url: str | None = given_.get("connect") or (None if data is None else data.connect)
     if url is not None:
-        from gate.rows.engine import connected
+        from gate.rows.remote import connected
 
         context.with_resource(connected(url, given_["memory"]))
 

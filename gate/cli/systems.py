@@ -19,7 +19,7 @@ from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.policy import Document, Policy
-    from gate.rows.together import Together
+    from gate.rows.together import Several
 
     _Paths = Mapping[str, Mapping[str, tuple[str, ...]]]
 
@@ -124,13 +124,13 @@ def _paths(
     return paths
 
 
-def _read(paths: _Paths, policies: Mapping[str, Policy], sample: str) -> Together:
+def _read(paths: _Paths, policies: Mapping[str, Policy], sample: str) -> Several:
     """Read one sample for all detectors, and describe it on stderr."""
-    from gate.rows.together import Together, read_together
+    from gate.rows.together import Several, read_together
 
     files = paths.get(sample, {})
     if not any(files.values()):
-        return Together()
+        return Several()
     with working(f"reading {sample} rows"):
         found = read_together(sample, files, policies)
     first = next(iter(found.samples.values()))

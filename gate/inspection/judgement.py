@@ -202,12 +202,14 @@ def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
 def _contradicting_sizes(record: Record) -> Iterator[str]:
     """Name samples whose rows do not add up to those of their sources; rows that repeat an id count once."""
     found = record.of(Duplicates) or Duplicates()
-    again, held_again, malicious_again = (
-        0 if repeats is None else repeats.repeated for repeats in (found.fit, found.holdout, found.malicious)
+    again, held_again, malicious_again, of_both = (
+        repeats.repeated if repeats is not None and repeats.by == "ids" else 0
+        for repeats in (found.fit, found.holdout, found.malicious, found.pool)
     )
     fit, holdout = record.fit, record.holdout
     if record.split is not None:
-        if not fit.benign == holdout.benign == fit.n + holdout.n + again + held_again + fit.unscored + holdout.unscored:
+        told = fit.n + holdout.n + fit.unscored + holdout.unscored + again + held_again + of_both
+        if not fit.benign == holdout.benign == told:
             yield "fit.n and holdout.n do not add up to the benign rows of their sources"
     else:
         # A check names the sources of the release that it checks, which may have split them or counted rows once.

@@ -25,7 +25,7 @@ from gate.report.rows import Row, plain_reason, rate_row, rated, unseen
 from gate.report.system import sentence
 from gate.report.templates import shortened, template
 from gate.report.terminal import NAME, SCREEN, STYLES, console_on, inert, plain_table, text_of
-from gate.report.timeline import MOST_DRAWN, Column, counted, display, finding_of, in_words, latest, title_of
+from gate.report.timeline import MOST_DRAWN, HistoryColumn, counted, display, finding_of, in_words, latest, title_of
 from gate.report.timeline import figure as draw
 from gate.words import between, percent, plural
 
@@ -83,7 +83,7 @@ class ReleaseLine:
 # --- the parts that every format shows ----------------------------------------------------------------------
 
 
-def columns(history: History) -> list[Column]:
+def columns(history: History) -> list[HistoryColumn]:
     """List the anchors as the releases' reports write them."""
     found = []
     for check in history.checks[:MOST_ANCHORS]:
@@ -92,7 +92,7 @@ def columns(history: History) -> list[Column]:
         row = _row(latest)
         first = next((name for name, reading in readings if reading.origin), "")
         target = row.target if check.detector is None else f"{clean(check.detector)} {row.target}"
-        found.append(Column(check, target, row.score, row.tolerance, latest.required, clean(first)))
+        found.append(HistoryColumn(check, target, row.score, row.tolerance, latest.required, clean(first)))
     return found
 
 
@@ -100,7 +100,7 @@ def _row(finding: Finding) -> Row:
     return rate_row(rated([finding])[0])
 
 
-def lines(history: History, shown: list[Column], most: int) -> list[ReleaseLine]:
+def lines(history: History, shown: list[HistoryColumn], most: int) -> list[ReleaseLine]:
     """Make the lines of the latest releases and checks, in the order in which they were made."""
     numbers = {id(release): number for number, release in enumerate(history.releases, start=1)}
     return [
@@ -140,7 +140,7 @@ def _notes(release: PastRelease) -> list[str]:
     return notes
 
 
-def _cell(reading: Reading | None, column: Column) -> TargetCell | None:
+def _cell(reading: Reading | None, column: HistoryColumn) -> TargetCell | None:
     if reading is None:
         return None
     row = _row(reading.fpr)
@@ -233,7 +233,7 @@ def render_markdown(history: History) -> str:
     )
 
 
-def _parts(history: History, shown: list[Column], limit: Limit, format_: str) -> dict[str, Any]:
+def _parts(history: History, shown: list[HistoryColumn], limit: Limit, format_: str) -> dict[str, Any]:
     """Make what the templates fill in. Names ending in `_more` say how many entries were left out."""
     made = lines(history, shown, min(limit.entries, MOST[format_]))
     cells = [cell for line in made for cell in line.cells if cell]

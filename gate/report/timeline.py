@@ -24,7 +24,7 @@ DRAWN_NAME = 9
 
 
 @dataclass(frozen=True)
-class Column:
+class HistoryColumn:
     """One anchor: what the latest release that was judged there had to keep."""
 
     check: CheckName
@@ -294,7 +294,7 @@ def _rates(flagged: Flagged) -> tuple[float, float]:
     return flagged.least / n, flagged.most / n
 
 
-def in_words(history: History, column: Column) -> str:
+def in_words(history: History, column: HistoryColumn) -> str:
     """Describe the figure of an anchor for people who do not see it."""
     judged = [release.readings[column.check] for release in history.releases if column.check in release.readings]
     numbers = [found for reading in judged for found in rated([reading.fpr])]
@@ -316,13 +316,13 @@ def in_words(history: History, column: Column) -> str:
     return " ".join(sentences)
 
 
-def figure(history: History, shown: list[Column]) -> str:
+def figure(history: History, shown: list[HistoryColumn]) -> str:
     """Draw the figure at the rarest target that the latest releases must meet (or at the rarest of all)."""
     column = [*(c for c in shown if not c.required), *(c for c in shown if c.required)][-1]
     return display(history, column.check).to_svg(title_of(column), in_words(history, column))
 
 
-def finding_of(history: History, column: Column) -> str:
+def finding_of(history: History, column: HistoryColumn) -> str:
     """Say what the figure shows: how many pass there, and what the first threshold would flag if it were kept."""
     judged = tuple(release for release in history.releases if column.check in release.readings)
     found = [release.readings[column.check] for release in judged]
@@ -335,5 +335,5 @@ def finding_of(history: History, column: Column) -> str:
     return f"{said}; the first threshold, kept, flags up to {max(rates):.2g} times the target" if rates else said
 
 
-def title_of(column: Column) -> str:
+def title_of(column: HistoryColumn) -> str:
     return f"False-positive rate and raw threshold at {column.target} over releases"

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate.errors import GateError
-from gate.rows.formats import Column, Table, columns_of, explain, keep, require
+from gate.rows.table import Column, Table, columns_of, explain, keep, require
 from gate.rows.wording import one_line
 from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.rows.engine import Duck
-    from gate.rows.sources import File
+    from gate.rows.table import File
 
 Array = NDArray[Any]
 
@@ -259,7 +259,8 @@ def table_of_object(engine: Duck, file: File, data: Any, wanted: Sequence[str]) 
             return _of_arrow_object(engine, file, data, wanted)
         array = _array(data)
         if array.dtype.kind == "O" and array.ndim == 0:
-            raise TypeError(f"{type(data).__name__}")
+            what = f"must be an array, an Arrow table or a data frame, got {type(data).__name__}"
+            raise GateError(f"{file}: {what}; give one of these")
         return _alone(engine, file, array, wanted, "an array, which has none; give a table")
 
 

@@ -17,13 +17,14 @@ from gate.contract import Floats, Ints
 from gate.rows.engine import number
 from gate.rows.ordered import LAST, Sorted, scale_of, sort_counted
 from gate.rows.sample import Sample
+from gate.statistics.evenness import chance_of_evenness
 
 ENOUGH = 1 << 21  # rows that are compared; of more, some values are
 STRATA = 256
 LEAST, MOST = 1 << 7, 1 << 18  # rows of a stratum
 
 
-class Pairs(NamedTuple):
+class SharedPairs(NamedTuple):
     """What two samples share, one sample first.
 
     one_of     of so many values one was looked at
@@ -32,8 +33,8 @@ class Pairs(NamedTuple):
     within     pairs inside the first sample, and inside the second
     across     pairs with one row in each
     expected   how many pairs chance puts across, and inside the first and the second
-    tied       rows of values that three rows or more have; `even` is how evenly these are divided, in standard
-               deviations from chance: far below zero where one sample repeats the other
+    tied       rows of values that three rows or more have
+    even       the chance that these are divided so evenly: hardly any where one sample repeats the other
     """
 
     one_of: int
@@ -67,7 +68,7 @@ class Thinned:
         return sort_counted(self.values, self.first), sort_counted(self.values, self.rows - self.first)
 
 
-def pairs_of(first: Sample, second: Sample) -> Pairs:
+def pairs_of(first: Sample, second: Sample) -> SharedPairs:
     """Count the pairs of two samples; where one of them is of float32, both are compared so."""
     one_of = thinning(first.n + second.n)
     single = [_is_single(thinned(sample, one_of).values) for sample in (first, second)]
@@ -75,7 +76,7 @@ def pairs_of(first: Sample, second: Sample) -> Pairs:
     return count_pairs(one, other, one_of)
 
 
-def pairs_of_halves(sample: Sample, one_of: int) -> Pairs | None:
+def pairs_of_halves(sample: Sample, one_of: int) -> SharedPairs | None:
     """Count the pairs of the first and the second half of a sample's rows, as they follow one another in its files."""
     first, second = thinned(sample, one_of).halves
     return count_pairs(first, second, one_of) if first.n and second.n else None
@@ -86,7 +87,7 @@ def thinning(rows: int) -> int:
     return rows // ENOUGH | 1
 
 
-def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> Pairs:
+def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> SharedPairs:
     """Count the pairs of two samples whose scores are at hand."""
     (a, of_a), (b, of_b) = _collapsed(first), _collapsed(second)
     places = np.searchsorted(a, b)
@@ -103,18 +104,13 @@ def count_pairs(first: Sorted, second: Sorted, one_of: int = 1) -> Pairs:
     held = np.concatenate([np.zeros(int((~in_a).sum()), dtype=np.int64), of_b[~shared], of_b[shared]])
     tied, even = _evenness(sizes, held, second.n / max(first.n + second.n, 1))
     rows = first.n + second.n
-    return Pairs(one_of, rows, single, (len(within_a), len(within_b)), len(across), expected, tied, even)
+    return SharedPairs(one_of, rows, single, (len(within_a), len(within_b)), len(across), expected, tied, even)
 
 
 def _evenness(sizes: Ints, held: Ints, q: float) -> tuple[int, float]:
-    """How evenly values of three rows or more are divided; drift divides them less evenly than chance, never more."""
+    """The rows of values that three or more have, and the chance that these are divided so evenly."""
     many = sizes > 2
-    if not many.any() or not 0 < q < 1:
-        return 0, 0.0
-    c, h = sizes[many].astype(np.float64), held[many]
-    spread = (h - c * q) ** 2 / (c * q * (1 - q))
-    variance = 2 - 6 / c + 1 / (c * q * (1 - q))
-    return int(c.sum()), float((spread.sum() - len(c)) / np.sqrt(variance.sum()))
+    return int(sizes[many].sum()), chance_of_evenness(sizes[many], held[many], q)
 
 
 def _expected(values: Floats, first: Sorted, second: Sorted) -> tuple[float, float, float]:
@@ -175,7 +171,7 @@ def _ask(sample: Sample, one_of: int, single: bool) -> Thinned:
         where = f" WHERE CAST(floor(({place}) * {number(engine, 2.0**LAST)}) AS BIGINT) % {one_of} = 0"
     weight = "weight" if sample.has_weights else "1"
     in_first = _in_first_half(sample)
-    found = engine.ask(
+    found = sample.ask(
         f"SELECT {score} AS score, CAST(sum({weight}) AS BIGINT) AS n, "
         f"CAST(sum(CASE WHEN {in_first} THEN {weight} ELSE 0 END) AS BIGINT) AS half "
         f"FROM {sample.rows}{where} GROUP BY 1"
@@ -188,7 +184,7 @@ def _in_first_half(sample: Sample) -> str:
     """The SQL of whether a row is in the first half of the rows, as they follow one another in the files."""
     if "nr" not in sample.roles:
         return "FALSE"
-    found = sample.engine.ask(
+    found = sample.ask(
         f"SELECT f, count(*) AS n, min(nr) AS low, max(nr) AS high FROM {sample.rows} GROUP BY 1 ORDER BY 1"
     )
     counts = np.asarray(found["n"], dtype=np.int64)

@@ -7,17 +7,14 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
 from gate.errors import GateError
-from gate.rows.engine import SHARE, Columns, installed_memory
-from gate.rows.formats import Column
+from gate.rows.engine import SHARE, Reply, Result, installed_memory
+from gate.rows.table import Column
 from gate.rows.wording import reason_of
-
-Answer = TypeVar("Answer")
 
 TIMEOUT = 10  # seconds in which an address must answer
 ADDRESS = re.compile(r"((?:postgres(?:ql)?|spark)://)(?:[^/?#@]*@)?([^/?#@\s]+(?:/[^/?#@\s]*)?)(?:[?#][^@]*)?")
@@ -52,7 +49,7 @@ class Driver:
     def connect(self, url: str) -> None:
         raise NotImplementedError
 
-    def answer(self, sql: str) -> Columns:
+    def answer(self, sql: str) -> Reply:
         raise NotImplementedError
 
     def columns(self, source: str) -> tuple[str, list[Column]]:
@@ -80,7 +77,7 @@ class Driver:
 
     # --- what all do alike ----------------------------------------------------------------------------------
 
-    def ask(self, sql: str) -> Columns:
+    def ask(self, sql: str) -> Reply:
         """The answer to one SELECT."""
         try:
             return self._run(lambda: self.answer(sql))
@@ -105,8 +102,8 @@ class Driver:
             said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
         return said
 
-    def _run(self, work: Callable[[], Answer], limit: float | None = None) -> Answer:
-        future: Future[Answer] = Future()
+    def _run(self, work: Callable[[], Result], limit: float | None = None) -> Result:
+        future: Future[Result] = Future()
 
         def answer() -> None:
             with self._one:

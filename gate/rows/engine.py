@@ -20,16 +20,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import numpy as np
-
 from gate.errors import GateError
 from gate.progress import reach
 
 if TYPE_CHECKING:
     import duckdb
 
-Answer = TypeVar("Answer")
-Columns = dict[str, Any]  # a NumPy array for each column, masked where it has nulls
+Result = TypeVar("Result")
+Reply = dict[str, Any]  # a NumPy array for each column, masked where it has nulls
 
 SHARE = 0.6  # of the memory that the machine or its control group grants
 LEAST = 128 << 20  # bytes; with fewer DuckDB answers nothing
@@ -48,7 +46,7 @@ class Engine(Protocol):
     word: str
     memory: int
 
-    def ask(self, sql: str) -> Columns: ...
+    def ask(self, sql: str) -> Reply: ...
 
     def interrupt(self) -> None:
         """End the question that is being answered."""
@@ -118,7 +116,7 @@ class Duck:
 
     # --- questions ------------------------------------------------------------------------------------------
 
-    def ask(self, sql: str) -> Columns:
+    def ask(self, sql: str) -> Reply:
         """The answer to one SELECT."""
         return self._run(lambda: self.connection.execute(sql).fetchnumpy())
 
@@ -133,6 +131,8 @@ class Duck:
 
     def parquet(self, columns: Mapping[str, Any]) -> bytes:
         """The bytes of a Parquet file with these columns."""
+        import numpy as np
+
         table, path = self.name("written"), f"{self.folder}/{self.name('written')}.parquet"
         self.register(table, {key: np.asarray(column) for key, column in columns.items()})
         self.do(f"COPY (SELECT * FROM {table}) TO {text(path)} (FORMAT parquet)")
@@ -148,8 +148,8 @@ class Duck:
         self._names += 1
         return f"{prefix}_{self._names}"
 
-    def _run(self, work: Callable[[], Answer]) -> Answer:
-        future: Future[Answer] = self._thread.submit(work)
+    def _run(self, work: Callable[[], Result]) -> Result:
+        future: Future[Result] = self._thread.submit(work)
         try:
             while wait([future], POLL).not_done:
                 if "connection" in self.__dict__:
@@ -246,26 +246,12 @@ def here() -> Duck:
     return known[1]
 
 
-_elsewhere: ContextVar[Engine | None] = ContextVar("elsewhere", default=None)
+elsewhere: ContextVar[Engine | None] = ContextVar("elsewhere", default=None)
 
 
 def asked() -> Engine:
     """What is asked about rows: the engine that the user has named, or else that of this process."""
-    return _elsewhere.get() or here()
-
-
-@contextlib.contextmanager
-def connected(url: str, memory: int | None = None) -> Iterator[Engine]:
-    """Let an engine of the user's answer all that is asked about rows in this block."""
-    from gate.rows.remote import connect
-
-    engine = connect(url, memory)
-    token = _elsewhere.set(engine)
-    try:
-        yield engine
-    finally:
-        _elsewhere.reset(token)
-        engine.close()
+    return elsewhere.get() or here()
 
 
 @contextlib.contextmanager
@@ -282,6 +268,8 @@ def using(memory: int | None = None, scratch: str | None = None) -> Iterator[Duc
 
 def values(columns: Mapping[str, Any], names: str = "w") -> str:
     """A small table inside a question: numbers and texts, at least one row of them."""
+    import numpy as np
+
     rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
     listed = ", ".join(
         f"({', '.join(text(cell) if isinstance(cell, str) else str(cell) for cell in row)})" for row in rows

@@ -5,30 +5,26 @@ What a library says of a broken file becomes one line. Nothing is read as anothe
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import difflib
-import errno
 import glob
 import gzip
-import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gate.errors import GateError
 from gate.rows.engine import text
-from gate.rows.wording import is_number, one_line, reason_of, show
-from gate.words import listed, plural
+from gate.rows.json_lines import read_json_lines
+from gate.rows.table import Column, File, Table, columns_of, explain, keep, plain_list, require
+from gate.words import plural
 
 if TYPE_CHECKING:
     from gate.rows.engine import Duck
-    from gate.rows.sources import File
 
 PIECE = 1 << 20  # bytes of a copy
 UNPACKED = 1 << 30  # bytes that every packed file may have; larger ones at most RATIO times their size
@@ -38,36 +34,7 @@ LONGEST = 2_000_000  # bytes of a line of text without quotes
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column: its name as the user writes it, the SQL that gives it, and what it holds.
-
-    kind   "integer", "float", "decimal", "text", "boolean", "time", "date", "json", "null" or "other"
-    type   the engine's word for it
-    """
-
-    name: str
-    sql: str
-    kind: str
-    type: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """The rows of one file or object: what stands after FROM, and the columns that can be asked.
-
-    `nr` is the number of a row in its file, from 0. Where `is_text`, an empty value is a missing one.
-    """
-
-    file: File
-    rows: str
-    columns: tuple[Column, ...]
-    is_text: bool = False
-    count: int | None = None
-    numbered: bool = True
-
-
-@dataclass(frozen=True)
-class Format:
+class FileFormat:
     """One kind of file: its endings, what reads it, and advice where it cannot be read."""
 
     endings: tuple[str, ...]
@@ -101,7 +68,6 @@ def open_table(engine: Duck, file: File, wanted: Sequence[str], order: bool = Tr
 def open_object(engine: Duck, data: Any, name: str, wanted: Sequence[str]) -> Table:
     """The table that an object in memory is: an array, a data frame, or anything that speaks Arrow's protocols."""
     from gate.rows.arrays import table_of_object
-    from gate.rows.sources import File
 
     return table_of_object(engine, File(name, ""), data, wanted)
 
@@ -109,102 +75,6 @@ def open_object(engine: Duck, data: Any, name: str, wanted: Sequence[str]) -> Ta
 def endings() -> tuple[str, ...]:
     """Every ending that a score file may have."""
     return tuple(ending for each in FORMATS for ending in each.endings)
-
-
-# --- what every format asks of its columns ------------------------------------------------------------------
-
-
-def require(names: Sequence[str], present: Sequence[str], file: File) -> None:
-    """Refuse a file unless each name is there once; all that is wrong is said at once."""
-    wrong = [name for name in dict.fromkeys(names) if list(present).count(name) != 1]
-    if not wrong:
-        return
-    repeated = next((name for name in wrong if name in present), None)
-    if repeated is not None:
-        count = list(present).count(repeated)
-        raise GateError(f"{file}: must have one column {repeated!r}, got {count} of that name; rename or remove one")
-    shown = ", ".join(map(show, present[:10])) + (", ..." if len(present) > 10 else "")
-    hint = "name those that it has in the policy's `data:` or with --set, such as --set data.score=NAME"
-    close = [near[0] for name in wrong for near in [difflib.get_close_matches(name, present, n=1)] if near]
-    if close:
-        hint = f"did you mean {listed(list(map(show, close)), 'or')}? {hint}"
-    if present and all(map(is_number, present)):
-        hint = "add a header line that names the columns"
-    what = f"{'a column' if len(wrong) == 1 else 'columns'} {listed(list(map(repr, wrong)))}"
-    raise GateError(f"{file}: must have {what}, got {shown or 'no column at all'}; {hint}")
-
-
-KINDS = (
-    (r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BIGNUM", "integer"),
-    (r"FLOAT|DOUBLE", "float"),
-    (r"DECIMAL\(\d+,\d+\)", "decimal"),
-    (r"VARCHAR|ENUM\(.*\)|UUID", "text"),
-    (r"BOOLEAN", "boolean"),
-    (r"TIMESTAMP.*", "time"),
-    (r"DATE", "date"),
-    (r"JSON", "json"),
-    (r'"?NULL"?', "null"),
-)
-
-
-def columns_of(engine: Duck, rows: str, names: Sequence[str]) -> tuple[Column, ...]:
-    """The columns c0, c1, ... of a relation, by the names that the user knows."""
-    found = engine.ask(f"SELECT column_name AS name, column_type AS type FROM (DESCRIBE SELECT * FROM {rows})")
-    types = dict(zip(map(str, found["name"]), map(str, found["type"]), strict=True))
-    return tuple(Column(name, f"c{i}", kind_of(types[f"c{i}"]), types[f"c{i}"]) for i, name in enumerate(names))
-
-
-def kind_of(type_: str) -> str:
-    return next((kind for pattern, kind in KINDS if re.fullmatch(pattern, type_, re.DOTALL)), "other")
-
-
-def keep(engine: Duck, prefix: str, select: str) -> tuple[str, int]:
-    """Copy what a SELECT gives into a temporary table: its rows, numbered in their order, and how many they are."""
-    table = engine.name(prefix)
-    engine.do(f"CREATE TEMP TABLE {table} AS {select}")
-    return f"(SELECT rowid AS nr, * FROM {table})", int(engine.ask(f"SELECT count(*) AS n FROM {table}")["n"][0])
-
-
-# --- what a library says of a broken file -------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def explain(file: File, remedy: str = "write it again") -> Iterator[None]:
-    """Turn whatever a library raises in reading into one line that names the file and what to do."""
-    try:
-        yield
-    except GateError:
-        raise
-    except FileNotFoundError:
-        raise GateError(f"{file}: must exist, got no such file; check the name") from None
-    except PermissionError:
-        raise GateError(f"{file}: must be readable, got permission denied; allow this user to read it") from None
-    except Exception as error:  # NumPy, zipfile, Arrow and DuckDB raise dozens of types on a broken file
-        said = str(error)
-        if type(error).__name__ == "InterruptException":
-            raise
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if full or "No space left" in said or "max_temp_directory_size" in said:
-            what = f"must fit into the directory for temporary files, got: {_reason(error)}"
-            raise GateError(f"{file}: {what}; name one with more room with --scratch") from None
-        if (
-            isinstance(error, MemoryError)
-            or said.startswith("Out of Memory")
-            or getattr(error, "errno", 0) == errno.ENOMEM
-        ):
-            what = f"must be a readable {file.suffix} file that fits into memory, got: {_reason(error)}"
-            raise GateError(f"{file}: {what}; raise --memory, or write it as Parquet") from None
-        raise GateError(f"{file}: must be {_readable(file)}, got: {_reason(error)}; {remedy}") from None
-
-
-def _readable(file: File) -> str:
-    return f"a readable {file.suffix} file" if file.path else "readable"
-
-
-def _reason(error: Exception) -> str:
-    """The reason without DuckDB's class of errors and without the place of a copy."""
-    said = re.sub(r"^[A-Z]\w+( \w+)* Error: ", "", reason_of(error))
-    return re.sub(r" ?(in|of|at end of)? ?(file )?['\"][^'\"]*/[^'\"]*['\"]", "", said)
 
 
 # --- where the bytes are ------------------------------------------------------------------------------------
@@ -281,7 +151,7 @@ def _read_parquet(engine: Duck, file: File, path: str, wanted: Sequence[str]) ->
     place = text(glob.escape(path))
     bare = "type LIKE '%BYTE_ARRAY' AND converted_type IS NULL AND logical_type IS NULL"
     schema = engine.ask(f"SELECT name, num_children, precision, {bare} AS bare FROM parquet_schema({place})")
-    rows = [_plain_list(schema[key]) for key in ("name", "num_children", "precision", "bare")]
+    rows = [plain_list(schema[key]) for key in ("name", "num_children", "precision", "bare")]
     names, digits, bytes_ = _top_level(*rows)
     require(wanted, names, file)
     for name, precision in zip(names, digits, strict=True):
@@ -300,12 +170,6 @@ def _read_parquet(engine: Duck, file: File, path: str, wanted: Sequence[str]) ->
     odd = [is_bytes and name not in wanted for name, is_bytes in zip(names, bytes_, strict=True)]
     told = [replace(c, kind="other", type="BLOB") if is_odd else c for c, is_odd in zip(columns, odd, strict=True)]
     return Table(file, source, tuple(told), count=int(counted["n"][0]))
-
-
-def _plain_list(column: Any) -> list[Any]:
-    import numpy as np
-
-    return list(np.ma.asarray(column).tolist())
 
 
 def _top_level(
@@ -426,166 +290,6 @@ def _find_fault(file: File, path: str, separator: str, width: int) -> tuple[int,
     return rows, lengths
 
 
-# --- JSON lines ---------------------------------------------------------------------------------------------
-
-
-def _read_json(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
-    """Each line is an object, or a list of {label, score}. Wanted columns are taken out of it once."""
-    place = text(glob.escape(path))
-    options = "format='newline_delimited', records='false', auto_detect=false, columns={line: 'JSON'}"
-    lines = f"read_json({place}, {options})"
-    try:
-        kinds = {*engine.ask(f"SELECT DISTINCT coalesce(json_type(line), 'NULL') AS kind FROM {lines}")["kind"]}
-        has_lists = "ARRAY" in kinds
-        if kinds - {"OBJECT", "ARRAY"} or (has_lists and _truths(engine, [_OTHER_LIST], lines)[0]):
-            _find_line(file, path)
-            raise ValueError("a line that is no object")
-        keys = ["json_keys(line)", *(["json_extract_string(line, '$[*].label')"] if has_lists else [])]
-        asked = [engine.ask(f"SELECT DISTINCT unnest({each}) AS key FROM {lines}")["key"] for each in keys]
-        present = {key for found in asked for key in _plain_list(found)} - {None}
-        listed_ = _in_order(path, present)
-        holders = sorted({_holder(name, present) for name in (*wanted, *listed_)} - {"line"})
-        are_lists = _truths(engine, [_is("ARRAY", holder) for holder in holders], lines)
-        lists = {holder for holder, is_list in zip(("line", *holders), (has_lists, *are_lists), strict=True) if is_list}
-        values = {name: _value(name, present, lists) for name in (*wanted, *listed_)}
-        taken = "".join(f", {values[name].sql} AS c{i}" for i, name in enumerate(wanted))
-        rows, count = keep(engine, "json", f"SELECT line{taken} FROM {lines}")
-        asked_of = [getattr(values[name], each) for name in wanted for each in ("repeated", "exists")]
-        truths = _truths(engine, asked_of, rows)
-    except Exception:
-        _find_line(file, path)
-        raise
-    if any(truths[::2]):
-        _find_line(file, path)
-        raise GateError(f"{file}: must have one value for each name in a line, got two; rename or remove one")
-    have = [name for name, exists in zip(wanted, truths[1::2], strict=True) if exists]
-    missing = [name for name in wanted if name not in have]
-    require(wanted, [name for name in dict.fromkeys([*listed_, *have]) if name not in missing], file)
-    columns = [Column(name, f"c{i}", "json", "JSON") for i, name in enumerate(wanted)]
-    columns += [Column(name, values[name].sql, "json", "JSON") for name in listed_ if name not in wanted]
-    return Table(file, rows, tuple(columns), count=count)
-
-
-def _truths(engine: Duck, asked: Sequence[str], rows: str) -> list[bool]:
-    if not asked:
-        return []
-    named = ", ".join(f"coalesce(bool_or({each}), FALSE) AS t{i}" for i, each in enumerate(asked))
-    return [bool(column[0]) for column in engine.ask(f"SELECT {named} FROM {rows}").values()]
-
-
-_SCORED = (
-    "lambda x: coalesce(json_type(x) = 'OBJECT' AND json_exists(x, '$.label') AND json_exists(x, '$.score'), FALSE)"
-)
-_OTHER_LIST = (
-    "CASE json_type(line) WHEN 'ARRAY' "
-    f"THEN len(list_filter(CAST(line AS JSON[]), {_SCORED})) <> json_array_length(line) END"
-)
-
-
-def _is(kind: str, value: str = "line") -> str:
-    return f"json_type({value}) = '{kind}'"
-
-
-@dataclass(frozen=True)
-class _Value:
-    """The SQL of one value of a line: what it is, whether it is there, and whether it is there twice."""
-
-    sql: str
-    exists: str
-    repeated: str
-
-
-def _path(name: str, present: set[str]) -> list[str]:
-    """`a.b` is the key of that name where any line has it, or else `b` in what `a` is."""
-    return [name] if name in present else name.split(".")
-
-
-def _holder(name: str, present: set[str]) -> str:
-    """The SQL of the object or list that a value is in."""
-    path = _path(name, present)[:-1]
-    return f"json_extract(line, {_pointer(path)})" if path else "line"
-
-
-def _value(name: str, present: set[str], lists: set[str]) -> _Value:
-    """The value of a key, or in a list of {label, score} the score of the entry with that label."""
-    path, holder = _path(name, present), _holder(name, present)
-    key = f"json_extract(line, {_pointer(path)})"
-    written = text(json.dumps(path[-1], ensure_ascii=False) + ":")
-    seen_twice = f"contains(substr(line, strpos(line, {written}) + 1), {written})"  # perhaps in another object
-    repeated = f"CASE WHEN {seen_twice} AND {_is('OBJECT', holder)} THEN {_repeats(holder)} ELSE FALSE END"
-    if holder not in lists:
-        return _Value(f"nullif({key}, 'null')", f"{key} IS NOT NULL", repeated)
-    is_list = _is("ARRAY", holder)
-    entries = f"list_filter(CAST({holder} AS JSON[]), lambda x: (x ->> '$.label') = {text(path[-1])})"
-    return _Value(
-        f"nullif(CASE WHEN {is_list} THEN json_extract(list_extract({entries}, 1), '$.score') ELSE {key} END, 'null')",
-        f"CASE WHEN {is_list} THEN len({entries}) > 0 ELSE {key} IS NOT NULL END",
-        f"CASE WHEN {is_list} THEN len({entries}) > 1 ELSE {repeated} END",
-    )
-
-
-def _repeats(holder: str) -> str:
-    return f"len(json_keys({holder})) <> list_unique(json_keys({holder}))"
-
-
-def _pointer(path: Sequence[str]) -> str:
-    return text("".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path))
-
-
-def _in_order(path: str, present: set[str]) -> list[str]:
-    """The names of all columns: those of the first line first, and the fields inside its values."""
-    with open(path, encoding="utf-8") as opened:
-        line = next((line for line in opened if line.strip()), "null")
-    with contextlib.suppress(ValueError, RecursionError):
-        first = list(_fields(json.loads(line), ""))
-        return list(dict.fromkeys([*first, *sorted(present)]))
-    return sorted(present)
-
-
-def _fields(value: Any, before: str) -> Iterator[str]:
-    """The names of the fields in a value, and of those inside them."""
-    if isinstance(value, list):
-        value = {each["label"]: None for each in value if isinstance(each, dict) and isinstance(each.get("label"), str)}
-    for key, inner in value.items() if isinstance(value, dict) else ():
-        yield before + key
-        yield from _fields(inner, f"{before}{key}.")
-
-
-def _find_line(file: File, path: str) -> None:
-    """Name the line that is no object; slow, and only used on a file that is refused anyway."""
-    with open(path, "rb") as opened:
-        for number, line in enumerate(opened, 1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line.decode(), object_pairs_hook=_once)
-            except UnicodeDecodeError:
-                got = "bytes that are no UTF-8"
-            except RecursionError:
-                got = "lists inside lists without end"
-            except ValueError as error:
-                got = "a byte-order mark" if line.startswith(b"\xef\xbb\xbf") else str(error).split(":")[0]
-            else:
-                is_list = isinstance(value, list) and all(
-                    isinstance(each, dict) and {"label", "score"} <= {*each} for each in value
-                )
-                if isinstance(value, dict) or is_list:
-                    continue
-                got = one_line(line.decode().strip(), 40)
-            raise GateError(
-                f"{file}: must have one JSON object to a line, got {got} in line {number:,}; "
-                "write each row as one line of UTF-8 text"
-            )
-
-
-def _once(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        key = next(key for i, (key, _) in enumerate(pairs) if key in [before for before, _ in pairs[:i]])
-        raise ValueError(f"{show(key)} twice")
-    return found
-
-
 # --- arrays, and the table of formats -----------------------------------------------------------------------
 
 
@@ -600,11 +304,11 @@ def _in_arrays(function: str) -> Callable[[Duck, File, str, Sequence[str]], Tabl
 
 
 FORMATS = (
-    Format((".parquet", ".pq"), _read_parquet, "write it again"),
-    Format((".csv",), _read_text, "save it as comma-separated UTF-8 text with a header"),
-    Format((".tsv",), _read_text, "save it as tab-separated UTF-8 text with a header"),
-    Format((".feather", ".arrow"), _in_arrays("read_arrow"), "write it again"),
-    Format((".jsonl", ".ndjson"), _read_json, "write one JSON object to a line"),
-    Format((".npy",), _in_arrays("read_npy"), "save one plain array of numbers with numpy.save"),
-    Format((".npz",), _in_arrays("read_npz"), "save plain arrays of numbers with numpy.savez"),
+    FileFormat((".parquet", ".pq"), _read_parquet, "write it again"),
+    FileFormat((".csv",), _read_text, "save it as comma-separated UTF-8 text with a header"),
+    FileFormat((".tsv",), _read_text, "save it as tab-separated UTF-8 text with a header"),
+    FileFormat((".feather", ".arrow"), _in_arrays("read_arrow"), "write it again"),
+    FileFormat((".jsonl", ".ndjson"), read_json_lines, "write one JSON object to a line"),
+    FileFormat((".npy",), _in_arrays("read_npy"), "save one plain array of numbers with numpy.save"),
+    FileFormat((".npz",), _in_arrays("read_npz"), "save plain arrays of numbers with numpy.savez"),
 )

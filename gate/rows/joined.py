@@ -61,7 +61,7 @@ def paired(old: Sample, new: Sample, thresholds: list[tuple[float | None, float 
             f"count(CASE WHEN {each} THEN 1 END) AS {key}{i}" for key, each in zip(COUNTED, conditions, strict=True)
         ]
     question = f"SELECT {', '.join(asked)} FROM ({joined}) AS j"
-    found = engine.ask(f"{question} GROUP BY grp" if grouped else question)
+    found = new.ask(f"{question} GROUP BY grp" if grouped else question)
     order = np.lexsort([np.asarray(column) for column in found.values()])
     table = {key: np.asarray(column, dtype=np.float64)[order] for key, column in found.items()}
     rows = int(table["m"].sum())

@@ -16,7 +16,7 @@ from gate.sources import MAX_LABELS, LabelCount, Labels
 from gate.words import plural
 
 Kind = Literal["benign", "malicious"]
-Value = str | int | float | Decimal | bool
+LabelValue = str | int | float | Decimal | bool
 
 EXACT = 2.0**53  # from here on, floats skip whole numbers
 MISSING = {
@@ -43,7 +43,7 @@ HIDDEN = ("Cf", "Cc")  # categories of characters that a reader does not see; te
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundLabel:
     """One distinct label of a file: as its text, with its rows and the number of the first of them."""
 
     text: str
@@ -69,7 +69,7 @@ def describe_labels(labels: Labels) -> str:
     return f"{plural(labels.distinct, 'label')} ({shown}{f' and {more:,} more' if more else ''})"
 
 
-def count_labels(found: Iterable[tuple[Found, bool]]) -> Labels:
+def count_labels(found: Iterable[tuple[FoundLabel, bool]]) -> Labels:
     """Add up the labels of all files, each with whether it is benign."""
     rows: dict[tuple[str, bool], int] = {}
     for label, benign in found:
@@ -86,9 +86,11 @@ def count_labels(found: Iterable[tuple[Found, bool]]) -> Labels:
     )
 
 
-def judge_labels(found: Sequence[Found], kind: str, untyped: bool, benign: Sequence[str], where: str) -> list[bool]:
+def judge_labels(
+    found: Sequence[FoundLabel], kind: str, untyped: bool, benign: Sequence[str], where: str
+) -> list[bool]:
     """Whether each distinct label is benign, compared in the column's own type; `untyped` text has none."""
-    wanted = [_Wanted.of(text) for text in benign]
+    wanted = [_WantedLabel.of(text) for text in benign]
     meaning = _meaning_of([label.text for label in found]) if untyped else _TYPES.get(kind, str)
     judged = []
     for label in found:
@@ -109,7 +111,7 @@ def _exactly(text: str) -> Decimal:
     return Decimal(_LONG_EXPONENT.sub(rf"\g<1>{'9' * 17}", text).strip())
 
 
-_TYPES: dict[str, Callable[[str], Value]] = {
+_TYPES: dict[str, Callable[[str], LabelValue]] = {
     "integer": int,
     "float": float,
     "decimal": Decimal,
@@ -117,7 +119,7 @@ _TYPES: dict[str, Callable[[str], Value]] = {
 }
 
 
-def _meaning_of(texts: Sequence[str]) -> Callable[[str], Value]:
+def _meaning_of(texts: Sequence[str]) -> Callable[[str], LabelValue]:
     """The type of labels that a text file does not have: all numbers, or all true or false, stand for values."""
     if all(is_number(text) for text in texts):
         return _exactly
@@ -126,9 +128,9 @@ def _meaning_of(texts: Sequence[str]) -> Callable[[str], Value]:
     return str
 
 
-def _refuse_two_ways(benign: Sequence[Found], listed: Sequence[str], where: str) -> None:
+def _refuse_two_ways(benign: Sequence[FoundLabel], listed: Sequence[str], where: str) -> None:
     """Refuse a benign label written both as `0` and as `0.0`: people meant two things, or two programs wrote it."""
-    seen: dict[Hashable, Found] = {}
+    seen: dict[Hashable, FoundLabel] = {}
     for label in benign:
         other = seen.setdefault(_sense(label.text), label)
         unlisted = [each for each in (label, other) if each.text not in listed]
@@ -137,7 +139,7 @@ def _refuse_two_ways(benign: Sequence[Found], listed: Sequence[str], where: str)
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _WantedLabel:
     """A benign label of the policy, as each type of column would hold it."""
 
     text: str
@@ -146,11 +148,11 @@ class _Wanted:
     sense: Hashable
 
     @classmethod
-    def of(cls, text: str) -> _Wanted:
+    def of(cls, text: str) -> _WantedLabel:
         number = _exactly(text) if is_number(text) else None
         return cls(text, number, TRUE_OR_FALSE.get(text.lower()), _sense(text))
 
-    def equals(self, value: Value) -> bool:
+    def equals(self, value: LabelValue) -> bool:
         if isinstance(value, str):
             return value == self.text
         if isinstance(value, bool) or self.number is None:
@@ -170,7 +172,7 @@ def _sense(text: str) -> Hashable:
     return number if number.is_finite() else plain
 
 
-def _refuse_doubtful(label: Found, value: Value, wanted: Sequence[_Wanted], where: str) -> None:
+def _refuse_doubtful(label: FoundLabel, value: LabelValue, wanted: Sequence[_WantedLabel], where: str) -> None:
     """Refuse a label that may mean benign: if it were taken for malicious, it would hide a benign row."""
     exact = not (isinstance(value, float) and (abs(value) >= EXACT or not math.isfinite(value)))
     if not exact:
@@ -189,7 +191,7 @@ def _refuse_doubtful(label: Found, value: Value, wanted: Sequence[_Wanted], wher
         )
 
 
-def _refuse_spelling(label: Found, alike: str, where: str) -> None:
+def _refuse_spelling(label: FoundLabel, alike: str, where: str) -> None:
     raise GateError(
         f"{where} must write a label in one way, got {show(label.text)} in {label.place}, which differs from the "
         f"benign {alike!r} only in case, blanks or number format; write them alike, or list both in data.benign_label"

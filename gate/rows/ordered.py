@@ -14,13 +14,15 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.errors import GateError
-from gate.rows.engine import Engine, number, values
+from gate.rows.engine import Engine, Reply, number, values
 from gate.statistics.floats import from_ordinal, ordinal
 
 FIRST = 16  # bits of the first division: 65,536 cells; more of them miss the processor's cache
 LAST = 49  # bits of the last one; a double between 0.5 and 1 has 53
+COARSE = 29  # bits of the first of two sums over scores; of 10^10 rows it stays below 2^63
 EACH = 32  # rows of a cell, if there are not too many
 FETCH = 1 << 21  # rows that are fetched rather than divided again
+Ask = Callable[[str], Reply]
 _MAGNITUDE = np.int64(2**63 - 1)
 
 
@@ -109,6 +111,15 @@ def scale_of(domain: tuple[float, float]) -> float:
     return 1 / width if width > 1e-300 else 0.0
 
 
+def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
+    """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
+    low, high = (max(min(end, 1e300), -1e300) for end in domain)
+    scale = scale_of((low, high)) if (low, high) == domain else 0.0
+    place = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
+    coarse, fine = (f"CAST(floor(({place}) * {number(engine, 2.0**bits)}) AS BIGINT)" for bits in (COARSE, LAST))
+    return coarse, f"({fine} & {2 ** (LAST - COARSE) - 1})"
+
+
 class Divided:
     """Scores that stay where they are: intervals in rising order, each with its lowest and highest score and its rows.
 
@@ -118,8 +129,10 @@ class Divided:
     bits, cell   the grid cell that holds an interval's rows; -1 where it is one of the parts of such a cell
     """
 
-    def __init__(self, engine: Engine, rows: str, count: str, domain: tuple[float, float]) -> None:
-        self.engine, self.rows, self.counted = engine, rows, count
+    def __init__(
+        self, engine: Engine, rows: str, count: str, domain: tuple[float, float], ask: Ask | None = None
+    ) -> None:
+        self.engine, self.rows, self.counted, self.ask = engine, rows, count, ask or engine.ask
         scale = scale_of(domain)
         self.place = f"score * {number(engine, scale)} + {number(engine, -domain[0] * scale)}"
         self._keep(*self._ask(self._cell(FIRST), "", FIRST))
@@ -216,7 +229,7 @@ class Divided:
         """The parts of some rows by a key, or each score by itself: lowest, highest, rows, and the grid cell."""
         what = f"{key} AS k, min(score) AS lo, max(score) AS hi" if key else "score AS k, score AS lo, score AS hi"
         by = "1" if key else "1, 2, 3"
-        found = self.engine.ask(f"SELECT {what}, {self.counted} AS n FROM {self.rows}{where} GROUP BY {by}")
+        found = self.ask(f"SELECT {what}, {self.counted} AS n FROM {self.rows}{where} GROUP BY {by}")
         lo, hi = (np.asarray(found[end], dtype=np.float64) + 0.0 for end in ("lo", "hi"))
         cell = np.asarray(found["k"], dtype=np.int64) if bits >= 0 else np.full(len(lo), -1, dtype=np.int64)
         return lo, hi, np.asarray(found["n"], dtype=np.int64), np.full(len(lo), bits, dtype=np.int64), cell

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gate.rows.driver import TIMEOUT, Driver, plain
-from gate.rows.engine import Columns
-from gate.rows.formats import Column
+from gate.rows.engine import Reply
+from gate.rows.table import Column
 
 BATCH = 1 << 16  # rows
 FLOATS, INTEGERS, NUMERIC = (700, 701), (20, 21, 23), 1700  # PostgreSQL's numbers of its types
@@ -40,7 +40,7 @@ class PostgreSQL(Driver):
         connection.execute("SET LOCAL standard_conforming_strings = on")
         self._connection = connection
 
-    def answer(self, sql: str) -> Columns:
+    def answer(self, sql: str) -> Reply:
         # A transaction inside the transaction: a question that fails does not end the snapshot.
         with self._connection.transaction(), self._connection.cursor() as cursor:
             cursor.execute(sql, binary=True)

@@ -13,11 +13,13 @@ import numpy as np
 from gate.errors import GateError
 from gate.policy import Columns, Policy
 from gate.rows.engine import Duck, Engine, asked, here
-from gate.rows.formats import Column, Table, open_object, open_table
+from gate.rows.formats import open_object, open_table
 from gate.rows.labels import Kind, count_labels
-from gate.rows.roles import Part, read_part, wanted_columns
-from gate.rows.sample import LOOKED_AT, Piece, Sample, mixing
+from gate.rows.ordered import mixing
+from gate.rows.roles import FilePart, read_part, wanted_columns
+from gate.rows.sample import LOOKED_AT, Piece, Sample
 from gate.rows.sources import digest, find_each, refuse_copies
+from gate.rows.table import Column, Table
 from gate.rows.wording import show
 from gate.sources import Source
 from gate.stored import MOST_ROWS
@@ -139,19 +141,19 @@ def read_sample(name: str, paths: tuple[str, ...], policy: Policy, calibrated: b
 # --- from parts to a sample ---------------------------------------------------------------------------------
 
 
-def piece_of(part: Part) -> Piece:
+def piece_of(part: FilePart) -> Piece:
     file = part.table.file
     return Piece(file, part.rows, part.taken, digest(file) if file.path not in ("", "-") else None)
 
 
-def source_of(path: str, parts: Sequence[Part], kind: Kind) -> Source:
+def source_of(path: str, parts: Sequence[FilePart], kind: Kind) -> Source:
     rows, taken = sum(part.rows for part in parts), sum(part.taken for part in parts)
     return Source(path=path, rows=rows, benign=taken if kind == "benign" else rows - taken)
 
 
 def join_parts(
     engine: Engine,
-    parts: Sequence[Part],
+    parts: Sequence[FilePart],
     columns: Columns,
     sources: tuple[Source, ...],
     kind: Kind,
@@ -212,7 +214,7 @@ def _named(columns: Columns) -> dict[str, str | None]:
     }
 
 
-def _common(parts: Sequence[Part], wanted: Sequence[str]) -> list[str]:
+def _common(parts: Sequence[FilePart], wanted: Sequence[str]) -> list[str]:
     """The columns that no role names and that every file has, as far as they are looked at."""
     if not all(part.table.numbered for part in parts):
         return []
@@ -221,12 +223,12 @@ def _common(parts: Sequence[Part], wanted: Sequence[str]) -> list[str]:
     return [name for name in names if all(name in found for found in read)][:MOST_UNREAD]
 
 
-def by_file(parts: Sequence[Part]) -> list[int]:
+def by_file(parts: Sequence[FilePart]) -> list[int]:
     """The places of the files with rows of any kind, in the order of their names, which gives them their numbers."""
     return sorted((i for i, part in enumerate(parts) if part.rows), key=lambda i: str(parts[i].table.file))
 
 
-def _union(engine: Engine, parts: Sequence[Part], others: Sequence[str]) -> str:
+def _union(engine: Engine, parts: Sequence[FilePart], others: Sequence[str]) -> str:
     """All rows of all files, numbered by file and row; text is turned into values once."""
     selects = []
     for f, part in enumerate(parts[i] for i in by_file(parts)):
@@ -258,7 +260,7 @@ def counted_again(sample: Sample) -> Sample:
         asked.append(f"CAST(sum({mixed}{weight}) AS BIGINT) AS mixed{i}")
     asked += ["min(time) AS oldest", "max(time) AS newest"] if sample.has_times else []
     asked += ["CAST(sum(copies - 1) AS BIGINT) AS again"] if "copies" in sample.roles else []
-    found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
+    found = sample.ask(f"SELECT {', '.join(asked)} FROM {sample.rows}")
     n = 0 if np.ma.is_masked(found["n"][0]) else int(found["n"][0])
     if n == 0:
         return replace(sample, n=0)
@@ -273,10 +275,16 @@ def counted_again(sample: Sample) -> Sample:
     )
 
 
+def require_unchanged(sample: Sample | None) -> None:
+    """Refuse rows of a table elsewhere that changed while gate asked about them."""
+    if sample is not None and not sample.is_numbered and counted_again(sample).mixed != sample.mixed:
+        raise GateError(f"{sample.files}: must stay as it is while gate asks, got other rows; run again")
+
+
 def count_once(sample: Sample) -> Sample:
     """One row for each id, the oldest: rows with one id are one observation, and must agree."""
     engine = sample.engine
-    distinct = int(engine.ask(f"SELECT count(DISTINCT id) AS n FROM {sample.rows}")["n"][0])
+    distinct = int(sample.ask(f"SELECT count(DISTINCT id) AS n FROM {sample.rows}")["n"][0])
     if distinct == sample.n:
         return replace(sample, repeated=0)
     if distinct < 2:
@@ -306,7 +314,7 @@ def kept(engine: Engine, select: str) -> str:
 
 def _require_agreement(sample: Sample, role: str, called: str) -> None:
     word = sample.engine.word
-    found = sample.engine.ask(
+    found = sample.ask(
         f"SELECT id, CAST(min({role}) AS {word}) AS one, CAST(max({role}) AS {word}) AS other "
         f"FROM {sample.rows} GROUP BY id HAVING min({role}) <> max({role}) ORDER BY id LIMIT 1"
     )
@@ -321,7 +329,7 @@ def _require_agreement(sample: Sample, role: str, called: str) -> None:
 # --- whole rows ---------------------------------------------------------------------------------------------
 
 
-def _with_whole_rows(sample: Sample, parts: Sequence[Part]) -> Sample:
+def _with_whole_rows(sample: Sample, parts: Sequence[FilePart]) -> Sample:
     """Where a column tells rows apart, rows that are equal in all columns are copies of one another."""
     apart = _telling_apart(sample, parts)
     if apart is None:
@@ -329,14 +337,14 @@ def _with_whole_rows(sample: Sample, parts: Sequence[Part]) -> Sample:
     used, best = apart
     relation = f"SELECT *, {_whole(sample, used)} AS whole FROM {sample.rows}"
     whole = replace(sample, relation=relation, roles=sample.roles | {"whole"})
-    found = sample.engine.ask(f"SELECT count(DISTINCT whole) AS w, count(DISTINCT u{best}) AS d FROM {whole.rows}")
+    found = sample.ask(f"SELECT count(DISTINCT whole) AS w, count(DISTINCT u{best}) AS d FROM {whole.rows}")
     different, distinct = int(found["w"][0]), int(found["d"][0])
     if distinct < NEARLY * different:
         return sample
     return replace(whole, copied=sample.n - different)
 
 
-def _telling_apart(sample: Sample, parts: Sequence[Part]) -> tuple[list[int], int] | None:
+def _telling_apart(sample: Sample, parts: Sequence[FilePart]) -> tuple[list[int], int] | None:
     """The columns that make up a whole row, and the one that tells rows apart best; numbers of rows tell nothing."""
     if not sample.others or sample.has_weights or "nr" not in sample.roles:
         return None
@@ -344,13 +352,13 @@ def _telling_apart(sample: Sample, parts: Sequence[Part]) -> tuple[list[int], in
     listed = range(len(sample.others))
     few = f"(SELECT * FROM {sample.rows} LIMIT {LOOKED_AT}) AS q"
     asked = [f"count(DISTINCT u{i}) AS d{i}, count(DISTINCT TRY_CAST(u{i} AS HUGEINT) - nr) AS r{i}" for i in listed]
-    found = sample.engine.ask(f"SELECT {', '.join(asked)} FROM {few}")
+    found = sample.ask(f"SELECT {', '.join(asked)} FROM {few}")
     numbers = ("integer", "text", "json")
     used = [i for i in listed if not (int(found[f"r{i}"][0]) == 1 and kinds[sample.others[i]] in numbers)]
     best = max(used, key=lambda i: int(found[f"d{i}"][0]), default=None)
     if best is None:
         return None
-    different = int(sample.engine.ask(f"SELECT count(DISTINCT {_whole(sample, used)}) AS w FROM {few}")["w"][0])
+    different = int(sample.ask(f"SELECT count(DISTINCT {_whole(sample, used)}) AS w FROM {few}")["w"][0])
     return (used, best) if int(found[f"d{best}"][0]) >= NEARLY * different else None
 
 

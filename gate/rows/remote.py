@@ -5,6 +5,7 @@ They are only asked: nothing is created or changed there. One that does not answ
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,10 @@ import numpy as np
 
 from gate.errors import GateError
 from gate.rows.driver import Driver, shown
-from gate.rows.engine import Engine, number, text
-from gate.rows.formats import Table, require
+from gate.rows.engine import Engine, elsewhere, number, text
 from gate.rows.postgres import PostgreSQL
-from gate.rows.sources import File
 from gate.rows.spark import Spark
+from gate.rows.table import File, Table, require
 
 PART = r"""(?:[^\W\d][\w$]*|"(?:[^"]|"")+"|`(?:[^`]|``)+`)"""
 TABLE = re.compile(rf"{PART}(?:\.{PART}){{0,3}}")
@@ -72,6 +72,18 @@ def connect(url: str, memory: int | None = None) -> Driver:
         engine.close()
         raise
     return engine
+
+
+@contextlib.contextmanager
+def connected(url: str, memory: int | None = None) -> Iterator[Engine]:
+    """Let an engine of the user's answer all that is asked about rows in this block."""
+    engine = connect(url, memory)
+    token = elsewhere.set(engine)
+    try:
+        yield engine
+    finally:
+        elsewhere.reset(token)
+        engine.close()
 
 
 def open_relation(engine: Engine, source: str, wanted: Sequence[str]) -> Table:

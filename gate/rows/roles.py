@@ -15,9 +15,9 @@ import numpy as np
 from gate.errors import GateError
 from gate.policy import Columns
 from gate.rows.engine import Engine, number, text
-from gate.rows.formats import Column, Table
-from gate.rows.labels import Found, Kind, judge_labels
-from gate.rows.sample import mixing
+from gate.rows.labels import FoundLabel, Kind, judge_labels
+from gate.rows.ordered import mixing
+from gate.rows.table import Column, Table, explain, plain_list
 from gate.rows.wording import NUMBER, name_rows, one_line, shorten, show
 from gate.stored import MOST_ROWS
 from gate.words import plural
@@ -54,7 +54,7 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """What one file gives: its rows of one kind, and what was counted in it.
 
     listed, source    the SQL of its roles, and of where the rows of the kind stand
@@ -81,7 +81,7 @@ class Part:
     oldest: int | None
     newest: int | None
     mixed: tuple[int, ...]
-    labels: tuple[tuple[Found, bool], ...]
+    labels: tuple[tuple[FoundLabel, bool], ...]
     unread: tuple[Column, ...]
 
 
@@ -100,19 +100,19 @@ def read_part(
     kind: Kind,
     alone: bool,
     gaps: bool = False,
-) -> Part:
+) -> FilePart:
     """The rows of one kind in one file; with `gaps`, rows without a score are left out and counted."""
     if columns.score in table.file.keys:
         raise GateError(
             f"{table.file}: must hold a score of its own in every row, got {columns.score!r} as a key of its path; "
             "name another column with data.score, or rename the folder"
         )
-    reading = Reading(engine, table)
+    reading = RoleFinder(engine, table)
     weight = None if columns.count is None else reading.weight(columns.count)
     if weight is not None:
         reading.require(weight, "TRUE")
     taken = "TRUE"
-    labels: tuple[tuple[Found, bool], ...] = ()
+    labels: tuple[tuple[FoundLabel, bool], ...] = ()
     if isinstance(columns.label, str):
         taken, labels = reading.take(columns.label, columns.benign_label, kind, alone, weight)
     roles = reading.scores(columns, domain)
@@ -124,7 +124,7 @@ def read_part(
     found = reading.facts(roles, taken, scored, domain)
     listed = [f"{role.sql} AS {role.name}" for role in roles] + (["nr"] if table.numbered else [])
     read = {*wanted_columns(columns)}
-    return Part(
+    return FilePart(
         table=table,
         listed=", ".join(listed),
         source=f"{table.rows} WHERE {taken} AND {scored}",
@@ -145,7 +145,7 @@ def read_part(
 
 
 @dataclass
-class Reading:
+class RoleFinder:
     """One file while its roles are found; the SQL of its values, whatever their types."""
 
     engine: Engine
@@ -154,6 +154,10 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.columns = {column.name: column for column in self.table.columns}
+
+    def ask(self, sql: str) -> dict[str, Any]:
+        with explain(self.table.file):
+            return self.engine.ask(sql)
 
     def where(self, name: str) -> str:
         return f"{self.table.file}: column {name!r}"
@@ -314,9 +318,7 @@ class Reading:
 
     def moments(self, value: str, taken: str, must: str) -> str:
         """Numbers since 1970: the largest of them tells whether they are seconds or smaller units."""
-        found = self.engine.ask(
-            f"SELECT max(abs({value})) AS most FROM {self.table.rows} WHERE {taken} AND {value} = {value}"
-        )
+        found = self.ask(f"SELECT max(abs({value})) AS most FROM {self.table.rows} WHERE {taken} AND {value} = {value}")
         most = 0.0 if np.ma.is_masked(found["most"][0]) else float(found["most"][0])
         scale = next((scale for limit, scale in UNITS if most < limit), None)
         if scale is None:
@@ -328,21 +330,21 @@ class Reading:
 
     def take(
         self, name: str, benign_label: tuple[str, ...], kind: Kind, alone: bool, weight: Role | None
-    ) -> tuple[str, tuple[tuple[Found, bool], ...]]:
+    ) -> tuple[str, tuple[tuple[FoundLabel, bool], ...]]:
         """The SQL of the rows of one kind, and every label with whether it is benign."""
         column, where = self.columns[name], self.where(name)
         if column.kind not in (*NUMBERS, *TEXTS, "boolean", "null"):
             raise GateError(
                 f"{where} must hold words, numbers or booleans, got {column.type}; write them as text or numbers"
             )
-        label = self.written(column)
-        found = self.labels(label, weight, column.kind in NUMBERS)
+        label, type_ = self.written(column), self.label_kind(column)
+        found = self.labels(label, weight, type_ in NUMBERS)
         for each in found:
             if not each.text or (column.kind == "float" and each.text.lower() == "nan"):
                 place = name_rows(each.first, each.rows)
                 raise GateError(f"{where} must label every row, got none in {place}; label or remove these rows")
         untyped = self.table.is_text and name not in self.table.file.keys
-        judged = judge_labels(found, column.kind, untyped, benign_label, where)
+        judged = judge_labels(found, type_, untyped, benign_label, where)
         benign = [each.text for each, is_benign in zip(found, judged, strict=True) if is_benign]
         if found and alone and (not benign if kind == "benign" else len(benign) == len(found)):
             shown = ", ".join(show(each.text) for each in found[:5]) + (", ..." if len(found) > 5 else "")
@@ -355,17 +357,29 @@ class Reading:
         chosen = f"{label} IN ({', '.join(map(text, benign))})" if benign else "FALSE"
         return (chosen if kind == "benign" else f"NOT ({chosen})"), tuple(zip(found, judged, strict=True))
 
-    def labels(self, label: str, weight: Role | None, is_number: bool) -> list[Found]:
+    def label_kind(self, column: Column) -> str:
+        """What labels are; JSON says so value by value."""
+        if column.kind != "json":
+            return column.kind
+        found = self.ask(f"SELECT DISTINCT json_type({column.sql}) AS t FROM {self.table.rows}")["t"]
+        types = {each for each in plain_list(found) if each not in (None, "NULL")}
+        if types & {"OBJECT", "ARRAY"}:
+            must = f"{self.where(column.name)} must hold words, numbers or booleans"
+            raise GateError(f"{must}, got an {min(types & {'OBJECT', 'ARRAY'}).lower()}; name a field inside it")
+        kinds = {"text" if each == "VARCHAR" else "boolean" if each == "BOOLEAN" else "decimal" for each in types}
+        return kinds.pop() if len(kinds) == 1 else "text"
+
+    def labels(self, label: str, weight: Role | None, is_number: bool) -> list[FoundLabel]:
         """Every distinct label with its rows, in the order in which they first appear."""
         counted = "count(*)" if weight is None else f"CAST(sum({weight.sql}) AS BIGINT)"
         first = "min(nr)" if self.table.numbered else "0"
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT {label} AS label, count(*) AS n, {counted} AS w, {first} AS f FROM {self.table.rows} GROUP BY 1"
         )
         texts = np.ma.asarray(found["label"]).tolist()  # None where there is no label
         rows = zip(texts, *(np.asarray(found[key]).tolist() for key in ("n", "w", "f")), strict=True)
         numbered = self.table.numbered
-        listed = [Found(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
+        listed = [FoundLabel(word or "", n, first if numbered else None, w, is_number) for word, n, w, first in rows]
         return sorted(listed, key=lambda each: (each.first or 0, each.text))
 
     # --- what holds for all rows ----------------------------------------------------------------------------
@@ -393,9 +407,7 @@ class Reading:
         for role in roles:
             if role.bad:
                 asked[f"bad_{role.name}"] = f"count(CASE WHEN {within[role.name]} AND ({role.bad}) THEN 1 END)"
-        answer = self.engine.ask(
-            f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}"
-        )
+        answer = self.ask(f"SELECT {', '.join(f'{s} AS {key}' for key, s in asked.items())} FROM {self.table.rows}")
         found: dict[str, Any] = {
             key: None if np.ma.is_masked(column[0]) else column[0].item() for key, column in answer.items()
         }
@@ -414,9 +426,9 @@ class Reading:
         nr = "nr" if self.table.numbered else "0"
         for reason in role.reasons:
             where = f"{within} AND ({reason.bad})"
-            rows = self.engine.ask(f"SELECT count(*) AS n FROM {self.table.rows} WHERE {where}")["n"][0]
+            rows = self.ask(f"SELECT count(*) AS n FROM {self.table.rows} WHERE {where}")["n"][0]
             if rows:
-                found = self.engine.ask(
+                found = self.ask(
                     f"SELECT CAST({reason.got} AS {self.engine.word}) AS got, {nr} AS nr FROM {self.table.rows} "
                     f"WHERE {where} ORDER BY 2, 1 LIMIT 1"
                 )

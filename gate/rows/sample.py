@@ -15,22 +15,21 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.errors import GateError
-from gate.rows.engine import Engine, number
+from gate.rows.engine import Engine, Reply, number
 from gate.rows.labels import Kind, describe_labels
-from gate.rows.ordered import LAST, Divided, Ordered, Sorted, sort, sort_counted
+from gate.rows.ordered import Divided, Ordered, Sorted, sort, sort_counted
 from gate.rows.sketch import Named
-from gate.rows.sources import File
-from gate.rows.wording import show
+from gate.rows.table import File
+from gate.rows.wording import reason_of, show
 from gate.sources import Labels, Source
 from gate.words import plural
 
 if TYPE_CHECKING:
-    from gate.rows.roles import Part
+    from gate.rows.roles import FilePart
 
-Role = Literal["id", "grp", "whole"]
+RoleName = Literal["id", "grp", "whole"]
 
 SHARE = 48  # of the memory: a sample is fetched if its scores, of 8 bytes each, take at most six of so many parts
-COARSE = 29  # bits of the first of two sums over scores; of 10^10 rows it stays below 2^63
 FEW_VALUES = 10  # of a column that may hold labels
 LOOKED_AT = 10_000  # rows in which columns are looked at first
 UNITS = 4096  # groups beyond this number are joined by a hash of their names, in tests that exchange them
@@ -93,7 +92,7 @@ class Sample:
     unscored: int = 0
     pool: Sample | None = None
     domain: tuple[float, float] = (0.0, 1.0)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FilePart, ...] = ()
 
     def __len__(self) -> int:
         return self.n
@@ -141,17 +140,31 @@ class Sample:
     def files(self) -> str:
         return ", ".join(source.path for source in self.sources)
 
+    def ask(self, sql: str) -> Reply:
+        """The answer to one question; what an engine says of rows that it cannot read becomes one line."""
+        try:
+            return self.engine.ask(sql)
+        except GateError:
+            raise
+        except Exception as error:  # DuckDB reads the pages of a file when a question needs them
+            if type(error).__name__ == "InterruptException":
+                raise
+            must = f"{self.files}: must be readable to the end, got: {reason_of(error)}"
+            room = "Out of Memory" in str(error) or "No space left" in str(error) or "temp_directory" in str(error)
+            instead = "raise --memory, or name a --scratch with more room" if room else "write it again"
+            raise GateError(f"{must}; {instead}") from None
+
     # --- order ----------------------------------------------------------------------------------------------
 
     @cached_property
     def ordered(self) -> Ordered:
         """The scores in rising order: fetched and sorted if they fit the memory, else divided where they stand."""
         if self.n * SHARE > self.engine.memory:
-            return Divided(self.engine, self.rows, self.counted, (self.lowest, self.highest))
+            return Divided(self.engine, self.rows, self.counted, (self.lowest, self.highest), self.ask)
         if self.has_weights:
-            found = self.engine.ask(f"SELECT score, CAST(sum(weight) AS BIGINT) AS n FROM {self.rows} GROUP BY 1")
+            found = self.ask(f"SELECT score, CAST(sum(weight) AS BIGINT) AS n FROM {self.rows} GROUP BY 1")
             return self._whole(sort_counted(np.asarray(found["score"]), np.asarray(found["n"], dtype=np.int64)))
-        scores = np.ascontiguousarray(self.engine.ask(f"SELECT score FROM {self.rows}")["score"])
+        scores = np.ascontiguousarray(self.ask(f"SELECT score FROM {self.rows}")["score"])
         return self._whole(Sorted(sort(scores, in_place=scores.flags.writeable)))
 
     def forget_order(self) -> None:
@@ -175,7 +188,7 @@ class Sample:
         for i, column in enumerate(self.others):
             word = f"coalesce(u{i}, '')"
             few = f"(SELECT {word} AS v FROM {self.rows} LIMIT {LOOKED_AT}) AS q"
-            if int(self.engine.ask(f"SELECT count(DISTINCT v) AS d FROM {few}")["d"][0]) > FEW_VALUES:
+            if int(self.ask(f"SELECT count(DISTINCT v) AS d FROM {few}")["d"][0]) > FEW_VALUES:
                 continue
             names, sizes, _ = self._by_name(word, np.empty(0))
             if 1 < len(names) <= FEW_VALUES:
@@ -195,9 +208,7 @@ class Sample:
         wanted = np.asarray(scores, dtype=np.float64)
         cuts = np.unique(wanted[np.isfinite(wanted)])
         place = _tree(self.engine, cuts.tolist(), 0, len(cuts))
-        found = self.engine.ask(
-            f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2"
-        )
+        found = self.ask(f"SELECT {role} AS part, {place} AS place, {self.counted} AS n FROM {self.rows} GROUP BY 1, 2")
         parts = np.asarray(found["part"], dtype=object)
         names = sorted(set(parts.tolist()))
         numbers = {part: i for i, part in enumerate(names)}
@@ -240,7 +251,7 @@ class Sample:
         first = f"{apart} AS part, " if apart else ""
         inner = f"SELECT {first}{', '.join(['count(*) AS m', *counts])} FROM {self.rows} GROUP BY {key}"
         listed = ", ".join((["part"] if apart else []) + columns)
-        found = self.engine.ask(f"SELECT {listed}, count(*) AS c FROM ({inner}) AS g GROUP BY {listed}")
+        found = self.ask(f"SELECT {listed}, count(*) AS c FROM ({inner}) AS g GROUP BY {listed}")
         table = np.column_stack([np.asarray(found[column], dtype=np.float64) for column in columns])
         order = np.lexsort(table.T[::-1])
         table, times = table[order], np.asarray(found["c"], dtype=np.int64)[order]
@@ -258,12 +269,12 @@ class Sample:
 
     @cached_property
     def group_count(self) -> int:
-        return int(self.engine.ask(f"SELECT count(DISTINCT grp) AS n FROM {self.rows}")["n"][0])
+        return int(self.ask(f"SELECT count(DISTINCT grp) AS n FROM {self.rows}")["n"][0])
 
     @cached_property
     def largest_group(self) -> int:
         sizes = f"SELECT count(*) AS n FROM {self.rows} GROUP BY grp"
-        return int(self.engine.ask(f"SELECT max(n) AS n FROM ({sizes}) AS g")["n"][0])
+        return int(self.ask(f"SELECT max(n) AS n FROM ({sizes}) AS g")["n"][0])
 
     def highest_of_groups(self) -> Sample:
         """A row for each group: its highest score."""
@@ -272,12 +283,12 @@ class Sample:
 
     def divided_at_time(self, older: int) -> tuple[Sample, Sample] | None:
         """The rows before a moment and those from it on; about so many are older. None where all are of one moment."""
-        found = self.engine.ask(f"SELECT time FROM {self.rows} ORDER BY 1 LIMIT 1 OFFSET {older}")
+        found = self.ask(f"SELECT time FROM {self.rows} ORDER BY 1 LIMIT 1 OFFSET {older}")
         cut = int(found["time"][0])
         parts = []
         for side in ("<", ">="):
             relation = f"SELECT * FROM {self.rows} WHERE time {side} {cut}"
-            n = int(self.engine.ask(f"SELECT {self.counted} AS n FROM ({relation}) AS t")["n"][0] or 0)
+            n = int(self.ask(f"SELECT {self.counted} AS n FROM ({relation}) AS t")["n"][0] or 0)
             parts.append(replace(self, relation=relation, n=n))
         return (parts[0], parts[1]) if min(part.n for part in parts) else None
 
@@ -285,14 +296,14 @@ class Sample:
 
     def raw_and_served(self) -> tuple[Floats, Floats]:
         """The raw score of each row, and the calibrated one that was served."""
-        found = self.engine.ask(f"SELECT raw, score FROM {self.rows}")
+        found = self.ask(f"SELECT raw, score FROM {self.rows}")
         return np.asarray(found["raw"], dtype=np.float64), np.asarray(found["score"], dtype=np.float64)
 
     def rows_of(self, threshold: float) -> dict[str, Any]:
         """The rows that reach a threshold, highest first; those of one score by their id, else their segment."""
         columns = [role for role in ("id", "score", "raw", "segment", "weight") if role in self.roles]
         ties = "id" if self.has_ids else "segment" if self.has_segments else "1"
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT {', '.join(columns)} FROM {self.rows} WHERE score >= {number(self.engine, threshold)} "
             f"ORDER BY score DESC, {ties}"
         )
@@ -304,11 +315,11 @@ class Sample:
 
     # --- rows of two samples --------------------------------------------------------------------------------
 
-    def shared(self, other: Sample, role: Role) -> tuple[int, int]:
+    def shared(self, other: Sample, role: RoleName) -> tuple[int, int]:
         """How many names (ids, groups, whole rows) are in both samples, and the rows that they have in this one."""
         ours = f"SELECT {role} AS name, count(*) AS n FROM {self.rows} GROUP BY 1"
         theirs = f"SELECT DISTINCT {role} AS name FROM {other.rows}"
-        found = self.engine.ask(
+        found = self.ask(
             f"SELECT count(*) AS names, CAST(coalesce(sum(a.n), 0) AS BIGINT) AS n "
             f"FROM ({ours}) AS a JOIN ({theirs}) AS b ON a.name = b.name"
         )
@@ -334,20 +345,17 @@ class Sample:
     @cached_property
     def ids(self) -> Named | None:
         """The ids of all rows."""
-        return Named(self, "id") if self.has_ids else None
+        return Named(self.ask, self.rows, "id") if self.has_ids else None
 
     @cached_property
     def distinct_scores(self) -> Named:
         """The distinct scores, which name rows that have no ids."""
-        return Named(self, self.written_score)
+        return Named(self.ask, self.rows, self.written_score)
 
     @property
     def written_score(self) -> str:
         """The SQL of a score as text; -0.0 is 0.0."""
         return f"CASE WHEN score = 0 THEN '0.0' ELSE CAST(score AS {self.engine.word}) END"
-
-    def ask_distinct(self, sql: str) -> int:
-        return int(self.engine.ask(f"SELECT count(DISTINCT {sql}) AS n FROM {self.rows}")["n"][0])
 
     @cached_property
     def rows_sha256(self) -> str | None:
@@ -368,15 +376,6 @@ class Sample:
         skipped = f"; skipped {_list_skipped(self.skipped)}" if self.skipped else ""
         taken = f"{len(self):,} {self.kind}{others}, none refused"
         return f"{plural(rows, 'row')} from {self.files}{spread}: {taken}{labels}{unread}{skipped}"
-
-
-def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
-    """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
-    low, high = (max(min(end, 1e300), -1e300) for end in domain)
-    scale = 1 / (high - low)
-    place = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
-    coarse, fine = (f"CAST(floor(({place}) * {number(engine, 2.0**bits)}) AS BIGINT)" for bits in (COARSE, LAST))
-    return coarse, f"({fine} & {2 ** (LAST - COARSE) - 1})"
 
 
 def _tree(engine: Engine, cuts: Sequence[float], low: int, high: int) -> str:

@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.rows.engine import values
-
-if TYPE_CHECKING:
-    from gate.rows.sample import Sample
+from gate.rows.engine import Reply, values
 
 SIZE = 1024  # hashes of 8 bytes
 AT_ONCE = 50_000  # hashes that one question looks for
@@ -46,17 +42,25 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Named:
-    """What names the rows of a sample: its ids, or its distinct scores. `sql` gives the text of one."""
+    """What names the rows of a sample: its ids, or its distinct scores.
 
-    sample: Sample
+    ask    answers one question; `rows` is what stands after FROM, and `sql` gives the text of one name
+    """
+
+    ask: Callable[[str], Reply]
+    rows: str
     sql: str
 
     @cached_property
     def sketch(self) -> Sketch:
-        hashed = f"SELECT DISTINCT {self._hash} AS h FROM {self.sample.rows}"
-        lowest = self.sample.engine.ask(f"SELECT h FROM ({hashed}) AS d ORDER BY 1 LIMIT {SIZE}")["h"]
+        hashed = f"SELECT DISTINCT {self._hash} AS h FROM {self.rows}"
+        lowest = self.ask(f"SELECT h FROM ({hashed}) AS d ORDER BY 1 LIMIT {SIZE}")["h"]
         found = np.array([int(str(each), 16) for each in lowest.tolist()], dtype="<u8")
-        n = len(found) if len(found) < SIZE else self.sample.ask_distinct(self.sql)
+        n = (
+            len(found)
+            if len(found) < SIZE
+            else int(self.ask(f"SELECT count(DISTINCT {self.sql}) AS n FROM {self.rows}")["n"][0])
+        )
         return Sketch(n, found.tobytes())
 
     @property
@@ -68,8 +72,8 @@ class Named:
         found: list[int] = []
         for start in range(0, len(hashes), AT_ONCE):
             wanted = [f"{each:016x}" for each in hashes[start : start + AT_ONCE].tolist()]
-            asked = f"SELECT DISTINCT {self._hash} AS h FROM {self.sample.rows}"
-            answer = self.sample.engine.ask(f"SELECT d.h FROM ({asked}) AS d JOIN {values({'h': wanted})} ON d.h = w.h")
+            asked = f"SELECT DISTINCT {self._hash} AS h FROM {self.rows}"
+            answer = self.ask(f"SELECT d.h FROM ({asked}) AS d JOIN {values({'h': wanted})} ON d.h = w.h")
             found += [int(str(each), 16) for each in answer["h"].tolist()]
         return np.array(sorted(found), dtype=np.uint64)
 

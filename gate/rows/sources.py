@@ -9,8 +9,8 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import PurePath
 from threading import Thread
@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from gate.errors import GateError
-from gate.rows.formats import endings, explain
+from gate.rows.formats import endings
+from gate.rows.table import File, explain
 from gate.rows.wording import reason_of
 from gate.words import plural
 
@@ -27,43 +28,6 @@ TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 ICEBERG = "*.metadata.json*"  # in its folder `metadata`
 END = 1 << 16  # bytes
 SPARSE = 1 << 30  # bytes from which a file is looked at for holes
-
-
-@dataclass(frozen=True)
-class File:
-    """One file: its name as the user knows it, its path ("" for an object in memory, "-" for stdin), and its keys.
-
-    `keys` are the columns that a partitioned directory writes into its path, as `label=0`. A file of a store has the
-    file system that reads it, and the size that its listing gave.
-    """
-
-    name: str
-    path: str
-    keys: Mapping[str, str] = field(default_factory=dict)
-    filesystem: Any = None
-    listed: int | None = None
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def suffix(self) -> str:
-        return PurePath(self.name.lower().removesuffix(".gz")).suffix
-
-    @property
-    def is_gzip(self) -> bool:
-        return self.name.lower().endswith(".gz")
-
-    @property
-    def is_remote(self) -> bool:
-        return self.filesystem is not None
-
-    @property
-    def size(self) -> int:
-        return os.stat(self.path).st_size if self.listed is None else self.listed
-
-    def open(self) -> Any:
-        return open(self.path, "rb") if self.filesystem is None else self.filesystem.open(self.path, "rb")
 
 
 @dataclass(frozen=True)
@@ -347,7 +311,7 @@ def digest(file: File) -> str:
 
 STORES = {"s3": "s3fs", "gs": "gcsfs"}
 PATIENCE = 60.0  # seconds for all answers of a store to one question
-Answer = TypeVar("Answer")
+Answered = TypeVar("Answered")
 
 
 def _find_remote(uri: str) -> Found:
@@ -404,9 +368,9 @@ def _filesystem(scheme: str, uri: str) -> Any:
     return package.GCSFileSystem()
 
 
-def _within(uri: str, ask: Callable[[], Answer]) -> Answer:
+def _within(uri: str, ask: Callable[[], Answered]) -> Answered:
     """What a store answers, if it does so in time: without a network some libraries try for ever."""
-    answers: list[Answer] = []
+    answers: list[Answered] = []
     errors: list[Exception] = []
 
     def work() -> None:

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from gate.rows.driver import TIMEOUT, Driver, plain
-from gate.rows.engine import Columns
-from gate.rows.formats import Column
+from gate.rows.engine import Reply
+from gate.rows.table import Column
 
 JOBS = "gate"  # the group of all jobs, so that only these are ended
 QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
@@ -72,7 +72,7 @@ class Spark(Driver):
         logging.getLogger("SQLQueryContextLogger").disabled = True  # it writes what is raised as well
         self._context = context
 
-    def answer(self, sql: str) -> Columns:
+    def answer(self, sql: str) -> Reply:
         import pyarrow
         from pyspark.sql.pandas.types import to_arrow_schema
 

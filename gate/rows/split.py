@@ -62,7 +62,7 @@ def _by_time(sample: Sample, fraction: float) -> tuple[str, int]:
     newest = "max(time) OVER (PARTITION BY grp)" if sample.has_groups else "time"
     relation = f"SELECT *, {newest} AS moment FROM {sample.rows}"
     place = int(fraction * sample.n)
-    found = sample.engine.ask(f"SELECT moment FROM ({relation}) AS m ORDER BY 1 LIMIT 1 OFFSET {place}")
+    found = sample.ask(f"SELECT moment FROM ({relation}) AS m ORDER BY 1 LIMIT 1 OFFSET {place}")
     cut = int(found["moment"][0])
     return f"SELECT *, moment < {cut} AS fitted FROM ({relation}) AS m", cut
 
@@ -80,7 +80,7 @@ def _by_hash(sample: Sample, fraction: float, seed: int) -> str:
     # Rows that share a name share its place, so that none of them is apart from the others.
     placed = f"SELECT *, dense_rank() OVER (PARTITION BY part ORDER BY hashed) AS place FROM ({keyed}) AS k"
     counted = "count(*)" if name in (None, "id") else "count(DISTINCT hashed)"
-    sizes = sample.engine.ask(f"SELECT part, {counted} AS n FROM ({keyed}) AS k GROUP BY 1")
+    sizes = sample.ask(f"SELECT part, {counted} AS n FROM ({keyed}) AS k GROUP BY 1")
     parts = [str(each) for each in sizes["part"].tolist()]
     counts = zip(parts, sizes["n"].tolist(), strict=True)
     wanted = [_wanted(fraction * n, each, seed, sample.has_groups) for each, n in counts]

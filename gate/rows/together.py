@@ -116,13 +116,13 @@ class Wide:
 
 
 @dataclass(frozen=True)
-class Together:
+class Several:
     """One sample as several detectors read it: the rows of each, and all of them if they can be joined."""
 
     samples: Mapping[str, Sample] = field(default_factory=dict)
     wide: Wide | None = None
 
-    def split(self, fraction: float, seed: int) -> tuple[Together, Together, Split]:
+    def split(self, fraction: float, seed: int) -> tuple[Several, Several, Split]:
         """Divide the rows once for all detectors: a row that one of them is fitted on is held out for none."""
         assert self.wide is not None  # one sample is in files that all detectors share
         wide, first = self.wide, next(iter(self.samples.values()))
@@ -144,7 +144,7 @@ class Together:
         samples = {name: replace(sample, unscored=left[name]) for name, sample in held_out.samples.items()}
         return fitted, replace(held_out, samples=samples), how
 
-    def _side(self, side: Sample) -> Together:
+    def _side(self, side: Sample) -> Several:
         assert self.wide is not None
         wide = replace(self.wide, relation=side.relation)
         key = "id" if "id" in wide.roles else "f, nr"
@@ -158,7 +158,7 @@ class Together:
                     f"{name}: --split: must leave at least 2 {sample.kind} rows on each side, got {samples[name].n}; "
                     "choose another fraction or score more rows"
                 )
-        return Together(samples, wide)
+        return Several(samples, wide)
 
 
 # --- reading ------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def views_of(sample: str, names: Iterable[str], policies: Mapping[str, Policy]) 
     return {name: (columns_for(sample, policies[name]), policies[name].calibration.domain) for name in names}
 
 
-def read_together(sample: str, paths: Mapping[str, tuple[str, ...]], policies: Mapping[str, Policy]) -> Together:
+def read_together(sample: str, paths: Mapping[str, tuple[str, ...]], policies: Mapping[str, Policy]) -> Several:
     """Read one sample for every detector that has files of it; files that several detectors share are opened once."""
     shared: dict[tuple[str, ...], list[str]] = {}
     for name, files in paths.items():
@@ -178,10 +178,10 @@ def read_together(sample: str, paths: Mapping[str, tuple[str, ...]], policies: M
     return join([read_by(files, views_of(sample, names, policies), kind_of(sample)) for files, names in shared.items()])
 
 
-def given_together(sample: str, data: Any, policies: Mapping[str, Policy]) -> Together:
+def given_together(sample: str, data: Any, policies: Mapping[str, Policy]) -> Several:
     """The same of what Python code gives: a table or files for all detectors, or a mapping with each one's own."""
     if data is None:
-        return Together()
+        return Several()
     own = data if isinstance(data, Mapping) and data.keys() <= policies.keys() else None
     parts = [([name], value) for name, value in own.items()] if own else [([*policies], data)]
     return join(
@@ -192,20 +192,20 @@ def given_together(sample: str, data: Any, policies: Mapping[str, Policy]) -> To
 # --- all rows in one relation ---------------------------------------------------------------------------------
 
 
-def join(panels: Sequence[Mapping[str, Sample]]) -> Together:
+def join(panels: Sequence[Mapping[str, Sample]]) -> Several:
     """The samples of all detectors; those of one panel read the same files. Only rows with ids join several panels."""
     samples = {name: sample for panel in panels for name, sample in panel.items()}
     if not panels or (len(panels) > 1 and not all(sample.has_ids for sample in samples.values())):
-        return Together(samples)
+        return Several(samples)
     wides: list[Wide] = []
     for panel in panels:
         marks = max((mark for wide in wides for mark in wide.marks.values()), default=-1) + 1
         wides.append(_widen(panel, sum(len(wide.marks) for wide in wides), marks))
     if len(wides) == 1:
-        return Together(samples, wides[0])
+        return Several(samples, wides[0])
     for i, wide in enumerate(wides[1:], 1):
         _require_common(wides[:i], wide, *(next(iter(panels[place].values())) for place in (0, i)))
-    return Together(samples, _join(wides))
+    return Several(samples, _join(wides))
 
 
 def _widen(panel: Mapping[str, Sample], first: int, first_mark: int) -> Wide:

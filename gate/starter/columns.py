@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 from gate.errors import GateError
 from gate.rows.engine import here, text
-from gate.rows.formats import Column, Table, explain, open_table
-from gate.rows.roles import NUMBERS, WHOLE, Reading
+from gate.rows.formats import open_table
+from gate.rows.roles import NUMBERS, WHOLE, RoleFinder
 from gate.rows.sample import LOOKED_AT
 from gate.rows.sources import Found
+from gate.rows.table import Column, Table, explain
 from gate.rows.wording import NUMBER, is_number, show
 from gate.words import plural
 
 if TYPE_CHECKING:
-    from gate.rows.sources import File
+    from gate.rows.table import File
 
 MOST_COLUMNS = 40  # columns of a file that are looked at
 MOST_LABELS = 50  # a column with more distinct values has no labels
@@ -116,7 +117,7 @@ def _with_header(file: File, width: int) -> tuple[str, File]:
 
 def _see(table: Table, names: Sequence[str]) -> list[Seen]:
     """Describe some columns of one file, all with the same few questions."""
-    reading = Reading(here(), table)
+    reading = RoleFinder(here(), table)
     listed = [column.name for column in table.columns]
     odd = {column.name for column in table.columns if column.kind == "other" or listed.count(column.name) > 1}
     empty = {column.name for column in table.columns if column.kind == "null"} - odd
@@ -140,12 +141,12 @@ def _ask(rows: str, asked: dict[str, str]) -> dict[str, int]:
     return {key: int(column[0]) for key, column in found.items()}
 
 
-def _word(reading: Reading, column: Column) -> str:
+def _word(reading: RoleFinder, column: Column) -> str:
     """A value as the policy writes it: 1.0 of a float as `1`."""
     return reading.name_of(column) if column.kind in NUMBERS else reading.written(column)
 
 
-def _asked(reading: Reading, column: Column) -> dict[str, str]:
+def _asked(reading: RoleFinder, column: Column) -> dict[str, str]:
     """The SQL of how many values a column has, how many are of each kind, and whether they number the rows."""
     kinds = {
         "held": "TRUE",
@@ -202,7 +203,7 @@ def _kinds_of_numbers(column: Column) -> dict[str, str]:
     }
 
 
-def _describe(reading: Reading, column: Column, facts: dict[str, int], rows: int, different: int) -> Seen:
+def _describe(reading: RoleFinder, column: Column, facts: dict[str, int], rows: int, different: int) -> Seen:
     """One column of one file, from what was counted."""
     held = facts["held"]
     if not held:
@@ -225,7 +226,7 @@ def _describe(reading: Reading, column: Column, facts: dict[str, int], rows: int
     )
 
 
-def _values(reading: Reading, column: Column) -> tuple[tuple[str, int], ...]:
+def _values(reading: RoleFinder, column: Column) -> tuple[tuple[str, int], ...]:
     """Every distinct value with its rows; none if they are many."""
     found = here().ask(
         f"SELECT {_word(reading, column)} AS word, count(*) AS n FROM {reading.table.rows} "
@@ -235,7 +236,7 @@ def _values(reading: Reading, column: Column) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(pairs)) if len(found["word"]) <= MOST_LABELS else ()
 
 
-def _reads_as_time(reading: Reading, column: Column) -> bool:
+def _reads_as_time(reading: RoleFinder, column: Column) -> bool:
     present = reading.present(column.name)
     try:
         moment = reading.times(column.name, present).sql

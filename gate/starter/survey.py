@@ -15,7 +15,7 @@ from gate.rows.engine import here
 from gate.rows.labels import Kind
 from gate.rows.ordered import Ordered
 from gate.rows.reading import join_parts, source_of
-from gate.rows.roles import Part, read_part
+from gate.rows.roles import FilePart, read_part
 from gate.rows.sample import Sample
 from gate.rows.sources import find_each, refuse_copies
 from gate.rows.split import split
@@ -303,7 +303,7 @@ class _Names:
 
 def _read(
     parts: Sequence[PartColumns], roles: Sequence[str], kind: Kind, columns: Columns
-) -> list[tuple[str, list[Part]]]:
+) -> list[tuple[str, list[FilePart]]]:
     """What each file of some roles gives, by the argument that names it."""
     return [
         (part.path, [read_part(here(), t, columns, ANY, kind, alone=len(part.tables) == 1) for t in part.tables])

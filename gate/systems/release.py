@@ -128,7 +128,7 @@ def run_system(
     Returns a `SystemRelease` with `outcome`, `record` and `releases`, one for each detector; `write` makes its
     directory. Raises `gate.errors.GateError` for scores, a policy or a baseline that cannot be judged.
 
-    >>> import gate, numpy as np, pyarrow as pa
+    >>> import gate, numpy as np
     >>> from gate.checks import parse_policy
     >>> policy = "{version: 1, name: two, targets: [{fpr: 10%, min_n: 1000, max_relative_error: 0.5}], data: {id: id}"
     >>> policy += ", detectors: [{name: a, score: a}, {name: b, score: b}]"
@@ -136,7 +136,7 @@ def run_system(
     >>> rng = np.random.default_rng(0)
     >>> def rows(kind):
     ...     ids = [f"{kind}-{i}" for i in range(4_000)]
-    ...     return pa.table({"id": ids, "a": rng.random(4_000), "b": rng.random(4_000)})
+    ...     return {"id": np.array(ids), "a": rng.random(4_000), "b": rng.random(4_000)}
     >>> release = gate.run_system(rows("fit"), rows("held out"), release="v1", policy=parse_policy(policy, "two.yaml"))
     >>> release.outcome, sorted(release.releases)
     ('pass', ['a', 'b'])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gate.errors import GateError
 from gate.rows.sample import Sample
-from gate.rows.together import Together
+from gate.rows.together import Several
 from gate.sources import Split
 
 
@@ -15,13 +15,13 @@ from gate.sources import Split
 class SystemRows:
     """All rows of a release; `split` says how one sample was divided, if it was."""
 
-    holdout: Together
-    fit: Together = field(default_factory=Together)
-    malicious: Together = field(default_factory=Together)
+    holdout: Several
+    fit: Several = field(default_factory=Several)
+    malicious: Several = field(default_factory=Several)
     split: Split | None = None
 
     @classmethod
-    def read(cls, ask: Callable[[str], Together], split: tuple[float, int] | None) -> SystemRows:
+    def read(cls, ask: Callable[[str], Several], split: tuple[float, int] | None) -> SystemRows:
         """Ask for the samples by their names, and divide the benign one where there is one for both."""
         if split is None:
             return cls(ask("holdout"), ask("fit"), ask("malicious"))

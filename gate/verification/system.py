@@ -37,7 +37,7 @@ from gate.record import Record
 from gate.record.schema import read_time
 from gate.record.system import DETECTORS, SystemRecord, parse_system, require_detector
 from gate.report.formats import rendered, written_files
-from gate.rows.together import Together, read_together
+from gate.rows.together import Several, read_together
 from gate.storage import NO_BASELINE
 from gate.systems import (
     Past,
@@ -279,7 +279,7 @@ def _read(
     """Read and split, as the run did, what is given; with everything at hand, also the detectors' own files."""
     policies = {entry.name: document.policy.detector(entry.name) for entry in document.policy.detectors}
 
-    def ask(sample: str) -> Together:
+    def ask(sample: str) -> Several:
         given, own = getattr(data, sample), _own_files(record, document, sample)
         files = {name: own[name] or given for name in policies} if given or everything else {}
         return read_together(sample, files, policies)

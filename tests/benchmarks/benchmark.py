@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import scale
+from gate.scores import read, write_parquet
 
 from gate.calibration.fit import fit
 from gate.checks import default_policy
 from gate.policy import Calibration, Columns
-from gate.scores import read, write_parquet
 
 REPEATS = 5
 LIBRARIES = {"numpy", "scipy", "sklearn", "joblib", "pyarrow", "pydantic", "yaml", "jinja2", "gate"}

@@ -34,7 +34,7 @@ WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release-gate.yml").
 STEPS = {step.get("id", step["name"]): step for step in ACTION["runs"]["steps"]}
 CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 # Options that a workflow has no use for, and one that needs more than the action installs.
-OWN = {"--json", "--engine"}
+OWN = {"--json", "--connect"}
 INPUTS = {"policy": "policy.yaml", "fit": "fit.npy", "release": "v1"}
 
 HOSTILE = {

@@ -77,7 +77,7 @@ def test_gate_needs_no_data_frame_library() -> None:
 import sys
 class Absent:
     def find_spec(self, name, *_):
-        if name.split(".")[0] in ("pandas", "polars", "duckdb"):
+        if name.split(".")[0] in ("pandas", "polars", "pyarrow"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 import gate, numpy as np

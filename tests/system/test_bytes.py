@@ -25,16 +25,16 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 from drawing import examples
+from gate.scores import Scores, formats, from_object, layout, read
+from gate.scores.budget import bound
+from gate.scores.child import isolate
+from gate.scores.formats import delimited, json_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.cli import main
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import Scores, formats, from_object, layout, read
-from gate.scores.budget import bound
-from gate.scores.child import isolate
-from gate.scores.formats import delimited, json_lines
 
 LARGE = 1 << 30
 

@@ -239,7 +239,7 @@ def test_a_check_never_reads_the_pickle(place: Path, tmp_path: Path) -> None:
     result = gate("check", str(copy), *options, "--dry-run", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     checks = [str(finding.check) for finding in Record.model_validate_json(result.stdout).findings]
-    assert checks == ["fpr@10%", "fpr@1%", "duplicates", "tpr@1%", "direction", "baseline"], (
+    assert checks == ["fpr@10%", "fpr@1%", "unread", "duplicates", "tpr@1%", "direction", "baseline"], (
         "one detector: nothing can have dropped"
     )
     assert not (tmp_path / "was-loaded").exists()

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gate.scores import child
 
 import gate
 from gate.cli.drawing import drawing

@@ -89,7 +89,7 @@ def test_a_check_counts_ids_and_asks_nothing_else(tmp_path: Path) -> None:
     record = json.loads(result.stdout)
     assert record["checks"]["overlap"] is None
     assert record["checks"]["duplicates"]["fit"] is None
-    assert record["reason"] == "too many rows repeat the id of another"
+    assert record["reason"] == "too many rows repeat another one"
     plain = tmp_path / "plain.yaml"
     plain.write_text(POLICY.replace("id: row, ", "").partition("checks:")[0])
     result = commands.gate(*checked, "--policy", "plain.yaml", cwd=tmp_path)

@@ -29,13 +29,13 @@ from gate.policy import Columns
 from gate.rows import driver
 from gate.rows.driver import Driver
 from gate.rows.engine import Duck, number, values
-from gate.rows.formats import Table, open_table
+from gate.rows.formats import open_table
 from gate.rows.labels import Kind
 from gate.rows.reading import join_parts, source_of
 from gate.rows.remote import connect, open_relation
 from gate.rows.roles import read_part
 from gate.rows.sample import Sample
-from gate.rows.sources import File
+from gate.rows.table import File, Table
 
 SEED = int(os.environ.get("GATE_SEED", "28"))
 ENGINES = ("duckdb", "postgresql", "spark")

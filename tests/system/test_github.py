@@ -96,7 +96,7 @@ targets:
   - {fpr: 10%, min_n: 100, max_relative_error: 0.5}                           # fpr@10%
   - {fpr: 1%, min_n: 100, max_relative_error: 0.5}                            # fpr@1%
 data: {segment: part, timestamp: seen}
-checks:                                                                       # duplicates direction
+checks:                                                                       # duplicates direction unread
   overlap: {required: true}                                                   # overlap
   exchangeability: {required: true}                                           # exchangeability
   granularity: {required: true}                                               # granularity@10% granularity@1%

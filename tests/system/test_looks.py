@@ -107,9 +107,7 @@ def test_an_open_look_says_how_many_more_rows_decide_it_and_how_often() -> None:
         assert "and look again: it is decided by then" in finding.remedy
 
 
-def test_the_interval_of_one_look_is_counted_by_rows_as_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_interval_of_one_look_is_counted_by_rows_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(3)
     for name in ("fit", "h0", "h1"):
@@ -148,7 +146,9 @@ def named(n: int) -> Named:
 
 def entry(number: int, files: frozenset[str], question: str) -> Entry:
     """Make an entry that shares all of its rows with every other."""
-    return Entry(question, f"v{number}", "", Known(f"rows {number}", None, named(100).sketch, 100, tuple(sorted(files))))
+    return Entry(
+        question, f"v{number}", "", Known(f"rows {number}", None, named(100).sketch, 100, tuple(sorted(files)))
+    )
 
 
 @settings(max_examples=examples(200), deadline=None)

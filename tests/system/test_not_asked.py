@@ -98,7 +98,6 @@ def test_a_check_says_what_it_did_not_ask(capsys: pytest.CaptureFixture[str]) ->
         "exchangeability": "fit rows",
         "granularity@10%": "fit rows",
         "floor": "fit rows",
-        "duplicates": "ids or fit rows",
         "direction": "malicious rows",
         "tpr@10%": "malicious rows",
         "tpr@1%": "malicious rows",

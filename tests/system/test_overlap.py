@@ -25,4 +25,4 @@ def test_a_leak_fails_the_release_and_is_recorded(tmp_path: Path) -> None:
     assert result.returncode == 1, result.stderr
     record = json.loads(result.stdout)
     assert record["reason"] == "held-out rows are among the fit rows"
-    assert record["checks"]["overlap"]["scores"]["shared"] == pytest.approx(50_000, rel=0.02)
+    assert record["checks"]["overlap"]["scores"]["across"] == pytest.approx(50_000, rel=0.02)

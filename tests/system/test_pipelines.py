@@ -18,7 +18,6 @@ import yaml
 from repository import ACTION_README
 from small import CLEAN, POLICY, RELEASE_FILES
 
-
 DOCUMENT = ACTION_README.read_text(encoding="utf-8")
 
 

@@ -78,7 +78,7 @@ class World:
 
 
 def sample(values: Floats, kind: Kind = "benign", first: int = 0) -> Sample:
-    return sample_of(values, ids=np.arange(first, first + len(values)), kind=kind, name=kind)
+    return sample_of(values, ids=[f"{kind} {first + i}" for i in range(len(values))], kind=kind, name=kind)
 
 
 def released(

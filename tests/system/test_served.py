@@ -122,8 +122,8 @@ def test_what_is_no_calibrated_score_is_refused_where_nothing_explains_it(place:
     assert result.stderr.endswith("; give calibrated scores, or leave out --calibrated\n")
     lacking = call("check", "releases/v1", "--holdout", "log.parquet", *BOTH)
     assert lacking.code == 2
-    assert "log.parquet: must have a column 'served', got 'score'; name the one that it has in " in lacking.stderr
-    assert "--set data.calibrated=NAME" in lacking.stderr
+    assert "log.parquet: must have a column 'served', got 'score'; name those that it has in " in lacking.stderr
+    assert "--set data.score=NAME" in lacking.stderr
 
 
 # --- what was done to a score on its way --------------------------------------------------------------------

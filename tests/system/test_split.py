@@ -39,8 +39,9 @@ def test_one_file_is_gated_and_the_record_says_how_it_was_divided(here: Path) ->
     assert (record["fit"]["n"], record["holdout"]["n"]) == (18_000, 42_000)
     assert record["split"] == {"fraction": 0.3, "seed": 7, "by": "rows", "cut": None}
     assert (
-        "60,000 rows from benign.parquet: 60,000 benign, none refused; 18,000 to fit, 42,000 held out" in result.stderr
-    )
+        "60,000 rows from benign.parquet: 60,000 benign, none refused; not read: 'tenant', 'id'; "
+        "18,000 to fit, 42,000 held out (rows)\n"
+    ) in result.stderr
 
 
 def test_a_check_of_a_release_that_was_split_verifies(here: Path) -> None:

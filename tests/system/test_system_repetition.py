@@ -28,7 +28,7 @@ from gate.policy import Document
 from gate.record import json_text
 from gate.record.system import parse_system
 from gate.report.formats import rendered
-from gate.rows.together import Together, given_together
+from gate.rows.together import Several, given_together
 from gate.storage import manifest_of
 from gate.systems import Past, SystemRows, gate_system, read_stored_system
 from gate.systems.past import NOTHING_BEFORE
@@ -92,7 +92,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     def run(name: str, document: Document, samples: dict[str, str], past: Past = NOTHING_BEFORE, to: str = "") -> None:
         own = {key: detector.policy for key, detector in document.detectors.items()}
         read = {sample: given_together(sample, paths[files], own) for sample, files in samples.items()}
-        rows = SystemRows.read(lambda sample: read.get(sample, Together()), None)
+        rows = SystemRows.read(lambda sample: read.get(sample, Several()), None)
         job = Job(document, name, NOON, NOON.date(), ledger if document is documents["counted"] else None)
         gate_system(job, rows, past).write(place / (to or name))
 

@@ -200,6 +200,7 @@ ASKED = {
     "drop": ["tpr-drop@1%"],
     "segments": ["segments"],
 }
+UNASKED = {"unread"}  # without its part there is nothing to say
 OF_A_CHECK = {"served"}  # only a check of calibrated scores has served ones to compare
 
 
@@ -231,7 +232,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Eviden
 
 def test_every_check_has_measured_and_found_something(everything: tuple[Policy, Evidence]) -> None:
     policy, evidence = everything
-    assert {*ASKED, *OF_A_CHECK} == {check.key for check in CHECKS}
+    assert {*ASKED, *OF_A_CHECK, *UNASKED} == {check.key for check in CHECKS}
     for check in CHECKS:
         assert (getattr(evidence.parts, check.key) is None) == (check.key in OF_A_CHECK)
         assert bool([*check.judge(policy, evidence)]) == (check.key not in OF_A_CHECK), check.key
@@ -482,7 +483,17 @@ def test_what_makes_the_samples_worthless_is_said_first() -> None:
         found = Finding(check=CheckName(check.names[0]), outcome="fail", required=True, reason=reason, message="")
         blocked.append(that_finds(check, found))
     sentences = {check.key: "; ".join(check.sentences.values()) for check in CHECKS if check.sentences}
-    first = ("direction", "overlap", "reuse", "duplicates", "floor", "exchangeability", "granularity", "freshness")
+    first = (
+        "unread",
+        "direction",
+        "overlap",
+        "reuse",
+        "duplicates",
+        "floor",
+        "exchangeability",
+        "granularity",
+        "freshness",
+    )
     assert {*sentences} - {*first} == {"segments", "served", "baseline"}
     order = [*first, "segments", "served", "baseline"]
     assert judge(policy, toy_evidence(policy), tuple(blocked)).reason == "; ".join(sentences[key] for key in order)

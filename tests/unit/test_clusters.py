@@ -15,7 +15,7 @@ from cases import case, evidence, tally, targets
 from drawing import examples, often
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from samples import sample_of
+from samples import column_of, sample_of
 
 from gate.checks import fpr, parse_policy
 from gate.checks.check import Finding
@@ -278,11 +278,10 @@ def test_groups_are_read_by_column_over_several_files(kind: str, tmp_path: Path)
         pyarrow.parquet.write_table(part, tmp_path / f"{name}.parquet")
     paths = [str(tmp_path / f"{name}.parquet") for name in ("a", "b")]
     found = read(paths, Columns(group="user", label="label"), (0.0, 1.0))
-    assert found.groups is not None
-    assert found.values.tolist() == [0.1, 0.2, 0.3, 0.5, 0.6]
-    assert found.groups.tolist() == [2, 2, 1, 2, 0], "numbered by the hash of the name, whatever the order of rows"
-    assert found.group_sizes.tolist() == [1.0, 1.0, 3.0]
-    assert [name.removeprefix("user-") for name in found.group_names.to_pylist()] == ["12", "9", "7"]
+    assert column_of(found) == [0.1, 0.2, 0.3, 0.5, 0.6]
+    assert [name.removeprefix("user-") for name in column_of(found, "grp")] == ["7", "7", "9", "7", "12"]
+    assert found.by_group(np.empty(0)).sizes.tolist() == [1.0, 1.0, 3.0]
+    assert (found.group_count, found.largest_group) == (3, 3)
 
 
 def test_false_positives_are_counted_by_group_from_files(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from gate.contract import Anchor
 from gate.errors import GateError
 from gate.policy import Policy
 from gate.policy.changes import policy_changes
+from gate.rows.joined import paired
 from gate.rows.sample import Sample
 from gate.sources import SampleFacts
 from gate.statistics.binomial import clopper_pearson
@@ -69,41 +70,27 @@ def counted(threshold: float | None, scores: Sample) -> dict[Decimal, Tally]:
 # --- joining by id ------------------------------------------------------------------------------------------
 
 
-@given(
-    st.lists(st.integers(0, 60), unique=True, min_size=1, max_size=40),
-    st.lists(st.integers(0, 60), unique=True, min_size=1, max_size=40),
-)
-def test_rows_are_joined_by_id_whatever_their_order(old: list[int], new: list[int]) -> None:
-    common = [i for i in new if i in old]
-    left, right = sample([i / 100 for i in old], old), sample([i / 50 for i in new], new)
-    if not common:
-        with pytest.raises(GateError, match="got no id in common"):
-            match(left, right)
-        return
-    then, now, rows = match(left, right)
-    assert then.tolist() == [i / 100 for i in common]
-    assert now.tolist() == [i / 50 for i in common]
-    assert [new[row] for row in rows] == common
-
-
 @pytest.mark.parametrize("twice", ["old", "new"])
-def test_an_id_that_comes_twice_is_refused_by_name(twice: str) -> None:
+def test_an_id_that_comes_twice_is_refused(twice: str) -> None:
     ids = {"old": [1, 2, 3], "new": [1, 2, 3]} | {twice: [1, 7, 7]}
-    samples = [sample([0.1, 0.2, 0.3], ids[side], name=f"{side}.parquet") for side in ("old", "new")]
-    with pytest.raises(GateError, match=rf"^{twice}.parquet: must have another id for every row .*, got '7' in 2 rows"):
-        match(*samples)
+    samples = [sample([0.1, 0.2, 0.2], ids[side], name=f"{side}.parquet") for side in ("old", "new")]
+    with pytest.raises(GateError, match=rf"^{twice}.parquet: must have another id for every row .*, got 1 rows with"):
+        paired(*samples, [])
 
 
 def test_rows_without_ids_cannot_be_joined() -> None:
     with pytest.raises(GateError, match=r"must have ids to be compared row by row; set data\.id"):
-        match(sample([0.1, 0.2]), sample([0.1, 0.2], [1, 2]))
+        paired(sample([0.1, 0.2]), sample([0.1, 0.2], [1, 2]), [])
 
 
 def test_ten_thousand_shuffled_rows_join_exactly() -> None:
     rng = np.random.default_rng(0)
     order, values = rng.permutation(10_000), rng.random(10_000)
-    then, now, _ = match(sample(values, range(10_000)), sample(values[order] + 1, order))
-    assert np.array_equal(then + 1, now)
+    found = paired(sample(values, range(10_000)), sample(values[order], order), [(0.3, 0.3), (0.2, 0.7)])
+    assert found.old.tolist() == [[(values >= 0.3).sum(), (values >= 0.2).sum()]]
+    assert found.new.tolist() == [[(values >= 0.3).sum(), (values >= 0.7).sum()]]
+    assert (found.new_only.tolist(), found.lacking) == ([[0, 0]], 0)
+    assert found.old_only.tolist() == [[0, ((values >= 0.2) & (values < 0.7)).sum()]]
 
 
 # --- counting -----------------------------------------------------------------------------------------------

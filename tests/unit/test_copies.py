@@ -10,17 +10,17 @@ import pytest
 from drawing import examples, often
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import asked_in_parts, column_of, sample_of
+from samples import asked_in_parts, sample_of
 
 from gate.rows import copies
-from gate.rows.copies import Pairs, count_pairs, halves, pairs_of
+from gate.rows.copies import SharedPairs, count_pairs, pairs_of, pairs_of_halves
 from gate.rows.ordered import Sorted, sort, sort_counted
 
 VALUES = st.lists(st.sampled_from([0.0, -0.0, 5e-324, 0.1, 0.2, np.nextafter(0.2, 1), 0.3, 0.5, 1.0]), max_size=30)
 ENDS = [0.0, 1 / 3]  # so that every sample has two rows, and none is of float32
 
 
-def check(found: Pairs, fit: list[float], held: list[float]) -> None:
+def check(found: SharedPairs, fit: list[float], held: list[float]) -> None:
     """Every number that needs no chance is that of a plain count."""
     of_fit, of_held = Counter(value + 0.0 for value in fit), Counter(value + 0.0 for value in held)
     values = {*of_fit} | {*of_held}
@@ -95,14 +95,6 @@ def test_a_float32_sample_is_compared_as_float32() -> None:
     assert found.across >= 590
 
 
-def test_a_split_pool_is_never_compared_as_float32() -> None:
-    whole = sample_of(np.random.default_rng(2).random(40))
-    found = halves(whole)
-    assert found is not None
-    assert found[0].pool is whole
-    assert pairs_of(*found).total == 0
-
-
 # --- what chance does -------------------------------------------------------------------------------------------
 
 
@@ -137,13 +129,18 @@ def test_values_that_every_sample_has_alike_are_divided_too_evenly() -> None:
 # --- halves -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(36), deadline=None)
-@given(st.integers(2, 60))
-def test_the_halves_are_the_first_rows_and_the_last(n: int) -> None:
-    whole = sample_of(np.linspace(0, 1, n))
-    found = halves(whole)
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5]), min_size=4, max_size=60), st.booleans())
+def test_the_halves_are_the_first_rows_and_the_last(scores: list[float], divided: bool) -> None:
+    with asked_in_parts(2) if divided else nullcontext():
+        found = pairs_of_halves(sample_of(scores), 1)
     assert found is not None
-    first, last = found
-    assert column_of(first) + column_of(last) == column_of(whole)
-    assert abs(first.n - last.n) <= 1
-    assert (first.n, last.n) == (len(column_of(first)), len(column_of(last)))
+    half = len(scores) // 2
+    parts = [Sorted(sort(np.array(part))) for part in (scores[:half], scores[half:])]
+    whole = count_pairs(*parts)
+    assert (found.across, found.within, found.single, found.tied) == (
+        whole.across,
+        whole.within,
+        whole.single,
+        whole.tied,
+    )

@@ -10,14 +10,17 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from drawing import examples
+from gate.scores import from_object, read, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from samples import sample_of
 
 from gate.errors import GateError
 from gate.policy import Columns, parse
-from gate.scores import Scores, from_object, read, split
-from gate.scores.budget import bound
+from gate.rows.reading import from_object, read
+from gate.rows.sample import Sample
+from gate.rows.split import split
 
 COUNTED = Columns(count="n")
 
@@ -30,8 +33,8 @@ def counted(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return values, counts
 
 
-def same(one: Scores, other: Scores, probes: np.ndarray) -> None:
-    assert (len(one), one.ordered.survey) == (len(other), other.ordered.survey)
+def same(one: Sample, other: Sample, probes: np.ndarray) -> None:
+    assert (len(one), one.fingerprint) == (len(other), other.fingerprint)
     ranks = np.arange(1, len(one) + 1)
     assert np.array_equal(one.ordered.at_rank(ranks), other.ordered.at_rank(ranks))
     assert np.array_equal(one.ordered.at_or_above(probes), other.ordered.at_or_above(probes))
@@ -67,7 +70,7 @@ def test_so_are_those_with_segments_and_times(
     same(one, other, probes)
     if segmented:
         assert all(np.array_equal(*pair) for pair in zip(one.by_segment(probes), other.by_segment(probes), strict=True))
-    assert (one.timestamps is None) == (not timed)
+    assert one.has_times == timed
 
 
 @pytest.mark.parametrize(
@@ -75,8 +78,8 @@ def test_so_are_those_with_segments_and_times(
     [
         ([1, -1, 2], "got -1 in row 2"),
         ([1.5, 1, 2], r"got 1\.5 in row 1"),
-        ([1, None, None], "got None in row 2 and 1 more"),
-        (["a", "b", "c"], "got string"),
+        ([1, None, None], "got none in row 2 and 1 more"),
+        (["a", "b", "c"], "got 'a' in row 1 and 2 more"),
         ([2**53, 1, 1], "got 9007199254740992 in row 1"),
         ([2**34, 1, 1], "got 17179869184 in row 1"),
         ([10**10, 1, 1], "at most 10,000,000,000 in all"),
@@ -101,25 +104,16 @@ def test_files_together_hold_no_more_rows_than_a_sample_may(folder: bool, tmp_pa
     assert len(read([str(tmp_path / "b.parquet")], COUNTED, (0.0, 1.0))) == 6 * 10**9 + 98
 
 
-def test_what_is_kept_of_every_row_is_bounded() -> None:
-    """The ledger's hashes are one for each row, of however few scores."""
-    scores = from_object(pa.table({"score": [0.1, 0.2], "n": [9 * 10**9, 10**9]}), "x", COUNTED, (0.0, 1.0))
-    assert len(scores.ordered.survey.sha256) == 64
-    with (
-        bound(10**9),
-        pytest.raises(GateError, match=r"^x: must decode to at most 1,000,000,000 bytes, got 160,000,000,000"),
-    ):
-        scores.score_hashes()
-
-
 def test_files_of_any_format_hold_them(tmp_path: Path) -> None:
     values, counts = np.random.default_rng(1).random(500), np.random.default_rng(2).integers(0, 9, 500)
     table = pa.table({"score": values, "n": counts})
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     pa.csv.write_csv(table, tmp_path / "a.csv")
     np.savez(tmp_path / "a.npz", score=values, n=counts)
-    digests = {read([str(tmp_path / f"a.{form}")], COUNTED, (0.0, 1.0)).sha256 for form in ("parquet", "csv", "npz")}
-    assert digests == {Scores(np.repeat(values, counts)).sha256}
+    digests = {
+        read([str(tmp_path / f"a.{form}")], COUNTED, (0.0, 1.0)).fingerprint for form in ("parquet", "csv", "npz")
+    }
+    assert digests == {sample_of(np.repeat(values, counts)).fingerprint}
 
 
 def test_they_cannot_be_split_and_have_no_names() -> None:

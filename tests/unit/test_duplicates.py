@@ -1,4 +1,4 @@
-"""The duplicates check: no row counts twice, with ids by these, without them by what a random division would share."""
+"""The duplicates check: no row counts twice, by ids, by whole rows, or by what the order of the files shows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cases import case
 from drawing import examples, often
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import column_of, sample_of
 
 import gate
 from gate.checks import parse_policy
@@ -23,27 +24,26 @@ from gate.checks.duplicates import DuplicatesSettings as Settings
 from gate.checks.shared import Shared, compare_scores
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import Scores, from_object, read, split
+from gate.rows.reading import from_object, read
+from gate.rows.sample import Sample
+from gate.rows.split import split
 from gate.statistics.binomial import clopper_pearson
 
 DOMAIN = (0.0, 1.0)
 IDS = Columns(id="row")
-
-
 POLICY_TEXT = "version: 1\nname: x\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
 POLICY = parse_policy(POLICY_TEXT, "p").policy
 
 
-def shared_by(fit: np.ndarray, holdout: np.ndarray) -> Shared:
-    return compare_scores(Scores(fit), Scores(holdout))
-
-
-def judged(fit: Scores | np.ndarray, holdout: Scores | np.ndarray) -> Judgement:
-    """What the default settings say of two samples, by their ids and by the scores that they share."""
-    samples = [sample if isinstance(sample, Scores) else Scores(sample) for sample in (fit, holdout)]
-    found = measure(case(POLICY, *samples))
+def judged(fit: Sample, holdout: Sample, malicious: Sample | None = None) -> Judgement:
+    """What the default settings say of samples, by their ids, whole rows, order, and the scores that they share."""
+    found = measure(case(POLICY, fit, holdout, malicious))
     assert found is not None
-    return decide(Settings(), found, compare_scores(*samples))
+    return decide(Settings(), found, compare_scores(fit, holdout))
+
+
+def said(finding: Judgement) -> tuple[str, str, bool]:
+    return finding.outcome, finding.reason, finding.required
 
 
 def rows(scores: Any, names: Any, **columns: Any) -> pa.Table:
@@ -61,46 +61,22 @@ def test_rows_with_one_id_are_one_observation(items: list[int], order: list[int]
     if len({*items}) < 2:
         return
     samples = [
-        from_object(
-            rows([i / 100 for i in part], [f"r{i}" for i in part], group=[f"g{i % 4}" for i in part]),
-            "x",
-            Columns(id="row", group="group"),
-            DOMAIN,
-        )
+        sample_of([i / 100 for i in part], ids=[f"r{i}" for i in part], groups=[f"g{i % 4}" for i in part])
         for part in (items, shuffled, sorted({*items}))
     ]
-    for scores in samples:
-        assert len(scores) == len({*items}) == len(scores.ids)
-        assert (scores.sha256, scores.rows_sha256) == (samples[-1].sha256, samples[-1].rows_sha256)
-        assert np.array_equal(scores.group_sizes, samples[-1].group_sizes)
+    for sample in samples:
+        assert len(sample) == len({*items})
+        assert (sample.fingerprint, sample.rows_sha256) == (samples[-1].fingerprint, samples[-1].rows_sha256)
     alone = replace(case(POLICY, [0.1, 0.2], samples[0]), fit=None)
-    assert measure(alone) == Duplicates(holdout=Repeats(rows=len(items), repeated=len(items) - len({*items})))
+    repeated = len(items) - len({*items})
+    assert measure(alone) == Duplicates(holdout=Repeats(rows=len(items), by="ids", repeated=repeated))
 
 
-def test_the_oldest_of_repeated_rows_stands_for_all() -> None:
-    times = ["2026-03-02", "2026-03-01", "2026-03-04", "2026-03-03"]
-    table = rows([0.1, 0.1, 0.2, 0.3], ["a", "a", "b", "c"], seen=times)
-    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
-        scores = from_object(table.take(order), "x", Columns(id="row", timestamp="seen"), DOMAIN)
-        seen = dict(zip(scores.ids.to_pylist(), np.asarray(scores.timestamps), strict=True))
-        days = {name: str(np.datetime64(int(moment), "us"))[:10] for name, moment in seen.items()}
-        assert days == {"a": "2026-03-01", "b": "2026-03-04", "c": "2026-03-03"}
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({}, "must have one score for each id, got 'b' with 0.2 and 0.25; give every row an id of its own"),
-        ({"group": ["x", "y", "x", "z"]}, "must have one group for each id, got 'b' with 'y' and 'z'; give"),
-        ({"segment": ["x", "y", "x", "z"]}, "must have one segment for each id, got 'b' with 'y' and 'z'; give"),
-    ],
-)
-def test_one_id_with_differing_values_is_an_error(columns: dict[str, list[str]], message: str) -> None:
-    last = 0.2 if columns else np.float64(0.25)
-    named = Columns(id="row", **{name: name for name in columns})
-    with pytest.raises(GateError) as refused:
-        from_object(rows([0.1, 0.2, 0.3, last], ["a", "b", "c", "b"], **columns), "x", named, DOMAIN)
-    assert str(refused.value).startswith(f"x: {message}")
+def test_one_id_with_differing_scores_is_an_error() -> None:
+    with pytest.raises(
+        GateError, match=r"^x: must have one score for each id, got 'b' with 0\.2 and 0\.25; give every"
+    ):
+        from_object(rows([0.1, 0.2, 0.3, 0.25], ["a", "b", "c", "b"]), "x", IDS, DOMAIN)
 
 
 def test_an_id_for_all_rows_is_an_error() -> None:
@@ -108,36 +84,68 @@ def test_an_id_for_all_rows_is_an_error() -> None:
         from_object(rows([0.1, 0.1, 0.1], ["a", "a", "a"]), "x", IDS, DOMAIN)
 
 
-def test_a_split_divides_items_and_their_repeats() -> None:
-    rng = np.random.default_rng(1)
-    items = rng.integers(0, 500, 2_000)
-    scores = from_object(rows(items / 500, [f"r{i}" for i in items]), "x", IDS, DOMAIN)
-    fit, holdout, _ = split(scores, 0.4, 7)
-    for part in (fit, holdout):
-        ids = part.ids.to_pylist()
-        assert part.repeats is not None
-        repeated = {name: int((items == int(name[1:])).sum()) - 1 for name in ids}
-        assert len(part.repeats) == sum(repeated.values())
-        assert np.bincount(part.repeats, minlength=len(ids)).tolist() == [repeated[name] for name in ids]
-
-
 @settings(max_examples=examples(100), deadline=None)
-@given(st.integers(1, 10**6), st.integers(0, 2_000), st.sampled_from(["0", "0.0001", "0.001", "0.5%"]))
-def test_more_repeats_than_allowed_fail(n: int, repeated: int, share: str) -> None:
+@given(
+    st.integers(1, 10**6),
+    st.integers(0, 2_000),
+    st.sampled_from(["0", "0.0001", "0.001", "0.5%"]),
+    st.sampled_from(["ids", "rows"]),
+)
+def test_more_repeats_than_allowed_fail(n: int, repeated: int, share: str, by: Any) -> None:
     settings_ = Settings.model_validate({"max_share": share})
-    for sample in ("fit", "holdout", "malicious"):
-        found = Duplicates(**{sample: Repeats(rows=n + repeated, repeated=repeated)})
+    for sample in ("fit", "holdout", "pool", "malicious"):
+        found = Duplicates(**{sample: Repeats(rows=n + repeated, by=by, repeated=repeated)})
         decided = decide(settings_, found, None)
         assert (decided.outcome == "fail") == (repeated > settings_.max_share * (n + repeated))
-        assert decided.reason == ("repeated-ids" if decided.outcome == "fail" else "once")
+        assert decided.reason == ("repeated-rows" if decided.outcome == "fail" else "once")
+        assert ("repeat an id" if by == "ids" else "in every column") in decided.message
 
 
-# --- without ids ------------------------------------------------------------------------------------------
+# --- a file concatenated with itself ----------------------------------------------------------------------------
 
 
-@pytest.mark.each_run(5)
-@pytest.mark.parametrize("digits", [4, 5, 6, 17])
-@pytest.mark.parametrize(("distinct", "times"), [(1_000, 120), (60_000, 2), (100, 1_200), (10, 12_000)])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("named", ["ids", "rows"])
+def test_a_file_with_rows_again_fails_before_it_is_divided(named: str, share: float) -> None:
+    """`cat a.csv a.csv`: copies are counted in the whole, and a split takes them to one side."""
+    rng = np.random.default_rng(1)
+    drawn = np.concatenate([np.arange(4_000), np.arange(int(4_000 * share))])
+    scores, names = rng.beta(0.5, 8, 4_000)[drawn], [f"n{i}" for i in drawn]
+    whole = sample_of(scores, **({"ids": names} if named == "ids" else {"others": {"text": names}}))
+    fit, holdout, _ = split(whole, 0.5, 3)
+    finding = judged(fit, holdout)
+    assert said(finding) == ("fail", "repeated-rows", True)
+    assert f"{int(4_000 * share):,} of {len(drawn):,} benign rows " in finding.message
+    assert not {*column_of(fit)} & {*column_of(holdout)}
+
+
+def test_without_names_a_file_twice_shows_by_its_order() -> None:
+    rng = np.random.default_rng(2)
+    once = rng.beta(0.5, 8, 4_000)
+    finding = judged(*split(sample_of(np.tile(once, 2)), 0.5, 3)[:2])
+    assert (finding.outcome, finding.reason) == ("inconclusive", "repeated-scores")
+    assert "of 8,000 benign rows have the scores of others, by their order in the files" in finding.message
+    sound = judged(*split(sample_of(rng.beta(0.5, 8, 8_000)), 0.5, 3)[:2])
+    assert sound.outcome == "pass"
+
+
+def test_repeated_malicious_rows_fail_or_are_inconclusive() -> None:
+    """Fifty copies of each prove no detection."""
+    rng = np.random.default_rng(3)
+    fit, holdout = (sample_of(rng.random(2_000), ids=[f"{s}{i}" for i in range(2_000)]) for s in "fh")
+    few = rng.beta(4, 2, 40)
+    bad = sample_of(np.tile(few, 50), others={"text": np.array([f"m{i}" for i in range(40)] * 50)}, kind="malicious")
+    assert said(judged(fit, holdout, bad)) == ("fail", "repeated-rows", True)
+    alone = judged(fit, holdout, sample_of(np.tile(few, 50), kind="malicious"))
+    assert alone.outcome != "pass"
+
+
+# --- without names --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.each_run(4)
+@pytest.mark.parametrize("digits", [6, 17])
+@pytest.mark.parametrize(("distinct", "times"), [(1_000, 120), (60_000, 2), (100, 1_200)])
 @pytest.mark.parametrize("side", ["holdout", "fit", "both"])
 def test_a_tiled_sample_is_inconclusive(side: str, distinct: int, times: int, digits: int) -> None:
     rng = np.random.default_rng(distinct)
@@ -146,84 +154,83 @@ def test_a_tiled_sample_is_inconclusive(side: str, distinct: int, times: int, di
         values = np.round(rng.beta(0.5, 8, distinct if tiled else distinct * times), digits)
         return np.tile(values, times) if tiled else values
 
-    if digits <= 5 and (distinct == 60_000 or (distinct, side) == (10, "both")):
-        return  # if most scores are tied by nature, some more or fewer pairs do not show
-    found = judged(drawn(side != "holdout"), drawn(side != "fit"))
-    assert (found.outcome, found.required, found.reason) == ("inconclusive", True, "repeated-scores")
+    found = judged(sample_of(drawn(side != "holdout")), sample_of(drawn(side != "fit")))
+    assert said(found) == ("inconclusive", "repeated-scores", True)
     assert found.remedy is not None
     assert "data.id" in found.remedy
     assert "data.group" in found.remedy
 
 
-def test_the_repeats_are_about_as_many_as_there_are() -> None:
-    rng = np.random.default_rng(5)
-    for repeated in (300, 3_000, 20_000):
-        fit, holdout = rng.beta(0.5, 8, 60_000), rng.beta(0.5, 8, 100_000)
-        holdout[:repeated] = holdout[-repeated:]
-        assert shared_by(fit, holdout).repeated == pytest.approx(repeated, rel=0.25)
-
-
 def test_few_repeats_are_let_pass_and_more_are_not() -> None:
     rng = np.random.default_rng(6)
-    for repeated, outcome in ((0, "pass"), (60, "pass"), (400, "inconclusive")):
-        fit, holdout = rng.beta(0.5, 8, 100_000), rng.beta(0.5, 8, 100_000)
+    for repeated, outcome in ((0, "pass"), (40, "pass"), (1_000, "inconclusive")):
+        fit, holdout = rng.beta(0.5, 8, 50_000), rng.beta(0.5, 8, 50_000)
         holdout[:repeated] = holdout[-repeated:] if repeated else holdout[:0]
-        assert judged(fit, holdout).outcome == outcome
+        assert judged(sample_of(fit), sample_of(holdout)).outcome == outcome
 
 
 def test_no_bad_release_passes_because_its_rows_are_tiled() -> None:
-    """A true rate at the edge of the tolerance: one run in 40 may pass, but with copies every third would.
-
-    In 200 runs, the count at the fit rows' own quantile says which would pass, and the check whether they may; some
-    runs are judged as a whole, which takes longer.
-    """
+    """A true rate at the edge of the tolerance: one run in 40 may pass, but with copies every third would."""
     rng = np.random.default_rng(7)
     fooled = 0
-    releases = often(40, 200)
-    for release in range(releases):
+    releases = often(15, 200)
+    for _ in range(releases):
         fit = rng.uniform(size=5_000)
         base = np.where(rng.random(1_000) < 0.015, rng.uniform(0.99, 1, 1_000), rng.uniform(0, 0.99, 1_000))
         tiled = np.tile(base, int(rng.integers(10, 30)))
         flagged = int((tiled >= np.quantile(fit, 0.99)).sum())
-        _, upper = clopper_pearson(flagged, len(tiled), 0.05)
-        fooled += upper <= 0.015
-        assert decide(Settings(), Duplicates(), shared_by(fit, tiled)).outcome == "inconclusive"
-        if release < often(3, 10):
-            policy = parse_policy(POLICY_TEXT, "p")
-            verdict = gate.evaluate(gate.fit(fit, policy=policy), tiled, fit=fit, policy=policy)
-            assert verdict.outcome != "pass"
-    assert fooled > releases / 10, "the copies would have passed"
+        fooled += clopper_pearson(flagged, len(tiled), 0.05)[1] <= 0.015
+        assert judged(sample_of(fit), sample_of(tiled)).outcome == "inconclusive"
+    assert fooled > releases / 20, "the copies would have passed"
+    policy = parse_policy(POLICY_TEXT, "p")
+    assert gate.evaluate(gate.fit(fit, policy=policy), tiled, fit=fit, policy=policy).outcome != "pass"
 
 
-@pytest.mark.parametrize("copies", [1, 5])
-def test_rows_may_repeat_within_groups_but_groups_may_not(copies: int) -> None:
-    """What a group says again and again is one cluster; the same group under new names is not."""
+def test_rows_may_repeat_within_groups() -> None:
+    """What a group says again and again is one cluster."""
     rng = np.random.default_rng(8)
-    columns = Columns(group="user")
-    tables = []
+    parts = []
     for side in ("fit", "holdout"):
         users = rng.integers(0, 3_000, 30_000)
-        said = rng.beta(0.5, 8, 40_000)[users * 13 + rng.integers(0, 10, len(users))]  # each user repeats ten things
-        tables.append(pa.table({"score": said, "user": [f"{side} {user}" for user in users]}))
-    fit, holdout = (from_object(table, "x", columns, DOMAIN) for table in tables)
-    if copies > 1:
-        renamed = [[f"{i} {user}" for user in tables[1]["user"].to_pylist()] for i in range(copies)]
-        tiled = pa.concat_tables([tables[1].set_column(1, "user", pa.array(names)) for names in renamed])
-        holdout = from_object(tiled, "x", columns, DOMAIN)
-    assert judged(fit, holdout).outcome == ("inconclusive" if copies > 1 else "pass")
+        said_ = rng.beta(0.5, 8, 40_000)[users * 13 + rng.integers(0, 10, len(users))]  # each repeats ten things
+        parts.append(sample_of(said_, groups=[f"{side} {user}" for user in users]))
+    assert judged(*parts).outcome != "fail"
+    assert not judged(*parts).required or judged(*parts).outcome == "pass"
 
 
-def test_under_ids_of_their_own_only_most_rows_block() -> None:
-    rng = np.random.default_rng(9)
-    n = 20_000
-    for share, blocks in ((0.2, False), (1.0, True)):
-        base = rng.beta(0.5, 8, n)
-        again = base[: int(share * n)]
-        held = np.concatenate([base, *[again] * (4 if blocks else 1)])
-        tables = (("f", rng.beta(0.5, 8, n)), ("h", held))
-        fit, holdout = (from_object(rows(v, [f"{s}{i}" for i in range(len(v))]), "x", IDS, DOMAIN) for s, v in tables)
-        found = judged(fit, holdout)
-        assert (found.outcome, found.required) == ("inconclusive", blocks)
+def shared(fit: int, held_out: int) -> Shared:
+    """So many pairs inside samples of 1,000 rows, where chance puts one."""
+    known = {"unit": "rows", "n": 1_000, "fit_n": 1_000, "one_of": 1, "rows": 2_000, "single": 2_000, "across": 0}
+    more = {"fit": fit, "held_out": held_out, "expected": (0.5, 0.5, 0.5), "tied": 0, "even": 0.0}
+    return Shared.model_validate(known | more)
+
+
+SOUND = shared(0, 0)
+NAMED = Repeats(rows=1_000, by="ids")
+
+
+@pytest.mark.parametrize(
+    ("found", "scores", "expected"),
+    [
+        (Duplicates(fit=NAMED, holdout=NAMED), SOUND, ("pass", "once", True)),
+        (Duplicates(fit=NAMED, holdout=NAMED), shared(0, 200), ("inconclusive", "repeated-scores", False)),
+        (Duplicates(fit=NAMED, holdout=NAMED), shared(200, 600), ("inconclusive", "repeated-scores", True)),
+        (Duplicates(holdout=Repeats(rows=1_000, halves=SOUND)), SOUND, ("pass", "once", True)),
+        (
+            Duplicates(holdout=Repeats(rows=1_000, halves=SOUND)),
+            shared(0, 200),
+            ("inconclusive", "repeated-scores", True),
+        ),
+        (Duplicates(holdout=Repeats(rows=1_000)), SOUND, ("inconclusive", "cannot-tell", False)),
+        (Duplicates(holdout=NAMED, malicious=Repeats(rows=9)), None, ("inconclusive", "cannot-tell", False)),
+    ],
+)
+def test_the_finding_follows_from_what_was_counted(
+    found: Duplicates, scores: Shared | None, expected: tuple[str, str, bool]
+) -> None:
+    finding = decide(Settings(), found, scores)
+    assert said(finding) == expected
+    assert (finding.remedy is None) == (finding.outcome == "pass")
 
 
 # --- as a user sees them ----------------------------------------------------------------------------------
@@ -232,7 +239,6 @@ def test_under_ids_of_their_own_only_most_rows_block() -> None:
 def test_files_of_one_sample_are_told_apart_by_ids(tmp_path: Path) -> None:
     for name in ("a", "b"):
         pa.parquet.write_table(rows([0.1, 0.2, 0.3], ["x", "y", name]), tmp_path / f"{name}.parquet")
-    scores = read([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], IDS, DOMAIN)
-    assert sorted(scores.ids.to_pylist()) == ["a", "b", "x", "y"]
-    assert scores.repeats is not None
-    assert len(scores.repeats) == 2
+    sample = read([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], IDS, DOMAIN)
+    assert sorted(column_of(sample, "id")) == ["a", "b", "x", "y"]
+    assert sample.repeated == 2

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from gate.statistics.ties import LEAST_VALUES
 from scipy.special import betainc
 
 from gate.checks import default_policy
@@ -20,7 +21,6 @@ from gate.statistics.clusters import effective_rows, korn_graubard
 from gate.statistics.exchangeability import TailScan, scan_counts
 from gate.statistics.grouped import Sizes, tails
 from gate.statistics.ranges import grid
-from gate.statistics.ties import LEAST_VALUES
 
 
 def test_rows_of_one_group_are_worth_one() -> None:

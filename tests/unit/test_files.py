@@ -18,6 +18,7 @@ import pyarrow.json
 import pyarrow.parquet
 import pytest
 from drawing import examples, often
+from gate.scores import files, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from gate.checks import parse_policy
 from gate.checks.overlap import refuse_identical
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import files, read
 
 DOMAIN = (0.0, 1.0)
 

@@ -17,12 +17,12 @@ import pyarrow.fs
 import pyarrow.parquet
 import pytest
 from drawing import examples
+from gate.scores import Scores, read
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import Scores, read
 
 DOMAIN = (0.0, 1.0)
 LONG = b"x" * 2_500_000  # more than a parser takes at once

@@ -17,8 +17,10 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from drawing import examples
+from gate.scores import from_object, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import column_of
 
 import gate
 from gate.checks import parse_policy
@@ -26,7 +28,8 @@ from gate.errors import GateError
 from gate.inspection.answers import state_of
 from gate.inspection.differences import differences
 from gate.policy import Columns
-from gate.scores import Scores, from_object, read
+from gate.rows.reading import from_object, read
+from gate.rows.sample import Sample
 from gate.verification import release as repetition
 from gate.verification.release import verify
 from gate.verification.result import Data
@@ -34,7 +37,7 @@ from gate.verification.result import Data
 DOMAIN = (0.0, 1.0)
 
 
-def taken(labels: Any, *benign: str, kind: Any = "benign") -> Scores:
+def taken(labels: Any, *benign: str, kind: Any = "benign") -> Sample:
     """The scores of labelled rows: 0.00, 0.01, ..., so that each shows its row."""
     array = labels if isinstance(labels, pa.Array) else pa.array(labels)
     table = pa.table({"score": np.arange(len(array)) / max(100, len(array)), "label": array})
@@ -176,7 +179,7 @@ def test_large_whole_numbers_are_compared_exactly_in_files(suffix: str, tmp_path
         pa.feather.write_feather(pa.Table.from_pylist(rows), str(path))
     else:
         pa.parquet.write_table(pa.Table.from_pylist(rows), path)
-    assert read([str(path)], Columns(label="label", benign_label=str(n)), DOMAIN).values.tolist() == [0.25, 0.75]
+    assert column_of(read([str(path)], Columns(label="label", benign_label=str(n)), DOMAIN)) == [0.25, 0.75]
 
 
 def test_floats_that_cannot_tell_whole_numbers_apart_are_refused() -> None:
@@ -213,7 +216,7 @@ def test_numbers_in_text_are_written_in_one_way(
     if len(ways) == 1 or listed:
         expected = [i / 1000 for i, label in enumerate(labels) if label in ways]
         found = read([str(path)], columns, DOMAIN)
-        assert found.values.tolist() == expected
+        assert column_of(found) == expected
         assert found.labels is not None
         assert {each.label for each in found.labels.first if each.taken_for == "benign"} == {*ways}
     else:
@@ -233,15 +236,15 @@ def test_whole_numbers_of_any_size_in_text_are_told_apart(tmp_path: Path) -> Non
     path = csv_of(tmp_path / "s.csv", ["0", "0", str(2**64), str(2**64 + 1)])
     assert len(read([str(path)], Columns(label="label"), DOMAIN)) == 2
     big = Columns(label="label", benign_label=("0", str(2**64 + 1)))
-    assert read([str(path)], big, DOMAIN).values.tolist() == [0.0, 0.001, 0.003]
+    assert column_of(read([str(path)], big, DOMAIN)) == [0.0, 0.001, 0.003]
 
 
 def test_exponents_of_any_length_are_numbers(tmp_path: Path) -> None:
     huge, nothing, path = f"1e{'9' * 19}", f"-0.5e-{'9' * 30}", tmp_path / "s.csv"
     columns = Columns(label="label")
-    assert read([str(csv_of(path, ["0", huge, nothing, "0"]))], columns, DOMAIN).values.tolist() == [0.0, 0.003]
+    assert column_of(read([str(csv_of(path, ["0", huge, nothing, "0"]))], columns, DOMAIN)) == [0.0, 0.003]
     both = Columns(label="label", benign_label=(huge,))
-    assert read([str(csv_of(path, [huge, "0", huge]))], both, DOMAIN).values.tolist() == [0.0, 0.002]
+    assert column_of(read([str(csv_of(path, [huge, "0", huge]))], both, DOMAIN)) == [0.0, 0.002]
     with pytest.raises(GateError, match="must write a label in one way, got '0e9999999999999999999' in row 2,"):
         read([str(csv_of(path, ["0", f"0e{'9' * 19}", "1"]))], columns, DOMAIN)
 

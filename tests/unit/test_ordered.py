@@ -25,7 +25,9 @@ def drawn(draw: st.DrawFn, most: int = 200) -> np.ndarray:
     """Scores as detectors give them: any floats, ties, chains of one ulp, sigmoid tails, denormals, skew."""
     n = draw(st.integers(2, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    kind = draw(st.sampled_from(["floats", "awkward", "ties", "chain", "chains", "sigmoid", "denormal", "skew", "wide"]))
+    kind = draw(
+        st.sampled_from(["floats", "awkward", "ties", "chain", "chains", "sigmoid", "denormal", "skew", "wide"])
+    )
     if kind == "floats":
         found = draw(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=n, max_size=n))
         return np.array(found)

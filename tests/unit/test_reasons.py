@@ -279,8 +279,11 @@ def test_the_very_scores_of_the_last_release_teach_nothing() -> None:
 def test_rows_that_both_releases_scored_are_compared_one_by_one(kind: str) -> None:
     """A release that scored the same rows a little higher flags a few that the other does not."""
     run = case_of("grouped")
-    holdout = run.holdout if kind == "grouped" else replace(run.holdout, groups=None)
-    before = replace(holdout, values=holdout.values * 1.2)
+    holdout = replace(run.holdout, repeated=0)
+    if kind == "alone":
+        holdout = replace(holdout, roles=holdout.roles - {"grp"})
+    raised = f"SELECT score * 1.2 AS score, * EXCLUDE (score) FROM {holdout.rows}"
+    before = replace(holdout, relation=raised, repeated=0)
     old = run.reference.with_scores(before, None)
     found = baseline.measure(replace(run, holdout=holdout, reference=old))
     assert found is not None
@@ -340,8 +343,20 @@ def test_scores_shared_under_ids_of_their_own_advise_until_they_are_most(
     shared: int, outcome: str, required: bool
 ) -> None:
     policy = policy_of()
-    alike = {"n": 1000, "fit_n": 1000, "shared": shared, "expected": 1.0, "fewer": 1.0, "more": 0.0, "repeats": 0.0}
-    scores = Shared.model_validate({"unit": "rows", **alike})
+    scores = Shared(
+        unit="rows",
+        n=1000,
+        fit_n=1000,
+        one_of=1,
+        rows=2000,
+        single=2000 - 2 * shared,
+        across=shared,
+        fit=0,
+        held_out=0,
+        expected=(1.0, 0.5, 0.5),
+        tied=0,
+        even=0.0,
+    )
     counted = Overlap(benign=1000, ids=0, rows=None, scores=scores, shared_groups=None, rows_in_shared_groups=None)
     (finding,) = overlap.judge(policy, evidence(policy, overlap=counted))
     assert (*said(finding), finding.required) == (outcome, "shared-scores", required)
@@ -352,10 +367,7 @@ def test_of_one_group_nothing_is_predicted() -> None:
     """Groups are divided anew between the samples, which takes two in each."""
     rng = np.random.default_rng(3)
     policy = policy_of("data: {group: group}\n")
-    fit, holdout = (
-        sample_of(rng.beta(0.5, 8, 300), groups=np.arange(300) % groups)
-        for groups in (1, 100)
-    )
+    fit, holdout = (sample_of(rng.beta(0.5, 8, 300), groups=np.arange(300) % groups) for groups in (1, 100))
     found = exchangeability.measure(case(policy, fit, holdout))
     assert found is not None
     assert found.unit == "groups"

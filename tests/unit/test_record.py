@@ -36,7 +36,8 @@ waivers: [{check: fpr@0.1, reason: until relabelled, owner: "@detections", expir
 def make_record(path: str = "fit.npy") -> Record:
     rng = np.random.default_rng(7)
     fit, holdout = (
-        sample_of(rng.beta(0.5, 8, 2000), (Source(path=name, rows=2000, benign=2000),)) for name in (path, "holdout.npy")
+        sample_of(rng.beta(0.5, 8, 2000), (Source(path=name, rows=2000, benign=2000),))
+        for name in (path, "holdout.npy")
     )
     created = datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=UTC)
     job = Job(parse_policy(POLICY, "policy.yaml"), "v1", created, created.date())

@@ -10,6 +10,7 @@ import pytest
 from cases import evidence, tally
 from forging import Measured, measured
 from pydantic import ValidationError
+from samples import sample_of
 
 from gate import policy as policies
 from gate.checks import CHECKS, find_policy, fpr, owner, parse_policy, policy_model, policy_schema
@@ -21,7 +22,6 @@ from gate.errors import GateError
 from gate.gating import read_sample
 from gate.names import CheckName
 from gate.planning import Advice
-from gate.scores import Scores
 from gate.verdict import Verdict, judge
 
 TARGET = "version: 1\nname: parts\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"
@@ -73,9 +73,9 @@ def test_a_setting_that_judges_nothing_is_refused(setting: str, sentence: str) -
 
 
 def test_the_same_scores_on_both_sides_are_refused() -> None:
-    rows = Scores(np.linspace(0, 1, 50))
-    with pytest.raises(GateError, match="the sample: must hold other rows than the fit sample, got the same 50 scores"):
-        refuse_identical(rows, Scores(np.linspace(0, 1, 50)))
+    rows = sample_of(np.linspace(0, 1, 50))
+    with pytest.raises(GateError, match="scores: must hold other rows than the fit sample, got the same 50 scores"):
+        refuse_identical(rows, sample_of(np.linspace(0, 1, 50)))
 
 
 def test_the_same_bytes_on_both_sides_are_refused(tmp_path: Path) -> None:
@@ -126,25 +126,11 @@ def test_a_verdict_is_shown_in_a_notebook() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        (("label",), "holdout: column 'label', named like a label, was not used, and every row counts as benign"),
-        (("label", "class"), "holdout: columns 'label', 'class', named like labels, were not used, and every row"),
-    ],
-)
-def test_labels_that_were_not_read_are_pointed_out(release: Measured, columns: tuple[str, ...], words: str) -> None:
-    warned = release.forged("holdout.unread_labels", columns)
-    assert any(warning.startswith(words) for warning in judge(warned.policy, warned.evidence, ()).warnings)
-    kind = release.forged("malicious.unread_labels", columns)
-    assert any("counts as malicious" in warning for warning in judge(kind.policy, kind.evidence, ()).warnings)
-
-
 def test_ids_that_repeat_more_often_than_allowed_fail() -> None:
     policy = parse_policy(TARGET, "parts.yaml").policy
-    found = evidence(policy, duplicates=Duplicates(holdout=Repeats(rows=1000, repeated=20)))
+    found = evidence(policy, duplicates=Duplicates(holdout=Repeats(rows=1000, by="ids", repeated=20)))
     finding = next(one for one in judge(policy, found).findings if one.check.kind == "duplicates")
-    assert (finding.outcome, finding.reason) == ("fail", "repeated-ids")
+    assert (finding.outcome, finding.reason) == ("fail", "repeated-rows")
     assert finding.message == "20 of 1,000 held-out rows repeat an id"
 
 

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from gate.errors import GateError
 from gate.rows import spark
 from gate.rows.driver import Driver, shown
-from gate.rows.engine import Columns, Duck, text
+from gate.rows.engine import Duck, Reply, text
 from gate.rows.engine import name as quoted
-from gate.rows.formats import Column
 from gate.rows.remote import connect, open_relation, probe
+from gate.rows.table import Column
 
 NAMES = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="%"), min_size=4, max_size=12)
 TEXTS = st.text(st.one_of(st.sampled_from("'\"\\`${}; \n%n0u"), st.characters(codec="utf-8")), max_size=20)
@@ -93,7 +93,7 @@ class Still(Driver):
         if "refused" in url:
             self.give()
 
-    def answer(self, sql: str) -> Columns:
+    def answer(self, sql: str) -> Reply:
         return {"x": self.give()}
 
     def columns(self, source: str) -> tuple[str, list[Column]]:
@@ -250,7 +250,7 @@ class Liar:
     def __init__(self, duck: Duck, column: str, lie: Callable[[Any], Any]) -> None:
         self.duck, self.column, self.lie = duck, column, lie
 
-    def ask(self, sql: str) -> Columns:
+    def ask(self, sql: str) -> Reply:
         answer = self.duck.ask(sql)
         return {name: self.lie(array) if name == self.column else array for name, array in answer.items()}
 

@@ -166,7 +166,12 @@ def test_whole_rows_are_counted_as_python_would(items: list[int], data: st.DataO
 
 def test_where_no_column_tells_rows_apart_nothing_is_said_of_whole_rows() -> None:
     scores = np.random.default_rng(1).random(200)
-    for unread in ({}, {"language": np.array(["de", "en"] * 100)}, {"row": np.arange(200)}, {"row": np.arange(200) + 7}):
+    for unread in (
+        {},
+        {"language": np.array(["de", "en"] * 100)},
+        {"row": np.arange(200)},
+        {"row": np.arange(200) + 7},
+    ):
         sample = sample_of(scores, others=unread)
         assert (sample.copied, "whole" in sample.roles) == (None, False)
         assert sample.unread == tuple(unread)
@@ -247,7 +252,9 @@ def test_format_and_division_into_files_leave_the_fingerprint(tmp_path: Path) ->
         found = read([written(tmp_path, table, form)], ALL, DOMAIN)
         digests.add((found.n, found.fingerprint, found.rows_sha256, found.seen))
     halves = [{key: column[side] for key, column in table.items()} for side in (slice(1000), slice(1000, None))]
-    paths = [written(tmp_path, half, form, f"half{form}") for half, form in zip(halves, ("csv", "parquet"), strict=True)]
+    paths = [
+        written(tmp_path, half, form, f"half{form}") for half, form in zip(halves, ("csv", "parquet"), strict=True)
+    ]
     for names in (paths, paths[::-1]):
         found = read(names, ALL, DOMAIN)
         digests.add((found.n, found.fingerprint, found.rows_sha256, found.seen))

@@ -21,14 +21,14 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from drawing import examples
+from gate.scores import Scores, read, write_parquet
+from gate.scores.formats.table import File
+from gate.scores.wording import explain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gate.errors import GateError
 from gate.policy import Columns
-from gate.scores import Scores, read, write_parquet
-from gate.scores.formats.table import File
-from gate.scores.wording import explain
 from gate.sources import Source
 
 UNIT = (0.0, 1.0)

@@ -22,7 +22,8 @@ from gate.errors import GateError
 from gate.rows import sources
 from gate.rows.engine import Duck, using
 from gate.rows.formats import open_table
-from gate.rows.sources import File, digest, find, find_copy, find_each, refuse_copies
+from gate.rows.sources import digest, find, find_copy, find_each, refuse_copies
+from gate.rows.table import File
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,13 @@ def test_the_format_is_of_no_account(tmp_path: Path) -> None:
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     pa.csv.write_csv(table, tmp_path / "a.csv")
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
-    for columns in (Columns(), Columns(id="id"), Columns(group="g"), Columns(id="id", segment="s"), Columns(segment="s")):
+    for columns in (
+        Columns(),
+        Columns(id="id"),
+        Columns(group="g"),
+        Columns(id="id", segment="s"),
+        Columns(segment="s"),
+    ):
         found = set()
         for form in ("parquet", "csv", "jsonl"):
             parts = split(read([str(tmp_path / f"a.{form}")], columns, (0.0, 1.0)), 0.3, 5)[:2]

@@ -26,7 +26,7 @@ from gate.checks.system import Together as Counted
 from gate.errors import GateError
 from gate.gating import Job
 from gate.policy import Document
-from gate.rows.together import Together, given_together, read_together
+from gate.rows.together import Several, given_together, read_together
 from gate.statistics.binomial import Band
 from gate.statistics.tally import Tally
 from gate.systems import SystemRows, gate_system, run_system
@@ -122,7 +122,7 @@ def test_a_system_without_detectors_is_refused() -> None:
 # --- what they flag together --------------------------------------------------------------------------------
 
 
-def read(table: Any, names: tuple[str, ...], kind: str = "holdout", **columns: Any) -> Together:
+def read(table: Any, names: tuple[str, ...], kind: str = "holdout", **columns: Any) -> Several:
     policies = {name: own.policy for name, own in document(names, **columns).detectors.items()}
     return given_together(kind, table, policies)
 
@@ -370,7 +370,7 @@ def test_rows_without_a_score_are_recorded_as_they_are_and_verified(tmp_path: Pa
     whole = document(names, "90%", end=GAPS)
     policies = {name: own.policy for name, own in whole.detectors.items()}
 
-    def ask(sample: str) -> Together:
+    def ask(sample: str) -> Several:
         return read_together(sample, dict.fromkeys(names, files["fit" if sample == "benign" else sample]), policies)
 
     rows = SystemRows.read(ask, (0.5, 3) if split else None)

@@ -36,8 +36,8 @@ from hypothesis import strategies as st
 from gate.errors import GateError
 from gate.rows import formats
 from gate.rows.engine import Duck, using
-from gate.rows.formats import Table, endings, open_object, open_table
-from gate.rows.sources import File
+from gate.rows.formats import endings, open_object, open_table
+from gate.rows.table import File, Table
 
 NAN = float("nan")
 

@@ -16,6 +16,10 @@ import numpy as np
 import pytest
 import several
 from calls import call
+from gate.inputs import INPUTS, Input
+from gate.scores import read
+from gate.scores.budget import ByteBudget
+from gate.scores.formats import File, Table
 from numpy.typing import ArrayLike
 from repository import PACKAGE
 
@@ -25,16 +29,12 @@ from gate.calibration.positions import Position, fractional_rank, named
 from gate.checks import parse_policy, policy_schema
 from gate.contract import Floats
 from gate.errors import GateError
-from gate.inputs import INPUTS, Input
 from gate.planning import plan
 from gate.policy import PLOTTING_POSITIONS, Columns
 from gate.record import Record, read_record
 from gate.record.system import SystemRecord
 from gate.report import formats
 from gate.report.formats import FORMATS, Format
-from gate.scores import read
-from gate.scores.budget import ByteBudget
-from gate.scores.formats import File, Table
 from gate.verification.release import verify
 from gate.verification.result import Data
 from gate.verification.system import verify_system
