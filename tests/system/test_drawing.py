@@ -32,7 +32,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start as in a process that has drawn nothing yet, on two cores."""
     monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
     monkeypatch.setattr(formats, "warm_up", lambda: None)
-    monkeypatch.setattr("gate.ordered.cores", lambda: 2)
+    monkeypatch.setattr("gate.rows.engine.cores", lambda: 2)
 
 
 def draw_as(monkeypatch: pytest.MonkeyPatch, in_the_child: Callable[[], str]) -> None:
@@ -81,16 +81,16 @@ def test_no_child_where_it_is_of_no_use_or_cannot_be(monkeypatch: pytest.MonkeyP
     with drawing(dry_run=True) as drawn:
         assert drawn(release).page is None
     with monkeypatch.context() as patch:
-        patch.setattr("gate.ordered.cores", lambda: 1)
+        patch.setattr("gate.rows.engine.cores", lambda: 1)
         with drawing(dry_run=False) as drawn:
             assert drawn(release).page is None
-    monkeypatch.setattr(child, "_start", no_process)
+    monkeypatch.setattr(os, "fork", no_process)
     with drawing(dry_run=False) as drawn:
         assert drawn(release).page is None
 
 
-def no_process(*_: object) -> tuple[int, object]:
-    raise GateError("memory: must suffice for a second process, got: none")
+def no_process() -> int:
+    raise OSError("there is no memory for one more process")
 
 
 def test_a_command_that_fails_leaves_no_child(monkeypatch: pytest.MonkeyPatch) -> None:

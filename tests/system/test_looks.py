@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from drawing import examples
-from gate.ordered import Ordered
-from gate.scores import from_object, read
-from gate.sketch import hash_scores, sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import sample_of
 
 import gate
 from gate import ledger
@@ -24,6 +23,8 @@ from gate.inspection.judgement import read_judged
 from gate.ledger import Entry, Known, Rows
 from gate.policy import Document
 from gate.record import Record
+from gate.rows.reading import from_object, read
+from gate.rows.sketch import Named
 
 pytestmark = pytest.mark.usefixtures("few_points")
 
@@ -137,15 +138,17 @@ def test_without_a_ledger_a_check_says_that_nothing_tells_added_rows(tmp_path: P
 FILES = "abcdef"
 
 
-def hashed(n: int) -> Ordered:
-    """Make so many rows, each with its own score."""
-    return Ordered(np.sort(hash_scores(np.arange(float(n)), np.zeros(n, dtype=np.int64))))
+@cache
+def named(n: int) -> Named:
+    """So many rows, each with its own score."""
+    return sample_of(np.arange(float(n))).distinct_scores
 
 
 def entry(number: int, files: frozenset[str], question: str) -> Entry:
     """Make an entry that shares all of its rows with every other."""
-    scores = sketch(hashed(100))
-    return Entry(question, f"v{number}", "", Known(f"rows {number}", None, scores, 100, tuple(sorted(files))))
+    return Entry(
+        question, f"v{number}", "", Known(f"rows {number}", None, named(100).sketch, 100, tuple(sorted(files)))
+    )
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -158,7 +161,7 @@ def test_a_use_is_counted_once_for_each_chain_of_looks(
 ) -> None:
     """An earlier judgement counts unless a later one with the same question, or this one, has read all of its files."""
     entries = [entry(i, some, question) for i, (some, question) in enumerate(earlier)]
-    rows = Rows("now", None, hashed(100), 100, tuple(sorted(files)))
+    rows = Rows("now", None, named(100), 100, tuple(sorted(files)))
     later = [*earlier, (files, "p")]
     expected = [
         f"v{i}"
@@ -172,7 +175,7 @@ def test_a_use_is_counted_once_for_each_chain_of_looks(
 
 def test_a_ledger_keeps_the_digests_of_files_and_old_lines_have_none(tmp_path: Path) -> None:
     path = str(tmp_path / "ledger.jsonl")
-    rows = Rows("r", None, hashed(10), 10, ("a", "b"))
+    rows = Rows("r", None, named(10), 10, ("a", "b"))
     ledger.claim(path, rows, "q", "v1", "2026-03-01T12:00:00Z")
     ledger.claim(path, Rows("s", None, rows.scores, 10), "q", "v2", "2026-03-01T12:00:00Z")
     assert [found.held_out.files for found in ledger.read(path)] == [("a", "b"), ()]

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import commands
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import yaml
-from gate.scores import write_parquet
 from repository import ACTION_README
 from small import CLEAN, POLICY, RELEASE_FILES
 
@@ -43,7 +44,8 @@ def checkout(tmp_path: Path) -> Path:
 
 def write_scores(directory: Path, name: str, shift: float, rows: int = 20_000) -> None:
     rng = np.random.default_rng(len(name))
-    write_parquet(directory / "scores" / f"benign-{name}.parquet", 1 / (1 + np.exp(-rng.normal(-5 + shift, 1.4, rows))))
+    rows_of = pa.table({"score": 1 / (1 + np.exp(-rng.normal(-5 + shift, 1.4, rows)))})
+    pa.parquet.write_table(rows_of, directory / "scores" / f"benign-{name}.parquet")
 
 
 @pytest.mark.parametrize(

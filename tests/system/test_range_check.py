@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drawing import examples, often
-from gate.scores import from_object
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +32,7 @@ from gate.planning import band_of
 from gate.planning.ranges import corridor_of
 from gate.policy import Document, Policy, Target
 from gate.record import Record, parse_record
+from gate.rows.reading import from_object
 from gate.statistics.tally import Tally
 from gate.verdict import judge
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from forging import Place, altered, at, branches, changed, dotted, leaves
-from gate.scores import split
 
 from gate import gating, verdict
 from gate.calibration.calibrator import Calibrator, from_json
@@ -30,6 +29,7 @@ from gate.inspection import release as inspection
 from gate.inspection.differences import differences
 from gate.policy import Document
 from gate.record import Record, json_text, read_release
+from gate.rows.split import split
 from gate.storage import manifest_of
 from gate.verification import release as repetition
 from gate.verification.compared import not_bound, without

@@ -14,10 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from drawing import often
-from gate.scores import Kind, Scores
+from samples import sample_of
 from scipy.stats import binom
 
 from gate.checks import parse_policy
@@ -26,7 +25,8 @@ from gate.checks.drop import Drops
 from gate.contract import Floats
 from gate.gating import Job, Release, check_release, gate_release
 from gate.record import StoredRelease, as_reference, read_release
-from gate.sources import Source
+from gate.rows.labels import Kind
+from gate.rows.sample import Sample
 
 pytestmark = pytest.mark.usefixtures("few_points")
 
@@ -77,10 +77,8 @@ class World:
         return self.rng.normal(size=ROWS)
 
 
-def sample(values: Floats, kind: Kind = "benign", first: int = 0) -> Scores:
-    ids = pa.array(np.arange(first, first + len(values)).astype(str)).cast(pa.large_string())
-    source = Source(path=kind, rows=len(values), benign=0 if kind == "malicious" else len(values))
-    return Scores(values, (source,), None, ids, kind=kind)
+def sample(values: Floats, kind: Kind = "benign", first: int = 0) -> Sample:
+    return sample_of(values, ids=[f"{kind} {first + i}" for i in range(len(values))], kind=kind, name=kind)
 
 
 def released(
@@ -99,8 +97,8 @@ class Retraining:
 
     world: World
     release: Release
-    holdout: Scores
-    malicious: Scores
+    holdout: Sample
+    malicious: Sample
 
     @classmethod
     def of(cls, seed: int) -> Retraining:

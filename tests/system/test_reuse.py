@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.scores import Scores
+from samples import sample_of
 
 from gate import ledger as ledgers
 from gate.ledger import Rows, read
@@ -37,11 +37,11 @@ targets:
 
 def rows_of(ids: Iterable[int] | None, scores: Any = None, seed: int = 5) -> Rows:
     """Rows as the ledger sees them: named by ids, with scores of their own unless given."""
-    names = None if ids is None else pa.array([f"row {i}" for i in ids], pa.large_string())
+    names = None if ids is None else [f"row {i}" for i in ids]
     if scores is None:
         assert names is not None
         scores = np.random.default_rng(seed).random(len(names))
-    return ledgers.rows_of(Scores(np.asarray(scores, dtype=np.float64), ids=names))
+    return ledgers.rows_of(sample_of(scores, ids=names))
 
 
 SOME, OTHERS = rows_of(range(3000)), rows_of(range(5000, 8000), seed=6)

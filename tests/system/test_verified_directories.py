@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from gate.scores import read
 from pydantic import ValidationError
 from verified import POLICY, job, make, write_scores
 
@@ -33,6 +32,7 @@ from gate.inspection.files import check_manifest, load
 from gate.record import Record, as_reference, parse_record, read_release
 from gate.report import formats
 from gate.report.formats import rendered
+from gate.rows.reading import read
 from gate.storage import manifest_of
 from gate.verdict import judge
 from gate.verification import release as repetition

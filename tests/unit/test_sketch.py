@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import asked_in_parts, sample_of
 
-from gate.rows.sketch import SIZE, Hashes, Sketch, share
+from gate.rows.sample import Sample
+from gate.rows.sketch import SIZE, Hashes, Named, Sketch, share
 
 TEXTS = st.lists(
     st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12),
@@ -44,10 +45,8 @@ def test_a_sketch_has_the_smallest_hashes_in_any_order(texts: list[str], data: s
     assert found[0].sketch == sketch_of(np.array([hash_of(name) for name in names], dtype=np.uint64))
 
 
-def named(sample: object, sql: str) -> object:
-    from gate.rows.sketch import Named
-
-    return Named(sample, sql)  # type: ignore[arg-type]
+def named(sample: Sample, sql: str) -> Named:
+    return Named(sample.ask, sample.rows, sql)
 
 
 def test_hashes_are_fixed() -> None:
