@@ -18,7 +18,7 @@ from gate.checks.baseline import Reference
 from gate.checks.check import Case, Evidence, Part
 from gate.checks.curve import Curve
 from gate.checks.reuse import Use, Uses
-from gate.gating import facts_of, gather
+from gate.gating import calibrator_facts, gather
 from gate.policy import Policy
 from gate.rows.describe import describe
 from gate.rows.reading import columns_for, from_object, kind_of
@@ -93,7 +93,7 @@ def measured(kind: str, text: str = POLICY) -> Measured:
     """The case of one of COLUMNS; `served` is a check of calibrated scores."""
     case = case_of(kind, text)
     fit = describe(sample("fit", case.policy))
-    return Measured(case.policy, gather(case, fit, facts_of(case.calibrator), DAY), curves.trace(case))
+    return Measured(case.policy, gather(case, fit, calibrator_facts(case.calibrator), DAY), curves.trace(case))
 
 
 def case_of(kind: str, text: str = POLICY) -> Case:
