@@ -114,7 +114,8 @@ class Drawn:
         a, b = (4, 2) if kind == "malicious" else (0.5, 8)
         values = self.rng.beta(a, b, n)
         values = values if self.digits is None else np.round(values, self.digits)
-        rows = self.rng.permutation(np.r_[np.arange(n), np.arange(n // 50)])
+        again = n // 50 if self.ids or self.rng.random() < 0.2 else 0  # where no id is read, whole rows repeat
+        rows = self.rng.permutation(np.r_[np.arange(n), np.arange(again)])
         table = {
             "score": values[rows],
             "id": [f"{name}{row}" for row in rows],

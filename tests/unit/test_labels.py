@@ -301,7 +301,9 @@ def test_every_column_that_is_not_read_is_named(suffix: str, tmp_path: Path) -> 
         elif suffix == ".feather":
             pa.feather.write_feather(table, str(path))
         elif suffix == ".npz":
-            arrays: dict[str, Any] = {name: np.asarray(column) for name, column in zip(table.column_names, table)}
+            arrays: dict[str, Any] = {
+                name: np.asarray(column) for name, column in zip(table.column_names, table, strict=True)
+            }
             arrays["language"] = arrays["language"].astype(str)
             np.savez(path, **arrays)
         else:
