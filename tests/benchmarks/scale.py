@@ -179,7 +179,7 @@ def against_the_script(directory: Path) -> None:
 
 
 def on_disk(directory: Path) -> None:
-    """Compare the same rows sorted in runs and in memory."""
+    """Compare the same rows asked where they stand and fetched into memory."""
     n = 20_000_000
     draw(directory, n)
     paths = f"fit-{n}", f"holdout-{n}"
@@ -192,7 +192,7 @@ def on_disk(directory: Path) -> None:
         f"{disk.cpu / memory.cpu:.2f}",
         f"{disk.peak / 1e9:.2f} / {memory.peak / 1e9:.2f}",
     )
-    table("On disk (`--memory 200MB`) against in memory:", ("rows", "s", "ratio", "of CPU", "peak, GB"), [row])
+    table("Asked where they stand (`--memory 200MB`) against fetched:", ("rows", "s", "ratio", "of CPU", "peak, GB"), [row])
 
 
 def larger(directory: Path, full: bool) -> None:
