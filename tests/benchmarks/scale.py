@@ -1,4 +1,4 @@
-"""Any number of rows: `gate run` against the plain script, on disk against in memory, on workers against one process.
+"""Any number of rows: `gate run` against the plain script, and with little memory against DuckDB's sort.
 
     python tests/benchmarks/scale.py [--full] [--only NAME ...]
 
@@ -14,7 +14,6 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -224,50 +223,9 @@ def larger(directory: Path, full: bool) -> None:
     table(f"`gate run --memory {LIMIT}` on Parquet:", head, rows)
 
 
-def on_workers(directory: Path) -> None:
-    """Compare two Dask workers on loopback with one process."""
-    if importlib.util.find_spec("distributed") is None:
-        print("\nDask is not installed: no workers to compare with")
-        return
-    n = 20_000_000
-    draw(directory, n)
-    paths = f"fit-{n}", f"holdout-{n}"
-    with _dask(directory) as engine:
-        options = ("--memory", "200MB", "--scratch", f"{directory}/scratch")
-        found = best(
-            2, one=gate(directory, *paths, *options), workers=gate(directory, *paths, *options, "--engine", engine)
-        )
-    one, workers = found["one"], found["workers"]
-    row = (f"{n:,} + {n:,}", f"{workers.wall:.1f} / {one.wall:.1f}", f"{workers.wall / one.wall:.2f}")
-    table("Two Dask workers on this machine against `--engine local`:", ("rows", "s", "ratio"), [row])
-
-
-@contextlib.contextmanager
-def _dask(directory: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    scheduler = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
-    worker = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny")
-    started = []
-    with open(os.devnull, "wb") as nowhere:
-        try:
-            for command in (scheduler, worker, worker):
-                process = [sys.executable, "-m", *command]
-                started.append(subprocess.Popen(process, cwd=directory, stdout=nowhere, stderr=nowhere))
-                time.sleep(5)
-            yield f"dask:{address}"
-        finally:
-            for each in started:
-                each.terminate()
-                each.wait()
-
-
 PARTS: dict[str, Callable[[Path], None]] = {
     "script": against_the_script,
     "disk": on_disk,
-    "workers": on_workers,
 }
 
 

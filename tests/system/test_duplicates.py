@@ -77,7 +77,7 @@ def test_repeats_count_once_in_every_number_of_the_record(tmp_path: Path, repeat
     assert state_of(found.answers) == "holds", found.lines
 
 
-def test_a_check_counts_ids_and_asks_nothing_else(tmp_path: Path) -> None:
+def test_a_check_counts_ids_or_whole_rows(tmp_path: Path) -> None:
     write_samples(tmp_path, 4)
     arguments = (*ARGUMENTS, "--malicious", "malicious.parquet", "--release", "v1")
     assert commands.gate(*arguments, cwd=tmp_path).returncode == 0
@@ -93,9 +93,9 @@ def test_a_check_counts_ids_and_asks_nothing_else(tmp_path: Path) -> None:
     plain = tmp_path / "plain.yaml"
     plain.write_text(POLICY.replace("id: row, ", "").partition("checks:")[0])
     result = commands.gate(*checked, "--policy", "plain.yaml", cwd=tmp_path)
-    record = json.loads(result.stdout)
-    assert "duplicates" not in {finding["check"] for finding in record["findings"]}
-    assert {"check": "duplicates", "needs": "ids or fit rows"} in record["not_asked"]
+    [found] = [f for f in json.loads(result.stdout)["findings"] if f["check"] == "duplicates"]
+    assert (found["outcome"], found["reason"]) == ("fail", "repeated-rows")
+    assert found["message"] == "900 of 20,900 held-out rows equal another one in every column", "ids that no key names"
 
 
 def test_one_id_with_two_scores_is_one_line_and_no_verdict(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def blocks(check: CheckOf[Any, Any]) -> str:
         for whole in [replace(evidence(policy, malicious_n=1000), calibrated=True)]
     )
     place = ".".join(map(str, check.places[0]))
+    if not least and not most and getattr(check.default, "required", False):
+        return "yes"
     if least or (most and not all(most)):
         return "yes" if all(least or most) else f"with `{place}.required: true`"
     return f"with `{place}`"
