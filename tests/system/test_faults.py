@@ -206,8 +206,8 @@ def test_a_packed_file_that_does_not_fit_beside_is_refused(here: Path) -> None:
     (here / "large.csv.gz").write_bytes(gzip.compress(text.encode()))
     result = gate(*RUN, "--holdout", "large.csv.gz", "--dry-run", cwd=here, before=no_file_above(10_000))
     assert result.returncode == 2
-    said = "gate: large.csv.gz: must fit into the temporary directory, got: File too large"
-    assert result.stderr.splitlines()[-1] == f"{said}; set TMPDIR to a place with more room"
+    said = "gate: large.csv.gz: must fit into the directory for temporary files, got: File too large"
+    assert result.stderr.splitlines()[-1] == f"{said}; name one with more room with --scratch"
 
 
 def addresses(size: int) -> str:
@@ -224,7 +224,7 @@ def test_a_file_larger_than_the_addresses_is_refused(here: Path) -> None:
         file.truncate(file.tell() + 8 * rows)
     result = gate(*RUN, "--holdout", "huge.npy", cwd=here, before=addresses(4 << 30))
     assert result.returncode == 2, result.stderr
-    said = "gate: huge.npy: must be a readable .npy file that fits into memory, got: "
+    said = "gate: huge.npy: must hold the 40,000,000,128 bytes that it claims, got a file that is nearly all holes"
     assert result.stderr.splitlines()[-1].startswith(said)
     assert not (here / "releases").exists()
 

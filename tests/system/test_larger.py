@@ -52,7 +52,7 @@ def write(folder: Path, table: pa.Table, form: str, files: int) -> Path:
         elif form == "feather":
             pa.feather.write_feather(part, path, chunksize=9_000)
         elif form == "csv":
-            pa.csv.write_csv(part, path)
+            pa.csv.write_csv(part, path, pa.csv.WriteOptions(quoting_style="none", quoting_header="none"))
         else:
             path.write_text("".join(f'{{"score": {value!r}}}\n' for value in part["score"].to_pylist()))
     return folder
@@ -153,6 +153,8 @@ def test_counts_give_the_record_of_the_rows_written_out(tmp_path: Path) -> None:
             del sample["sources"], sample["files"]
         record["data"].pop("count", None)
         del record["policy"]  # the rows written out need no --set
+        del record["checks"]["duplicates"]  # rows that stand for many cannot show copies
+        record["findings"] = [found for found in record["findings"] if found["check"] != "duplicates"]
     assert records[0] == records[1]
 
 
@@ -215,7 +217,8 @@ def test_a_full_scratch_is_one_line(plain: Path, full: Path) -> None:
     found = run(plain, "out", *split, "--memory", "128MB", "--scratch", "s")
     assert (found.returncode, found.stdout) == (2, ""), found.stderr
     *_, error = found.stderr.splitlines()
-    assert error.startswith("gate: --scratch: must have room"), found.stderr
+    assert error.startswith("gate: benign: must "), found.stderr
+    assert error.endswith("raise --memory, or name a --scratch with more room"), found.stderr
     assert [*full.iterdir()] == []
     assert not (plain / "out").exists()
 
