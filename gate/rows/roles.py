@@ -127,7 +127,7 @@ def read_part(
     return FilePart(
         table=table,
         listed=", ".join(listed),
-        source=f"{table.rows} WHERE {taken} AND {scored}",
+        source=f"{table.rows} WHERE {taken} AND {scored}{_some(weight)}",
         own=taken,
         scored=scored,
         roles={role.name: role.sql for role in roles},
@@ -142,6 +142,11 @@ def read_part(
         labels=labels,
         unread=tuple(column for column in table.columns if column.name not in read),
     )
+
+
+def _some(weight: Role | None) -> str:
+    """The SQL that leaves out rows that stand for none."""
+    return "" if weight is None else f" AND {weight.sql} > 0"
 
 
 @dataclass
@@ -388,6 +393,7 @@ class RoleFinder:
         """One question for all that must be known of a file; a row that breaks a rule is refused."""
         sql = {role.name: role.sql for role in roles}
         both, weight = f"{taken} AND {scored}", sql.get("weight")
+        weighted = next((role for role in roles if role.name == "weight"), None)
         bad = " OR ".join(f"({role.bad})" for role in roles if role.bad and role.name in ("score", "raw")) or "FALSE"
         rows = f"CAST(coalesce(sum(CASE WHEN {{}} THEN {weight} END), 0) AS BIGINT)"
         counted = rows if weight else "count(CASE WHEN {} THEN 1 END)"
@@ -398,7 +404,8 @@ class RoleFinder:
             ("oldest", "min", "time"),
             ("newest", "max", "time"),
         ]
-        asked |= {key: f"{end}(CASE WHEN {both} THEN {sql[role]} END)" for key, end, role in ends if role in sql}
+        some = both + _some(weighted)
+        asked |= {key: f"{end}(CASE WHEN {some} THEN {sql[role]} END)" for key, end, role in ends if role in sql}
         for i, mixed in enumerate(mixing(self.engine, domain, sql["score"])):
             each = f"{mixed} * {weight}" if weight else mixed
             asked[f"mixed{i}"] = f"CAST(coalesce(sum(CASE WHEN {both} AND NOT ({bad}) THEN {each} END), 0) AS BIGINT)"

@@ -22,7 +22,6 @@ from typing import Any
 import commands
 import jsonschema
 import numpy as np
-import plain
 import pytest
 import yaml
 from commands import GATE

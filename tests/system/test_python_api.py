@@ -182,7 +182,10 @@ def test_a_calibrator_is_judged_by_its_own_contract_and_domain(own: str, key: st
         (np.zeros((2, 2)), r"^fit: must be a list of scores, got an array of shape \(2, 2\); "),
         (np.array(0.5), r"^fit: must be a list of scores, got an array of shape \(\); "),
         (object(), r"^fit: must be an array, an Arrow table or a data frame, got object; give one of these"),
-        (Stream(None), r"^fit: must be readable, got: 'NoneType' object .*; give an array, an Arrow table or a data frame"),
+        (
+            Stream(None),
+            r"^fit: must be readable, got: 'NoneType' object .*; give an array, an Arrow table or a data frame",
+        ),
         (pa.table({"scores": [0.1, 0.2]}), r"^fit: must have a column 'score', got 'scores'; did you mean 'scores'\?"),
         (pl.Series([0.1, None]), r"^fit: column 'score' must hold a score in every row, got none in row 2; "),
     ],
@@ -240,7 +243,9 @@ def test_a_missing_column_points_at_the_option_that_fixes_it(role: str, ending: 
     write = {"parquet": pyarrow.parquet.write_table, "csv": pyarrow.csv.write_csv}[ending]
     write(pa.table({"score": FIT[:100]}), path)
     document = parse_policy(f"{POLICY}data: {{{role}: absent}}\n", "policy.yaml")
-    with pytest.raises(GateError, match=r"must have a column 'absent', got 'score'; .* with --set, such as --set data\.score=NAME"):
+    with pytest.raises(
+        GateError, match=r"must have a column 'absent', got 'score'; .* with --set, such as --set data\.score=NAME"
+    ):
         gate.fit(str(path), policy=document)
 
 

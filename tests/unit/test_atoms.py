@@ -19,6 +19,7 @@ from gate.calibration.positions import Filliben
 from gate.checks import floor, granularity
 from gate.contract import Anchor, Contract
 from gate.policy import Calibration
+from gate.rows.ordered import Sorted, sort
 from gate.statistics.atoms import attainability, is_unattainable, rows_to_reach, rows_to_settle
 from gate.statistics.binomial import Band, lower_tail
 
@@ -33,7 +34,7 @@ def test_what_an_anchor_flags_is_what_it_can(seed: int, n: int, decimals: int) -
     """Between the two counts no threshold falls, and the calibrator takes the lower one or, beyond all scores, none."""
     scores = np.round(np.random.default_rng(seed).beta(0.4, 3, n), decimals)
     calibrator = fit(scores, Calibration(knots=500), CONTRACT)
-    for anchor, found in zip(CONTRACT.anchors, attainable(np.sort(scores), calibrator), strict=True):
+    for anchor, found in zip(CONTRACT.anchors, attainable(Sorted(sort(scores)), calibrator), strict=True):
         inclusive = {0, *(int(np.sum(scores >= score)) for score in np.unique(scores))}
         assert found.below in inclusive
         assert found.through in inclusive
@@ -45,10 +46,12 @@ def test_what_an_anchor_flags_is_what_it_can(seed: int, n: int, decimals: int) -
 def test_scores_that_a_float_cannot_tell_apart_are_one() -> None:
     """Sigmoids of logits around -60 differ, but by less than the calibrator can tell; the logits themselves do not."""
     logits = np.random.default_rng(1).normal(-60, 3, 5000)
-    merged = attainable(np.sort(1 / (1 + np.exp(-logits))), fit(1 / (1 + np.exp(-logits)), Calibration(), CONTRACT))
+    merged = attainable(
+        Sorted(sort(1 / (1 + np.exp(-logits)))), fit(1 / (1 + np.exp(-logits)), Calibration(), CONTRACT)
+    )
     assert all(found.below < 10 and found.through > 4000 for found in merged)
     domain = Calibration(domain=(-100.0, 100.0))
-    apart = attainable(np.sort(logits), fit(logits, domain, CONTRACT))
+    apart = attainable(Sorted(sort(logits)), fit(logits, domain, CONTRACT))
     assert [(found.below, found.through) for found in apart] == [(500, 501), (50, 51), (5, 6)]
 
 
@@ -90,7 +93,7 @@ def test_logits_help_where_it_is_said_that_they_do() -> None:
     """Sigmoids of logits around -60 have become one score; the logits, with a domain, let every target be flagged."""
     logits = np.random.default_rng(1).normal(-60, 3, 20_000)
     scores = np.sort(1 / (1 + np.exp(-logits)))
-    for rate, found in zip(RATES, attainable(scores, fit(scores, Calibration(), CONTRACT)), strict=True):
+    for rate, found in zip(RATES, attainable(Sorted(sort(scores)), fit(scores, Calibration(), CONTRACT)), strict=True):
         assert stand(found, len(scores), rate) == "resolution"
         said = granularity.describe_ties(
             "resolution",
@@ -103,7 +106,7 @@ def test_logits_help_where_it_is_said_that_they_do() -> None:
         assert said.remedy == "give logits in the place of probabilities, with their range as calibration.domain"
         assert "differ by less than a float can hold after rescaling" in said.message
     apart = fit(logits, Calibration(domain=(-100.0, 100.0)), CONTRACT)
-    for rate, found in zip(RATES, attainable(np.sort(logits), apart), strict=True):
+    for rate, found in zip(RATES, attainable(Sorted(sort(logits)), apart), strict=True):
         assert stand(found, len(logits), rate) == "fine"
 
 
@@ -112,7 +115,7 @@ def test_of_a_boosted_detector_more_rows_help_or_it_is_said_that_none_do(trees: 
     """Four times as many rows leave unattainable what was called so, and fine what was."""
     rng = np.random.default_rng(trees)
     few, many = (np.sort(boosted(rng, trees, rows)) for rows in (20_000, 80_000))
-    pairs = [attainable(scores, fit(scores, Calibration(knots=500), CONTRACT)) for scores in (few, many)]
+    pairs = [attainable(Sorted(sort(scores)), fit(scores, Calibration(knots=500), CONTRACT)) for scores in (few, many)]
     stands = [
         [stand(found, len(scores), rate) for found, rate in zip(part, RATES, strict=True)]
         for part, scores in zip(pairs, (few, many), strict=True)
@@ -138,7 +141,9 @@ def test_on_real_scores_the_remedy_works_or_none_would(name: str, column: str) -
     def look(rows: int) -> dict[Decimal, tuple[str, Attainable]]:
         some = np.sort(rng.permutation(scores)[:rows])
         calibrator = fit(some, Calibration(knots=2000))
-        found = dict(zip([a.fpr for a in calibrator.contract.anchors], attainable(some, calibrator), strict=True))
+        found = dict(
+            zip([a.fpr for a in calibrator.contract.anchors], attainable(Sorted(sort(some)), calibrator), strict=True)
+        )
         return {rate: (stand_within(found[rate], rows, rate), found[rate]) for rate in PAPER}
 
     few, n = len(scores) // 10, len(scores)
@@ -206,7 +211,7 @@ def test_the_floor_of_a_tied_sample_is_not_its_size() -> None:
     scores = np.sort(np.append(rng.beta(1, 20, 54_295), np.full(80, 1.0)))
     calibrator = fit(scores, Calibration(), CONTRACT)
     rate, n = Decimal("0.001"), len(scores)
-    found = attainable(scores, calibrator)[2]
+    found = attainable(Sorted(sort(scores)), calibrator)[2]
     assert (found.below, found.through, found.saturated) == (0, 80, True)
     assert stand(found, n, rate) == "unattainable"
     tie = granularity.describe_ties(

@@ -31,7 +31,7 @@ from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.checks.granularity import Atom, Resolution
 from gate.checks.served import ServedRows
 from gate.errors import GateError
-from gate.gating import Job, Release, check_release, facts_of, gate_release, gather
+from gate.gating import Job, Release, calibrator_facts, check_release, gate_release, gather
 from gate.inspection.judgement import _contradictions
 from gate.names import CheckName
 from gate.planning import Budget
@@ -114,7 +114,8 @@ class Drawn:
         a, b = (4, 2) if kind == "malicious" else (0.5, 8)
         values = self.rng.beta(a, b, n)
         values = values if self.digits is None else np.round(values, self.digits)
-        rows = self.rng.permutation(np.r_[np.arange(n), np.arange(n // 50)])
+        again = n // 50 if self.ids or self.rng.random() < 0.2 else 0  # where no id is read, whole rows repeat
+        rows = self.rng.permutation(np.r_[np.arange(n), np.arange(again)])
         table = {
             "score": values[rows],
             "id": [f"{name}{row}" for row in rows],
@@ -369,7 +370,7 @@ def toy_evidence(policy: Policy) -> Evidence:
     fit, holdout = (sample_of(rng.beta(0.5, 8, 500)) for _ in range(2))
     calibrator = fit_ordered(fit.ordered, policy.calibration, policy.anchors)
     case = Case(policy, calibrator, holdout, fit)
-    whole = gather(case, describe(fit), facts_of(calibrator), date(2026, 3, 1))
+    whole = gather(case, describe(fit), calibrator_facts(calibrator), date(2026, 3, 1))
     return dataclasses.replace(whole, parts=measure(case, WITH_TOY))
 
 

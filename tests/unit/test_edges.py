@@ -8,11 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from gate.statistics.ties import LEAST_VALUES
 from scipy.special import betainc
 
 from gate.checks import default_policy
-from gate.checks.shared import _strata_of, _values
 from gate.planning.ranges import corridor_of
 from gate.statistics import binomial, clusters, grouped, permutation
 from gate.statistics.atoms import rows_to_reach, rows_to_settle
@@ -99,13 +97,6 @@ def test_a_scan_of_no_rank_finds_nothing() -> None:
     assert scan_counts((), 3, 6) == TailScan(1.0, None)
 
 
-def test_few_values_are_one_stratum_however_many_rows_have_them() -> None:
-    few = np.arange(LEAST_VALUES) * 5_000
-    assert not _strata_of(few, 5_000 * LEAST_VALUES, 0).any()
-    many = np.arange(4 * LEAST_VALUES) * 100
-    assert _strata_of(many, 400 * LEAST_VALUES, 0).max() >= 2
-
-
 def test_rows_to_reach_a_tied_score_are_those_that_its_rate_leaves_room_for() -> None:
     """A score of half the rate is reached by some rows, in groups by more; one of the rate or above by none."""
 
@@ -131,18 +122,6 @@ def test_scores_that_lie_in_the_band_already_settle_with_no_rows() -> None:
     assert grouped is not None
     assert 1000 < alone < grouped
     assert rows_to_settle(4, 10, 1000, fpr, band) is None
-
-
-def test_values_that_stand_for_several_rows_count_as_so_many() -> None:
-    """A stored sample has each value once with its rows; the other may have them one by one."""
-    once, often = np.array([1, 2, 4]), np.array([2, 1, 3])
-    other = np.array([1, 3, 3, 4])
-    for values, rows in ((once, often), (np.repeat(once, often), None)):
-        sizes, held = _values([(values, rows), (other, None)], lambda cells: cells)
-        assert (sizes.tolist(), held.tolist()) == ([3, 2, 4], [1, 2, 1])
-    nothing = np.empty(0, dtype=np.int64)
-    sizes, held = _values([(nothing, nothing), (nothing, None)], lambda cells: cells)
-    assert (len(sizes), len(held)) == (0, 0)
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.5, 3.0), (3.0, 3.0)])

@@ -22,7 +22,7 @@ from gate.checks import exchangeability as check
 from gate.checks import fpr, parse_policy
 from gate.checks.check import Case, Evidence, Finding
 from gate.checks.exchangeability import AtScore, AtTarget, Exchangeability
-from gate.gating import facts_of, gather
+from gate.gating import calibrator_facts, gather
 from gate.policy import Policy
 from gate.rows.describe import describe
 from gate.statistics import exchangeability
@@ -285,7 +285,7 @@ def from_scores(fitted: np.ndarray, held_out: np.ndarray, policy: Policy) -> tup
     """The findings at the target and over the curve, of real samples."""
     judged_on = case(policy, fitted, held_out)
     assert judged_on.fit is not None
-    found = gather(judged_on, describe(judged_on.fit), facts_of(judged_on.calibrator), TODAY)
+    found = gather(judged_on, describe(judged_on.fit), calibrator_facts(judged_on.calibrator), TODAY)
     verdict = judge(policy, found)
     by_name = {str(finding.check): finding for finding in verdict.findings}
     return verdict.findings[0], by_name["exchangeability"]

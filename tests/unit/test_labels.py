@@ -17,7 +17,6 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from drawing import examples
-from gate.scores import from_object, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import column_of
@@ -150,7 +149,7 @@ def test_numbers_and_truths_are_not_guessed_at(labels: list[Any], benign: str) -
 @given(
     n=st.integers(2**53, 2**64 - 3),
     off=st.sampled_from([-2, -1, 1, 2]),
-    kind=st.sampled_from([pa.uint64(), pa.decimal128(38, 0), pa.decimal256(60, 0), pa.string(), pa.int64()]),
+    kind=st.sampled_from([pa.uint64(), pa.decimal128(38, 0), pa.string(), pa.int64()]),
     listed=st.booleans(),
 )
 def test_large_whole_numbers_are_compared_exactly(n: int, off: int, kind: pa.DataType, listed: bool) -> None:
@@ -286,26 +285,11 @@ def test_without_a_label_column_there_are_no_labels(tmp_path: Path) -> None:
 
 # --- a column of labels that nobody read --------------------------------------------------------------------
 
-LIKE_LABELS = [
-    "label",
-    "Labels",
-    "Y",
-    "target",
-    "class",
-    "is_malicious",
-    "IS MALICIOUS",
-    "malicious",
-    "attack",
-    "is-attack",
-]
-LIKE_LABELS += ["ground_truth", "Ground Truth", "y_true", "is_benign"]
 
-
-@pytest.mark.each_run(20)
-@pytest.mark.parametrize("name", LIKE_LABELS)
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl", ".feather", ".npz", "table"])
-def test_a_column_named_like_a_label_is_noticed(name: str, suffix: str, tmp_path: Path) -> None:
-    table = pa.table({"score": [0.1, 0.2, 0.3], name: [0, 1, 0], "language": ["de", "en", "fr"]})
+def test_every_column_that_is_not_read_is_named(suffix: str, tmp_path: Path) -> None:
+    """Whatever its name: a label may be called anything."""
+    table = pa.table({"score": [0.1, 0.2, 0.3], "Is Attack": [0, 1, 0], "language": ["de", "en", "fr"]})
     path = tmp_path / f"s{suffix}"
     if suffix == "table":
         found = from_object(table, "fit", Columns(), DOMAIN)
@@ -317,19 +301,21 @@ def test_a_column_named_like_a_label_is_noticed(name: str, suffix: str, tmp_path
         elif suffix == ".feather":
             pa.feather.write_feather(table, str(path))
         elif suffix == ".npz":
-            arrays: dict[str, Any] = {"score": np.array([0.1, 0.2, 0.3]), name: np.array([0, 1, 0])}
+            arrays: dict[str, Any] = {
+                name: np.asarray(column) for name, column in zip(table.column_names, table, strict=True)
+            }
+            arrays["language"] = arrays["language"].astype(str)
             np.savez(path, **arrays)
         else:
             pa.parquet.write_table(table, path)
         found = read([str(path)], Columns(), DOMAIN)
-    assert found.unread == (name,)
+    assert found.unread == ("Is Attack", "language")
+    assert "; not read: 'Is Attack', 'language'" in found.summary
 
 
-def test_columns_that_are_read_or_named_otherwise_are_not_noticed(tmp_path: Path) -> None:
-    table = pa.table(
-        {"score": [0.1, 0.2], "label": [0, 0], "class": ["a", "b"], "labelled_by": ["x", "y"], "yy": [1, 2]}
-    )
-    assert from_object(table, "fit", Columns(label="label"), DOMAIN).unread == ()
+def test_columns_that_are_read_are_not_named(tmp_path: Path) -> None:
+    table = pa.table({"score": [0.1, 0.2], "label": [0, 0], "class": ["a", "b"]})
+    assert from_object(table, "fit", Columns(label="label", segment="class"), DOMAIN).unread == ()
     assert from_object(table, "fit", Columns(segment="class"), DOMAIN).unread == ("label",)
     (tmp_path / "label=1").mkdir()
     pa.parquet.write_table(table.select(["score"]), tmp_path / "label=1" / "a.parquet")
@@ -359,15 +345,9 @@ def released(directory: Path, seed: int, *overrides: str) -> tuple[Any, Path]:
     return made, directory / "release"
 
 
-def test_every_report_says_that_a_label_column_was_not_used(tmp_path: Path) -> None:
+def test_the_record_names_a_column_that_was_not_used(tmp_path: Path) -> None:
     made, directory = released(tmp_path, 1)
-    for sample in ("fit", "holdout"):
-        said = (
-            f"{sample}: column 'label', named like a label, was not used, and every row counts as benign; name labels"
-        )
-        assert any(warning.startswith(said) for warning in made.record.warnings)
-    for name in ("report.html", "report.md", "verdict.json"):
-        assert "named like a label" in (directory / name).read_text()
+    assert (made.record.fit.unread, made.record.holdout.unread) == (("label",), ("label",))
     assert state_of(verify(str(directory)).answers) == "holds"
 
 
@@ -387,7 +367,7 @@ def test_no_value_of_files_and_labels_can_be_changed_unnoticed(overrides: list[s
     original = json.loads((directory / "verdict.json").read_text())
     changed = 0
     for sample in ("fit", "holdout"):
-        for key in ("files", "labels", "unread_labels", "sources"):
+        for key in ("files", "labels", "unread", "sources"):
             for path in leaves(original[sample][key], (sample, key)):
                 content = json.loads(json.dumps(original))
                 holder = content
@@ -422,7 +402,7 @@ def test_the_files_are_listed_up_to_a_hundred_with_a_digest_of_all(tmp_path: Pat
     made.write(tmp_path / "release")
     data = Data((str(tmp_path / "fit"),), (str(tmp_path / "holdout"),))
     assert state_of(verify(str(tmp_path / "release"), data).answers) == "holds"
-    first, second = sorted((tmp_path / "fit").iterdir())[110:112]
-    first.rename(tmp_path / "fit" / "z.parquet")  # a file beyond the hundredth has another name
+    last = sorted((tmp_path / "fit").iterdir())[111]  # beyond the hundredth
+    rows = pa.parquet.read_metadata(last).num_rows
+    pa.parquet.write_table(pa.table({"score": rng.random(rows)}), last)
     assert state_of(verify(str(tmp_path / "release"), data).answers) == "does not hold"
-    assert second.exists()

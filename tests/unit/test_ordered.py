@@ -1,4 +1,4 @@
-"""Scores in order answer alike however they are kept: in memory, as rows that stand for many, divided where they are."""
+"""Scores in order answer alike however they are kept: in memory, counted, or divided where they stand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def drawn(draw: st.DrawFn, most: int = 200) -> np.ndarray:
         start = draw(st.sampled_from([0.5, 1.0, 0.1, -0.3, 1e-300, 1e300, 0.0]))
         return np.array([step(start, int(i)) for i in rng.integers(-20, 20, n)])
     if kind == "chains":
-        return np.array([step(float(c), int(i)) for c, i in zip(rng.choice([0.1, 0.2, 0.9], n), rng.integers(0, 4, n))])
+        return np.array(
+            [step(float(c), int(i)) for c, i in zip(rng.choice([0.1, 0.2, 0.9], n), rng.integers(0, 4, n), strict=True)]
+        )
     if kind == "sigmoid":
         return 1 / (1 + np.exp(-rng.normal(0, 20, n)))
     if kind == "denormal":
@@ -190,5 +192,5 @@ def test_rows_that_change_between_two_questions_are_refused() -> None:
         divided = Divided(engine, table, "count(*)", (0.0, 1.0))
         divided.at_rank([1])
         engine.do(f"DELETE FROM {table} WHERE score < 0.5")
-        with pytest.raises(GateError, match="^rows: must stay as they are while gate asks, got other ones"):
+        with pytest.raises(GateError, match=r"^rows: must stay as they are while gate asks, got other ones"):
             divided.at_rank([400])

@@ -88,7 +88,7 @@ OWN: dict[str, Any] = {
     **{f"checks.{name}.max_share": SHARES for name in ("overlap", "duplicates")},
     "checks.exchangeability.alpha": SHARES,
     **{f"checks.{check.key}.required": FLAGS for check in CHECKS if check.settings is not None},
-    "checks.freshness.max_age_days": COUNTS,
+    "checks.freshness.max_age_days": st.integers(1, 36_500).map(str),
     "checks.detection.targets": DETECTION_TARGETS,
     "checks.detection.targets[0].fpr": RATES,
     "checks.detection.targets[0].min_tpr": SHARES,

@@ -544,6 +544,7 @@ def test_nothing_in_a_policy_can_be_changed() -> None:
         "Checks",
         "OverlapSettings",
         "ServedSettings",
+        "UnreadSettings",
         "DuplicatesSettings",
         "DirectionSettings",
         "ExchangeabilitySettings",

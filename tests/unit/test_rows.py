@@ -287,6 +287,17 @@ def test_a_weight_is_as_many_rows_in_the_fingerprint() -> None:
     assert sample_of(scores, weights=[2, 2, 0, 2]).fingerprint != long
 
 
+def test_a_row_that_stands_for_none_is_none() -> None:
+    """Also where it has the lowest or the highest score of all."""
+    scores, weights = [0.0, 0.2, 0.5, 0.5, 1.0], [0, 3, 1, 1, 0]
+    long = sample_of(np.repeat(scores, weights))
+    for context in (nullcontext(), asked_in_parts(0)):
+        with context:
+            found = sample_of(scores, weights=weights)
+            assert (found.lowest, found.highest, found.fingerprint) == (0.2, 0.5, long.fingerprint)
+            assert found.ordered.at_rank([1, 5]).tolist() == [0.5, 0.2]
+
+
 def test_minus_zero_is_zero() -> None:
     names = [sample_of([zero, 0.5], others={"x": ["a", "b"]}) for zero in (0.0, -0.0)]
     assert names[0].distinct_scores.sketch == names[1].distinct_scores.sketch

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import asked_in_parts, sample_of
 
-from gate.rows.sketch import SIZE, Hashes, Sketch, share
+from gate.rows.sketch import SIZE, Hashes, Named, Sketch, share
 
 TEXTS = st.lists(
     st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12),
@@ -37,17 +37,11 @@ def sketch_of(hashes: Hashes) -> Sketch:
 def test_a_sketch_has_the_smallest_hashes_in_any_order(texts: list[str], data: st.DataObject | None) -> None:
     again = texts[::-1] if data is None else data.draw(st.permutations(texts))
     one, other = (sample_of(np.linspace(0, 1, len(names)), groups=names) for names in (texts, again))
-    found = [named(sample, "grp") for sample in (one, other)]
+    found = [Named(sample.ask, sample.rows, "grp") for sample in (one, other)]
     assert found[0].sketch == found[1].sketch
     assert found[0].sketch.possible
     names = set(one.engine.ask(f"SELECT DISTINCT grp FROM {one.rows}")["grp"].tolist())
     assert found[0].sketch == sketch_of(np.array([hash_of(name) for name in names], dtype=np.uint64))
-
-
-def named(sample: object, sql: str) -> object:
-    from gate.rows.sketch import Named
-
-    return Named(sample, sql)  # type: ignore[arg-type]
 
 
 def test_hashes_are_fixed() -> None:

@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
@@ -37,7 +38,7 @@ from gate.errors import GateError
 from gate.rows import formats
 from gate.rows.engine import Duck, using
 from gate.rows.formats import endings, open_object, open_table
-from gate.rows.table import File, Table
+from gate.rows.table import File, Table, kind_of
 
 NAN = float("nan")
 
@@ -201,7 +202,7 @@ def test_arrays_are_read_in_any_layout(
     ],
 )
 def test_types_are_kinds(type_: str, kind: str) -> None:
-    assert formats.kind_of(type_) == kind
+    assert kind_of(type_) == kind
 
 
 def test_types_of_parquet(engine: Duck, tmp_path: Path) -> None:
@@ -225,7 +226,7 @@ def test_types_of_parquet(engine: Duck, tmp_path: Path) -> None:
         "wide": "float",
         "half": "float",
         "coded": "text",
-        "bytes": "text",
+        "bytes": "other",
         "list": "other",
         "time": "time",
         "none": "null",
@@ -910,7 +911,7 @@ def test_relations_of_other_connections(engine: Duck) -> None:
         (pa.table([[1], [2]], names=["score", "score"]), ["score"], "it: must have one column 'score', got 2"),
         (pl.DataFrame({"s": [1]}), ["score"], "it: must have a column 'score', got 's'"),
         ({"score": [1, 2], "label": [1]}, ["score", "label"], "it: its arrays must be of one length"),
-        (object(), ["score"], "it: must be readable, got: object; give an array, an Arrow table or a data frame"),
+        (object(), ["score"], "it: must be an array, an Arrow table or a data frame, got object; give one of these"),
         (
             pa.table({"score": pa.array([1], pa.decimal256(60, 2))}),
             ["score"],

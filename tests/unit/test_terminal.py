@@ -54,7 +54,7 @@ def test_an_advisory_target_that_does_not_pass_is_one_line(flagged: int, outcome
 
 
 def test_a_pass_says_how_many_checks_passed_beside_its_targets(demo: Record) -> None:
-    proven = "Proven at all 3 required targets and from 10 to 0.1 %; 5 other checks pass."
+    proven = "Proven at all 3 required targets and from 10 to 0.1 %; 6 other checks pass."
     assert terminal.render(demo, width=100).splitlines()[1] == proven
 
 

@@ -25,7 +25,7 @@ from gate.checks import fpr as targets
 from gate.checks.check import AnchorFacts, CalibratorFacts, Case, Evidence, Finding
 from gate.checks.fpr import AtAnchor, JudgedTarget, Targets, judge_targets
 from gate.contract import Floats
-from gate.gating import facts_of, gather
+from gate.gating import calibrator_facts, gather
 from gate.planning import Budget
 from gate.policy import Policy
 from gate.rows.describe import describe
@@ -498,7 +498,7 @@ def gathered(policy: Policy, fitted: Floats, held_out: Floats) -> Evidence:
     """What every check measures of two samples."""
     calibrator = fit(fitted, policy.calibration, policy.anchors)
     case = Case(policy, calibrator, sample_of(held_out), sample_of(fitted))
-    return gather(case, describe(sample_of(fitted)), facts_of(calibrator), TODAY)
+    return gather(case, describe(sample_of(fitted)), calibrator_facts(calibrator), TODAY)
 
 
 def test_evidence_counts_nothing_where_no_score_reaches_the_anchor() -> None:
