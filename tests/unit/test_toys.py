@@ -6,6 +6,7 @@ The toy check is in `test_checks.py`, and in `tests/system/test_toy_check.py` as
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
