@@ -174,7 +174,7 @@ def predict_groups(name: str, runs: int, divisions: int, seed: int = 11) -> tupl
     rng = np.random.default_rng([seed, list(SCORES).index(name)])
     grouped, plain = np.zeros(len(RATES)), np.zeros(len(RATES))
     for _ in range(runs):
-        samples = SCORES[name](rng), SCORES[name](rng)
+        samples: tuple[Any, Any] = SCORES[name](rng), SCORES[name](rng)
         fit, held = (Sorted(sort(values)) for values, _ in samples)
         ranks = [rate * (fit.n + 0.365) + 0.3175 for rate in RATES]
         at = pooled_at_rank(fit, held, prediction.looked_at(fit.n + held.n))
