@@ -193,7 +193,7 @@ def test_arrow_objects_are_validated() -> None:
         pa.string(), 3, [None, pa.py_buffer(struct.pack("<4i", 0, 9, 2, 3)), pa.py_buffer(b"abc")]
     )
     table = pa.table({"score": [0.1, 0.2, 0.3], "id": wild})
-    with pytest.raises(GateError, match="holdout: must be readable, got: .*Offset invariant"):
+    with pytest.raises(GateError, match=r"holdout: must be readable, got: .*Offset invariant"):
         from_object(table, "holdout", Columns(id="id"), (0.0, 1.0))
 
 
@@ -301,9 +301,9 @@ def test_a_file_that_shrinks_before_it_is_counted_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """It is cut short when its columns are known and its rows are not."""
-    from gate.rows import reading
+    from gate.rows import roles
 
-    path, real = tmp_path / f"scores{ending}", reading.read_part
+    path, real = tmp_path / f"scores{ending}", roles.read_part
     table = pa.table({"score": np.random.default_rng(0).random(200_000)})
     match ending:
         case ".parquet":

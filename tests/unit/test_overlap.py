@@ -27,6 +27,7 @@ from gate.checks.overlap import OverlapSettings as Settings
 from gate.checks.shared import LEVEL, Shared, compare_scores
 from gate.errors import GateError
 from gate.policy import Columns
+from gate.rows.labels import Kind
 from gate.rows.reading import read
 from gate.rows.sample import Sample
 from gate.rows.split import split
