@@ -1,4 +1,4 @@
-"""The duplicates check: no row counts twice, with ids by these, without them by what a random division would share."""
+"""The duplicates check: no row counts twice, by ids, by whole rows, or else by pairs of rows with one score."""
 
 from __future__ import annotations
 
