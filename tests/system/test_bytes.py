@@ -301,7 +301,7 @@ def test_a_file_that_shrinks_before_it_is_counted_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """It is cut short when its columns are known and its rows are not."""
-    from gate.rows import roles
+    from gate.rows import reading, roles
 
     path, real = tmp_path / f"scores{ending}", roles.read_part
     table = pa.table({"score": np.random.default_rng(0).random(200_000)})
