@@ -43,7 +43,7 @@ import plain
 import pyarrow as pa
 import pyarrow.parquet
 from calls import Result, call
-from gate.scores import Scores, reading
+from samples import column_of, sample_of
 
 from gate import gating, ledger
 from gate import policy as policies
@@ -52,15 +52,16 @@ from gate.checks import curve, default_policy, fpr, load_policy, parse_policy
 from gate.errors import GateError
 from gate.record import parse_record
 from gate.report import figures, junit, markdown, terminal
+from gate.rows.engine import using
+from gate.rows.reading import read
 from gate.storage import manifest_of
 
 SECONDS = 20  # of processor time, for one input
 PATIENCE = 600  # seconds of the clock, on a busy machine
 MEGABYTES = 1000  # more than at the start, for one child
-ADDRESS_SPACE = 8 << 30  # no header may make gate ask for more
+DATA = 8 << 30  # bytes; no header may make gate ask for more
 BATCH = 100  # inputs to a child
-WHOLE = 20  # one child in so many reads as gate does, in a child of its own, which is slow
-WATCHED = 10_000  # of the first inputs those children are watched line by line, which is slower still
+WATCHED = 20  # one child in so many is watched line by line, which is slow
 ROOT = Path(__file__).parent.parent
 
 
@@ -210,19 +211,20 @@ def compare_others(
         return
     columns = policies.Columns(label=label, timestamp=timestamp, **{name: name for name in names})
     try:
-        found = reading.read([made.name], columns, (0.0, 1.0), "malicious" if malicious else "benign")
+        with using():
+            found = read([made.name], columns, (0.0, 1.0), "malicious" if malicious else "benign")
+            values = column_of(found)
+            roles = {"group": "grp", "segment": "segment"}
+            parts: dict[str, Any] = {name: plain.parts_of(values, column_of(found, roles[name])) for name in names}
+            parts["times"] = plain.times_of(values, column_of(found, "time")) if timestamp else []
     except GateError:  # the run does not need all columns of malicious rows
         return
-    codes: dict[str, Any] = {"group": found.groups, "segment": found.segments}
-    times: Any = found.timestamps
-    parts: dict[str, Any] = {name: plain.parts_of(found.values.tolist(), codes[name].tolist()) for name in names}
-    parts["times"] = plain.times_of(found.values.tolist(), times.tolist()) if timestamp else []
 
-    def read() -> dict[str, Any]:
+    def read_again() -> dict[str, Any]:
         rows = plain.read(Path(made.name), "score", label, "0", malicious, names, timestamp)
         return {name: rows.parts(name) for name in names} | {"times": rows.times(timestamp) if timestamp else []}
 
-    plainly = (ask or outside)(read)
+    plainly = (ask or outside)(read_again)
     if "problem" in plainly:
         return
     for name in names:
@@ -312,7 +314,7 @@ def compare(
     counted["n"] += repeated  # rows with the id of another count once, which the plain reader does not know
     if role == "benign":
         counted["n"] += record["holdout"]["n"]
-    elif not repeated:
+    elif not repeated and not {"group", "segment"} & {*record["data"]}:  # compare_others has the scores of these
         counted["sha256"] = section["sha256"]
     expected = {key: read[key] for key in counted}
     if counted != expected:
@@ -481,9 +483,8 @@ def _ledgers() -> list[bytes]:
 @cache
 def ledger_line() -> bytes:
     """One judgement of rows with ids, as the ledger keeps it."""
-    ids = pa.array(["a", "b", "c"], pa.large_string())
-    rows = ledger.rows_of(Scores(np.array([0.1, 0.2, 0.2]), ids=ids))
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, using():
+        rows = ledger.rows_of(sample_of([0.1, 0.2, 0.2], ids=["a", "b", "c"]))
         path = Path(place, "ledger.jsonl")
         ledger.claim(str(path), rows, "b c", "v1", "2026-03-01T12:00:00Z")
         return path.read_bytes()
@@ -636,12 +637,10 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _work(seed: int, numbers: list[int], place: Path, sending: int, lines: Lines | None, apart: bool) -> None:
+def _work(seed: int, numbers: list[int], place: Path, sending: int, lines: Lines | None) -> None:
     """A child's inputs one after another, each in a directory that is removed where no promise was broken."""
-    if not apart:
-        vars(reading)["isolated"] = lambda function, _most: contextlib.nullcontext(function)
     limit_time()
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_DATA, (DATA, DATA))
     before = peak_megabytes()
     if lines is not None:
         sys.settrace(lines.watch)
@@ -659,12 +658,8 @@ def _work(seed: int, numbers: list[int], place: Path, sending: int, lines: Lines
         os.write(sending, json.dumps(found).encode() + b"\n")
 
 
-def batch(seed: int, numbers: list[int], place: Path, lines: Lines | None, apart: bool) -> list[dict[str, Any]]:
-    """What came of some inputs, tried in a child; one on which the child dies is a finding, and the others go on.
-
-    gate reads files in a child of its own, which costs a fork each time. So most inputs are read without (`apart` is
-    false), and what goes wrong then is tried again with it: a finding is what gate as a whole does.
-    """
+def batch(seed: int, numbers: list[int], place: Path, lines: Lines | None) -> list[dict[str, Any]]:
+    """What came of some inputs, tried in a child; one on which the child dies is a finding, and the others go on."""
     receiving, sending = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -672,7 +667,7 @@ def batch(seed: int, numbers: list[int], place: Path, lines: Lines | None, apart
         code = 1
         try:
             os.close(receiving)
-            _work(seed, numbers, place, sending, lines, apart)
+            _work(seed, numbers, place, sending, lines)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -683,31 +678,24 @@ def batch(seed: int, numbers: list[int], place: Path, lines: Lines | None, apart
         reports = [json.loads(line) for line in pipe]
     _, status = os.waitpid(child, 0)
     found = [line for line in reports if "kind" in line]
-    rest: list[int] = []
-    if status != 0:
-        begun = [line["begins"] for line in reports if "begins" in line][-1]
-        kind = kind_of(random.Random(f"{seed} {begun}"))
-        ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
-        found.append({"number": begun, "kind": kind, "state": "crash", "problem": f"ended by {ended}", "took": 0.0})
-        rest = numbers[numbers.index(begun) + 1 :]
-    again = [] if apart else [result["number"] for result in found if result["problem"]]
-    for number in again:
-        shutil.rmtree(place / str(number))
-    found = [result for result in found if result["number"] not in again]
-    for number in again:
-        found += [{**result, "again": True} for result in batch(seed, [number], place, None, apart=True)]
-    return found + (batch(seed, rest, place, lines, apart) if rest else [])
+    if status == 0:
+        return found
+    begun = [line["begins"] for line in reports if "begins" in line][-1]
+    kind = kind_of(random.Random(f"{seed} {begun}"))
+    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
+    found.append({"number": begun, "kind": kind, "state": "crash", "problem": f"ended by {ended}", "took": 0.0})
+    rest = numbers[numbers.index(begun) + 1 :]
+    return found + (batch(seed, rest, place, lines) if rest else [])
 
 
 def fuzz(inputs: int, seed: int, place: Path, most: int) -> tuple[list[dict[str, Any]], Lines]:
     """Try so many inputs in all, unless there are too many findings before."""
-    lines = Lines([ROOT / "gate" / "scores", ROOT / "gate" / "inspection", ROOT / "gate" / "verification"])
+    lines = Lines([ROOT / "gate" / "rows", ROOT / "gate" / "inspection", ROOT / "gate" / "verification"])
     results: list[dict[str, Any]] = []
     gc.freeze()  # so that children share the memory of what was imported
     for start in range(0, inputs, BATCH):
         numbers = [*range(start, min(start + BATCH, inputs))]
-        whole = start // BATCH % WHOLE == 0
-        found = batch(seed, numbers, place, lines if whole and start < WATCHED else None, apart=whole)
+        found = batch(seed, numbers, place, lines if start // BATCH % WATCHED == 0 else None)
         for broken in (result for result in found if result["problem"]):
             print(f"input {broken['number']} ({broken['kind']}): {broken['problem']}\n", flush=True)
         results += found
@@ -750,8 +738,6 @@ def main() -> None:
         if options.missing:
             print(f"  not: {', '.join(map(str, missed))}")
     findings = sum(result["problem"] is not None for result in results)
-    contained = sum(result["problem"] is None and "again" in result for result in results)
-    print(f"{contained} inputs crash the libraries that read them, and end in a line of gate's all the same")
     if findings:
         print(f"{len(results):,} inputs, seed {options.seed}: {findings} findings, kept in {place}")
     else:

@@ -18,7 +18,6 @@ import re
 import struct
 import tempfile
 import zipfile
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -51,18 +50,14 @@ class Rows:
 
     @property
     def sha256(self) -> str:
-        """The digest in gate's record for a sample of one range: over the number of rows and the content of the range.
+        """The digest in gate's record for scores from 0 to 1: over their number, ends, and two sums of whole numbers.
 
-        The content is the number of distinct scores, the scores in rising order with one zero, and the place and the
-        rows of tied ones.
+        The numbers are the first 29 and the next 20 binary digits of each score.
         """
-        assert len(self.scores) <= 2**18
-        rows = Counter(score + 0.0 for score in self.scores)
-        ordered = sorted(rows)
-        tied = [place for place, score in enumerate(ordered) if rows[score] > 1]
-        numbers = [*tied, *(rows[ordered[place]] for place in tied)]
-        inner = struct.pack(f"<q{len(ordered)}d{len(numbers)}q", len(ordered), *ordered, *numbers)
-        return hashlib.sha256(struct.pack("<q", len(self.scores)) + hashlib.sha256(inner).digest()).hexdigest()
+        cells = [math.floor(score * 2.0**49) for score in self.scores]
+        sums = sum(cell >> 20 for cell in cells), sum(cell & (2**20 - 1) for cell in cells)
+        low, high = min(self.scores) + 0.0, max(self.scores) + 0.0
+        return hashlib.sha256(f"{len(self.scores)} {low!r} {high!r} {sums[0]} {sums[1]}\n".encode()).hexdigest()
 
     def parts(self, name: str) -> str:
         """The scores that belong together by another column, whatever names it uses."""

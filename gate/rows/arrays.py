@@ -359,13 +359,15 @@ def _of_arrow_object(engine: Duck, file: File, data: Any, wanted: Sequence[str])
 def read_arrow(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
     pa = _pyarrow(file)
     with pa.OSFile(path) as source:  # not mapped: the scores must not change with the file
-        if source.read(6) == b"ARROW1":
+        head = source.read(8)
+        if head.startswith(b"ARROW1"):
             source.seek(0)
             reader = pa.ipc.open_file(source)
             batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
             return _of_batches(engine, file, reader.schema, batches, wanted)
         source.seek(max(source.size() - 8, 0))
-        if source.read(8)[-4:] != bytes(4):
+        mark = b"\xff" * 4  # before each length, but for those of old writers
+        if not source.read(8).endswith((mark if head.startswith(mark) else b"") + bytes(4)):
             raise ValueError("a stream without its end")
         source.seek(0)
         reader = pa.ipc.open_stream(source)

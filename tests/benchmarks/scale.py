@@ -1,10 +1,10 @@
-"""Any number of rows: `gate run` against the plain script, and with little memory against DuckDB's sort.
+"""Any number of rows: `gate run` against the plain script, and in little memory against as much as it likes.
 
     python tests/benchmarks/scale.py [--full] [--only NAME ...]
 
-Prints Markdown tables. Each pair is measured in turns in one run: CPU seconds say what the work costs, wall seconds
-what one waits on this machine, and a busy machine shows in the second only. --full adds 400 million rows. Rows are
-drawn into a temporary directory, 8 bytes each and twice: set TMPDIR to a place with room.
+Prints Markdown tables. What is compared is measured in turns in one run: CPU seconds say what the work costs, wall
+seconds what one waits on this machine, and a busy machine shows in the second only. --full adds 400 million rows. Rows
+are drawn into a temporary directory, 8 bytes each and twice: set TMPDIR to a place with room.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+PARTS = ["script", "larger"]
 FILE = 5_000_000  # rows of one Parquet file
-LIMIT = "2GB"
+LIMIT = "1GB"
 IMPORTS = "import gate.gating, gate.cli, gate.report.html, matplotlib.figure, matplotlib.patches"
 PEER = """
 import sys, numpy as np
@@ -43,13 +44,6 @@ fit, holdout = map(load, sys.argv[1:])
 calibrated = fit_calibration_pipeline(fit).predict(holdout.reshape(-1, 1))
 for score in (0.1, 0.3, 0.5, 0.7, 0.85, 0.95):
     binomtest(int((calibrated >= score).sum()), len(holdout)).proportion_ci(0.95)
-"""
-DUCKDB = """
-import sys, duckdb
-database = duckdb.connect(config={"memory_limit": "2GB", "temp_directory": sys.argv[1]})
-for folder in sys.argv[2:]:
-    query = f"SELECT score FROM read_parquet('{folder}/*.parquet') ORDER BY score"
-    database.execute(f"COPY ({query}) TO '{sys.argv[1]}/sorted.parquet'")
 """
 SORT = """
 import sys, numpy as np, pyarrow.parquet
@@ -178,62 +172,42 @@ def against_the_script(directory: Path) -> None:
     table("`gate run`, all files written, against load, `fprcal` fit, predict and six `binomtest`:", head, rows)
 
 
-def on_disk(directory: Path) -> None:
-    """Compare the same rows asked where they stand and fetched into memory."""
-    n = 20_000_000
-    draw(directory, n)
-    paths = f"fit-{n}", f"holdout-{n}"
-    found = best(2, memory=gate(directory, *paths), disk=gate(directory, *paths, "--memory", "200MB"))
-    memory, disk = found["memory"], found["disk"]
-    row = (
-        f"{n:,} + {n:,}",
-        f"{disk.wall:.1f} / {memory.wall:.1f}",
-        f"{disk.wall / memory.wall:.2f}",
-        f"{disk.cpu / memory.cpu:.2f}",
-        f"{disk.peak / 1e9:.2f} / {memory.peak / 1e9:.2f}",
-    )
-    table("Asked where they stand (`--memory 200MB`) against fetched:", ("rows", "s", "ratio", "of CPU", "peak, GB"), [row])
-
-
 def larger(directory: Path, full: bool) -> None:
-    """CPU and memory as rows grow, beside DuckDB's ORDER BY of both samples and one np.sort of each."""
-    rows, first = [], None
+    """The script, gate, gate in little memory, and reading and sorting alone, as rows grow."""
+    rows = []
     for n in (10_000_000, 100_000_000, *([400_000_000] if full else [])):
         draw(directory, n)
         paths = f"fit-{n}", f"holdout-{n}"
         folders = [f"{directory}/{path}" for path in paths]
-        ours = run(*gate(directory, *paths, "--memory", LIMIT, "--scratch", f"{directory}/scratch"))
-        (directory / "duckdb").mkdir(exist_ok=True)
-        duck = run("-c", DUCKDB, f"{directory}/duckdb", *folders) if importlib.util.find_spec("duckdb") else None
-        plain = run("-c", SORT, *folders) if n <= 100_000_000 else None
-        first = first or (ours.cpu / n)
-        rows.append(
-            (
-                f"{n:,} + {n:,}",
-                f"{ours.wall:.0f}",
-                f"{ours.cpu:.0f}",
-                f"{ours.peak / 1e9:.2f}",
-                f"{ours.cpu / n / first:.2f}",
-                "" if duck is None else f"{duck.cpu:.0f} CPU-s, {duck.peak / 1e9:.2f} GB",
-                "" if plain is None else f"{plain.cpu:.0f} CPU-s, {plain.peak / 1e9:.2f} GB",
-            )
-        )
-        shutil.rmtree(directory / "duckdb")
-    head = ("rows", "s", "CPU-s", "peak, GB", "CPU a row, of the first", "DuckDB ORDER BY, 2 GB", "read and np.sort")
-    table(f"`gate run --memory {LIMIT}` on Parquet:", head, rows)
+        commands = {"gate_run": gate(directory, *paths), "little": gate(directory, *paths, "--memory", LIMIT)}
+        if n <= 100_000_000:
+            commands["sort"] = ("-c", SORT, *folders)
+            commands |= {"script": ("-c", PEER, *folders)} if importlib.util.find_spec("fprcal") else {}
+        found = best(2 if n <= 10_000_000 else 1, **commands)
+        script = found.get("script")
+        for name, called in CALLED.items():
+            if name in found:
+                cost = found[name]
+                share = "" if script is None else f"{cost.cpu / script.cpu:.2f}"
+                figures = f"{cost.wall:.1f}", f"{cost.cpu:.1f}", share, f"{cost.peak / 1e9:.2f}"
+                rows.append((f"{n:,} + {n:,}", called, *figures))
+        for folder in folders:
+            shutil.rmtree(folder)
+    table("As rows grow, on Parquet:", ("rows", "command", "s", "CPU-s", "of the script's CPU", "peak, GB"), rows)
 
 
-PARTS: dict[str, Callable[[Path], None]] = {
-    "script": against_the_script,
-    "disk": on_disk,
+CALLED = {
+    "script": "load, `fprcal` fit, predict and six `binomtest`",
+    "gate_run": "`gate run`",
+    "little": f"`gate run --memory {LIMIT}`",
+    "sort": "read and `np.sort`",
 }
 
 
 def measure(names: list[str], full: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="gate-scale-") as directory:
-        for name, part in PARTS.items():
-            if name in names:
-                part(Path(directory))
+        if "script" in names:
+            against_the_script(Path(directory))
         if "larger" in names:
             larger(Path(directory), full)
 
@@ -241,7 +215,7 @@ def measure(names: list[str], full: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="400 million rows too")
-    parser.add_argument("--only", nargs="*", choices=[*PARTS, "larger"], default=[*PARTS, "larger"])
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     measure(options.only, options.full)
 

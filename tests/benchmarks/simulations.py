@@ -147,14 +147,14 @@ def simulate_groups(runs: int) -> Iterator[Row]:
 Drawn = tuple[Floats, Ints]  # the score of each row, and the number of its group
 
 
-def _rows(rng: np.random.Generator, sizes: Ints, rho: float) -> Sample:
+def _rows(rng: np.random.Generator, sizes: Ints, rho: float) -> Drawn:
     """Rows whose scores are alike within a group: sqrt(rho) z of the group + sqrt(1 - rho) of their own."""
     groups = np.repeat(np.arange(len(sizes)), sizes)
     own = rng.standard_normal(len(groups))
     return math.sqrt(rho) * rng.standard_normal(len(sizes))[groups] + math.sqrt(1 - rho) * own, groups
 
 
-SCORES: dict[str, Callable[[np.random.Generator], Sample]] = {
+SCORES: dict[str, Callable[[np.random.Generator], Drawn]] = {
     "independent, 20 K": lambda rng: _rows(rng, np.ones(20_000, dtype=np.int64), 0.0),
     "equal: 300 x 300, rho 0.2": lambda rng: _rows(rng, np.full(300, 300), 0.2),
     "templates, 10 K groups": lambda rng: _rows(rng, _lognormal(rng, 1, 1, 10_000), 1.0),

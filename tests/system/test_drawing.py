@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gate.scores import child
 
 import gate
 from gate.cli.drawing import drawing

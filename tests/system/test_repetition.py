@@ -23,12 +23,13 @@ from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks import parse_policy
 from gate.cli import cli
 from gate.errors import GateError
-from gate.gating import Job, check_release, gate_release, read_reference, read_sample
+from gate.gating import Job, check_release, gate_release, read_reference
 from gate.inspection import judgement
 from gate.inspection import release as inspection
 from gate.inspection.differences import differences
 from gate.policy import Document
 from gate.record import Record, json_text, read_release
+from gate.rows.reading import read_sample
 from gate.rows.split import split
 from gate.storage import manifest_of
 from gate.verification import release as repetition

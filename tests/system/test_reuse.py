@@ -44,9 +44,6 @@ def rows_of(ids: Iterable[int] | None, scores: Any = None, seed: int = 5) -> Row
     return ledgers.rows_of(sample_of(scores, ids=names))
 
 
-SOME, OTHERS = rows_of(range(3000)), rows_of(range(5000, 8000), seed=6)
-
-
 def test_runs_at_once_are_as_many_uses(tmp_path: Path) -> None:
     """Twelve processes, each with a question of its own: every use from 1 to 12 is given once."""
     path = tmp_path / "ledger.jsonl"
@@ -57,7 +54,7 @@ def test_runs_at_once_are_as_many_uses(tmp_path: Path) -> None:
 
 
 def _claim_one(path: str, i: int) -> int:
-    return ledgers.claim(path, SOME, f"q{i}", f"v{i}", "2026-06-30T00:00:00Z").number
+    return ledgers.claim(path, rows_of(range(3000)), f"q{i}", f"v{i}", "2026-06-30T00:00:00Z").number
 
 
 # --- the command --------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from verified import POLICY, job, make, write_scores
 
 from gate.checks import parse_policy
 from gate.checks.baseline import Comparison
-from gate.checks.duplicates import Duplicates, Repeats
+from gate.checks.duplicates import Duplicates
 from gate.errors import GateError
 from gate.gating import check_release, gate_release
 from gate.inspection import answers
@@ -32,7 +32,7 @@ from gate.inspection.files import check_manifest, load
 from gate.record import Record, as_reference, parse_record, read_release
 from gate.report import formats
 from gate.report.formats import rendered
-from gate.rows.reading import read
+from gate.rows.reading import from_object, read
 from gate.storage import manifest_of
 from gate.verdict import judge
 from gate.verification import release as repetition
@@ -148,7 +148,8 @@ def test_groups_ids_and_a_ledger_are_repeated_too(grouped: Path) -> None:
     record = parse_record((made / "verdict.json").read_bytes(), "verdict.json")
     found = record.of(Duplicates)
     assert found is not None
-    assert found.holdout == Repeats(rows=record.holdout.n + 1, repeated=1)
+    assert found.holdout is not None
+    assert (found.holdout.rows, found.holdout.repeated) == (record.holdout.n + 1, 1)
 
 
 TAMPERED: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -164,7 +165,6 @@ TAMPERED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no day": lambda r: r["holdout"].update(oldest="yesterday"),
     "an age": lambda r: r["checks"]["freshness"].update(oldest="2026-02-02"),
     "the overlap": lambda r: r["checks"]["overlap"].update(rows_in_shared_groups=0),
-    "the largest tie": lambda r: r["checks"]["granularity"].update(largest_tie=5),
 }
 
 
@@ -343,10 +343,11 @@ def test_counts_that_agree_with_each_other_are_still_held_against_the_data(made:
     policy = parse_policy(POLICY, "policy.yaml")
     held_out = read([str(made.parent / "holdout.parquet")], policy.policy.data, (0.0, 1.0))
     fit = read([str(made.parent / "fit.parquet")], policy.policy.data, (0.0, 1.0))
-    lower = type(held_out)(held_out.values * 0.9, held_out.sources)
+    scores = np.asarray(pa.parquet.read_table(made.parent / "holdout.parquet")["score"])
+    lower = from_object(scores * 0.9, "holdout", policy.policy.data, (0.0, 1.0))
     shutil.rmtree(forged)
     gate_release(job(policy, "v1"), fit, lower).write(forged)
-    forge(forged, lambda record: record["holdout"].update(sha256=held_out.sha256))
+    forge(forged, lambda record: record["holdout"].update(sha256=held_out.fingerprint))
     assert state_of(verify(forged)) == "holds"
     found = states(verify(forged, data_of(made, "fit", "holdout")))
     assert (found["holdout"], found["data"]) == ("holds", "does not hold")
@@ -585,12 +586,15 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, values in (("old", old), ("new", np.clip(old + rng.normal(0, 0.02, 2_000), 0, 1))):
         rows = pa.table({"score": values, "row": [f"bad-{i}" for i in range(2_000)]})
         pa.parquet.write_table(rows, place / f"{name}.parquet")
-    fit, holdout = (read([str(place / f"{name}.parquet")], columns, domain) for name in ("fit", "holdout"))
-    holdout = dataclasses.replace(holdout, ids=pa.array([f"row-{i}" for i in range(len(holdout))], pa.large_string()))
+    fit = read([str(place / "fit.parquet")], columns, domain)
+    scores = np.asarray(pa.parquet.read_table(place / "holdout.parquet")["score"])
+    names = [f"row-{i}" for i in range(len(scores))]  # no row is another one again
+    holdout = from_object({"score": scores, "row": names}, "holdout", columns, domain)
     bad = {name: read([str(place / f"{name}.parquet")], columns, domain, "malicious") for name in ("old", "new")}
     gate_release(job(document, "v1"), fit, holdout, malicious=bad["old"], first_release=True).write(place / "v1")
     baseline = as_reference(read_release(place / "v1"))
-    shaken = dataclasses.replace(holdout, values=np.clip(holdout.values + rng.normal(0, 1e-3, len(holdout)), 0, 1))
+    moved = np.clip(scores + rng.normal(0, 1e-3, len(scores)), 0, 1)
+    shaken = from_object({"score": moved, "row": names}, "holdout", columns, domain)
     for name, reference in (("counts", baseline), ("rows", baseline.with_scores(holdout, bad["old"]))):
         judged = gate_release(job(document, name), fit, shaken, malicious=bad["new"], reference=reference)
         found = judged.record.of(Comparison)

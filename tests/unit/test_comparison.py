@@ -75,7 +75,7 @@ def test_an_id_that_comes_twice_is_refused(twice: str) -> None:
     ids = {"old": [1, 2, 3], "new": [1, 2, 3]} | {twice: [1, 7, 7]}
     samples = [sample([0.1, 0.2, 0.2], ids[side], name=f"{side}.parquet") for side in ("old", "new")]
     with pytest.raises(GateError, match=rf"^{twice}.parquet: must have another id for every row .*, got 1 rows with"):
-        paired(*samples, [])
+        paired(samples[0], samples[1], [])
 
 
 def test_rows_without_ids_cannot_be_joined() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import nullcontext
 
 import numpy as np
@@ -18,6 +19,11 @@ from gate.rows.ordered import Sorted, sort, sort_counted
 
 VALUES = st.lists(st.sampled_from([0.0, -0.0, 5e-324, 0.1, 0.2, np.nextafter(0.2, 1), 0.3, 0.5, 1.0]), max_size=30)
 ENDS = [0.0, 1 / 3]  # so that every sample has two rows, and none is of float32
+
+
+def pairs_in(parts: Iterable[Sorted]) -> SharedPairs:
+    first, second = parts
+    return count_pairs(first, second)
 
 
 def check(found: SharedPairs, fit: list[float], held: list[float]) -> None:
@@ -43,9 +49,9 @@ def check(found: SharedPairs, fit: list[float], held: list[float]) -> None:
 @given(VALUES, VALUES)
 def test_pairs_are_those_found_one_by_one(fit: list[float], held: list[float]) -> None:
     fit, held = fit + ENDS, held + ENDS
-    check(count_pairs(*(Sorted(sort(np.array(part))) for part in (fit, held))), fit, held)
+    check(pairs_in(Sorted(sort(np.array(part))) for part in (fit, held)), fit, held)
     counted = [sort_counted(np.array(part), np.ones(len(part), dtype=np.int64)) for part in (fit, held)]
-    check(count_pairs(*counted), fit, held)
+    check(pairs_in(counted), fit, held)
 
 
 @settings(max_examples=examples(36), deadline=None)
@@ -107,21 +113,21 @@ def test_what_chance_puts_across_is_the_mean_of_random_divisions(share: float) -
     across, expected, evens = [], [], []
     for _ in range(often(40, 200)):
         held = rng.random(len(values)) < share
-        found = count_pairs(*(Sorted(sort(values[side])) for side in (~held, held)))
+        found = pairs_in(Sorted(sort(values[side])) for side in (~held, held))
         across.append(found.across)
         expected.append(found.expected[0])
     assert np.mean(across) == pytest.approx(np.mean(expected), abs=5 * np.std(across) / len(across) ** 0.5 + 1)
     for _ in range(often(20, 100)):
         tied = np.repeat(rng.random(1_000), 4)
         held = rng.random(len(tied)) < share
-        evens.append(count_pairs(*(Sorted(sort(tied[side])) for side in (~held, held))).even)
+        evens.append(pairs_in(Sorted(sort(tied[side])) for side in (~held, held)).even)
     assert np.mean(np.array(evens) <= 0.05) <= 0.15
     assert min(evens) > 1e-5
 
 
 def test_values_that_every_sample_has_alike_are_divided_too_evenly() -> None:
     values = np.repeat(np.random.default_rng(3).random(1_000), 2)
-    found = count_pairs(*(Sorted(sort(values)) for _ in range(2)))
+    found = pairs_in(Sorted(sort(values)) for _ in range(2))
     assert (found.tied, found.total) == (4_000, 0)
     assert found.even < 1e-20
 
@@ -137,7 +143,7 @@ def test_the_halves_are_the_first_rows_and_the_last(scores: list[float], divided
     assert found is not None
     half = len(scores) // 2
     parts = [Sorted(sort(np.array(part))) for part in (scores[:half], scores[half:])]
-    whole = count_pairs(*parts)
+    whole = pairs_in(parts)
     assert (found.across, found.within, found.single, found.tied) == (
         whole.across,
         whole.within,

@@ -15,6 +15,7 @@ from gate.calibration.fit import fit_ordered
 from gate.contract import PAPER_ANCHORS
 from gate.errors import GateError
 from gate.policy import Calibration
+from gate.rows.engine import Duck
 from gate.rows.ordered import Divided, Ordered, Sorted, pooled_at_rank, sort, sort_counted
 
 AWKWARD = [0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1e-300, 1.0, -1.0, 1e308, -1e308, 1 / 3, 0.1 + 0.2]
@@ -117,7 +118,7 @@ def test_divided_every_count_is_a_plain_sum(values: np.ndarray, fetch: int, weig
 def test_ranks_of_two_samples_together_are_those_of_both_in_one(one: np.ndarray, other: np.ndarray, seed: int) -> None:
     together = np.sort(np.concatenate([one, other]) + 0.0)[::-1]
     ranks = np.random.default_rng(seed).integers(1, len(together) + 1, 20)
-    ways = [[Sorted(sort(values)) for values in (one, other)]]
+    ways: list[list[Ordered]] = [[Sorted(sort(values)) for values in (one, other)]]
     with asked_in_parts(3):
         ways += [[sample_of(values).ordered for values in (one, other)]]
         ways += [[ways[0][0], sample_of(other).ordered], [sample_of(one).ordered, ways[0][1]]]
@@ -185,6 +186,7 @@ def test_no_fit_row_is_promised_rarer_than_the_fit_rows_saw_it(values: np.ndarra
 def test_rows_that_change_between_two_questions_are_refused() -> None:
     sample = sample_of(np.random.default_rng(1).random(500))
     engine = sample.engine
+    assert isinstance(engine, Duck)
     table = engine.name("changing")
     engine.do(f"CREATE TEMP TABLE {table} AS SELECT score FROM {sample.rows}")
     with asked_in_parts(1), pytest.MonkeyPatch.context() as patch:

@@ -27,6 +27,7 @@ from gate.checks.overlap import OverlapSettings as Settings
 from gate.checks.shared import LEVEL, Shared, compare_scores
 from gate.errors import GateError
 from gate.policy import Columns
+from gate.rows.labels import Kind
 from gate.rows.reading import read
 from gate.rows.sample import Sample
 from gate.rows.split import split
@@ -155,9 +156,10 @@ def test_malicious_rows_among_the_benign_ones_fail() -> None:
     names = [[f"{side}{i}" for i in range(n)] for side, n in (("f", 900), ("h", 1000), ("m", 500))]
     names[2][:60] = names[1][:60]
     for given_ids in (True, False):
+        kinds: tuple[Kind, ...] = ("benign", "benign", "malicious")
         parts = [
             sample_of(values, **({"ids": own} if given_ids else {"others": {"text": own}}), kind=kind)
-            for values, own, kind in zip((fit, holdout, bad), names, ("benign", "benign", "malicious"), strict=True)
+            for values, own, kind in zip((fit, holdout, bad), names, kinds, strict=True)
         ]
         found = measure(*parts)
         assert found.malicious == 60

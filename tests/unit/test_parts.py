@@ -22,7 +22,7 @@ def lines(found: Reached) -> list[tuple[float, ...]]:
 
 def one_by_one(values: np.ndarray, codes: np.ndarray, scores: list[float]) -> list[tuple[float, ...]]:
     parts = [values[codes == part] for part in np.unique(codes)]
-    return sorted((len(own), *(np.count_nonzero(own >= score) for score in scores)) for own in parts)
+    return sorted((len(own), *(float(np.count_nonzero(own >= score)) for score in scores)) for own in parts)
 
 
 @settings(max_examples=examples(60), deadline=None)

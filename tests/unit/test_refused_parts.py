@@ -19,9 +19,9 @@ from gate.checks.duplicates import Duplicates, Repeats
 from gate.checks.fpr import AtAnchor, JudgedTarget, Targets
 from gate.checks.overlap import refuse_identical
 from gate.errors import GateError
-from gate.gating import read_sample
 from gate.names import CheckName
 from gate.planning import Advice
+from gate.rows.reading import read_sample
 from gate.verdict import Verdict, judge
 
 TARGET = "version: 1\nname: parts\ntargets: [{fpr: 1%, min_n: 1000, max_relative_error: 0.5}]\n"

@@ -288,4 +288,4 @@ LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 def test_an_engine_that_is_not_exact_is_refused(duck: Duck, lie: str) -> None:
     column, change, what = LIES[lie]
     with pytest.raises(GateError, match=rf"^--connect: here must give {what} exactly, got .*; connect another engine$"):
-        probe(Liar(duck, column, change), "here")
+        probe(Liar(duck, column, change), "here")  # type: ignore[arg-type]

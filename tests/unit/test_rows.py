@@ -57,7 +57,8 @@ def written(place: Path, table: dict[str, Any], form: str, name: str = "rows") -
         rows = zip(*(np.asarray(column).tolist() for column in table.values()), strict=True)
         path.write_text("".join(json.dumps(dict(zip(table, row, strict=True))) + "\n" for row in rows))
     else:
-        np.savez(path, **{key: np.asarray(column) for key, column in table.items()})
+        arrays: dict[str, Any] = {key: np.asarray(column) for key, column in table.items()}
+        np.savez(path, **arrays)
     return str(path)
 
 

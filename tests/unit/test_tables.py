@@ -38,7 +38,7 @@ from gate.errors import GateError
 from gate.rows import formats
 from gate.rows.engine import Duck, using
 from gate.rows.formats import endings, open_object, open_table
-from gate.rows.table import File, Table, kind_of
+from gate.rows.table import File, Table, explain, kind_of
 
 NAN = float("nan")
 
@@ -713,7 +713,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(
     said = ""
     try:
         table = open_table(engine, file, ["score"])
-        with formats.explain(file):
+        with explain(file):
             column(engine, table, "score")
     except GateError as error:
         said = str(error)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -16,15 +17,10 @@ import numpy as np
 import pytest
 import several
 from calls import call
-from gate.inputs import INPUTS, Input
-from gate.scores import read
-from gate.scores.budget import ByteBudget
-from gate.scores.formats import File, Table
 from numpy.typing import ArrayLike
 from repository import PACKAGE
 
 import gate
-from gate import inputs
 from gate.calibration.positions import Position, fractional_rank, named
 from gate.checks import parse_policy, policy_schema
 from gate.contract import Floats
@@ -35,6 +31,10 @@ from gate.record import Record, read_record
 from gate.record.system import SystemRecord
 from gate.report import formats
 from gate.report.formats import FORMATS, Format
+from gate.rows import formats as inputs
+from gate.rows.engine import Duck
+from gate.rows.reading import read
+from gate.rows.table import Column, File, Table
 from gate.verification.release import verify
 from gate.verification.result import Data
 from gate.verification.system import verify_system
@@ -74,25 +74,25 @@ def state(place: Path, files: dict[str, str]) -> str:
 # --- an input format ----------------------------------------------------------------------------------------
 
 
-class ToyReader:
+def read_toy(engine: Duck, file: File, path: str, wanted: Sequence[str]) -> Table:
     """Lines of text, each a score."""
-
-    @staticmethod
-    def read(file: File, names: list[str], budget: ByteBudget) -> Table:
-        """As the module of a format has it."""
-        return Table({names[0]: np.loadtxt(file.path, ndmin=1)}, (names[0],)) if names else Table({})
+    table = engine.name("toy")
+    engine.register(table, {"c0": np.loadtxt(path, ndmin=1)})
+    rows = f"(SELECT row_number() OVER () - 1 AS nr, c0 FROM {table})"
+    return Table(file, rows, tuple(Column(name, "c0", "float", "DOUBLE") for name in wanted[:1]))
 
 
 @pytest.fixture
 def toy_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "toys", ToyReader)
-    monkeypatch.setattr(inputs, "INPUTS", (*INPUTS, Input((".toy",), "toys", "write it again")))
+    toy = inputs.FileFormat((".toy",), read_toy, "write it again")
+    monkeypatch.setattr(inputs, "FORMATS", (*inputs.FORMATS, toy))
 
 
 @pytest.mark.usefixtures("toy_input")
 def test_a_toy_input_format_is_read_recorded_and_verified(tmp_path: Path) -> None:
     files = release(tmp_path, ".toy")
-    assert np.array_equal(read([files["fit"]], Columns(), (0.0, 1.0)).values, SAMPLES["fit"])
+    found = read([files["fit"]], Columns(), (0.0, 1.0))
+    assert np.array_equal(found.ordered.at_rank(np.arange(4000, 0, -1)), np.sort(SAMPLES["fit"]))
     assert read_record(tmp_path / "v1").fit.sources[0].path == files["fit"]
     assert state(tmp_path, files) == "holds"
     (tmp_path / "fit.toy").write_text("0.5\n" * 4000)
