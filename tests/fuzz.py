@@ -642,9 +642,9 @@ def _work(seed: int, numbers: list[int], place: Path, sending: int, lines: Lines
     limit_time()
     resource.setrlimit(resource.RLIMIT_DATA, (DATA, DATA))
     before = peak_megabytes()
-    if lines is not None:
-        sys.settrace(lines.watch)
     for number in numbers:
+        if lines is not None:  # an input that exhausts the stack has ended the last watch
+            sys.settrace(lines.watch)
         os.write(sending, f'{{"begins": {number}}}\n'.encode())
         here = place / str(number)
         here.mkdir()
