@@ -97,9 +97,6 @@ def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy)
     require(calibrator.settings == policy.calibration, "calibrator.json has other settings than the policy")
     anchors = [(anchor.fpr, anchor.score) for anchor in calibrator.contract.anchors]
     require(anchors == promised, "calibrator.json has another contract than the policy")
-    require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
-    same = calibrator.facts.lowest_label == facts.lowest_label  # equal to the last digit: one run wrote both
-    require(same, "calibrator.json has another lowest label than the record")
     refuse_differences(
         "calibrator",
         facts.model_dump(exclude={"anchors"}),
@@ -125,7 +122,10 @@ def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy)
 
 
 def _check_thresholds(calibrator: Calibrator, record: Record, policy: Policy) -> None:
-    """Check that every raw threshold of the record is the calibrator's."""
+    """Check that the record has the calibrator's own sample and thresholds."""
+    require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
+    same = calibrator.facts.lowest_label == record.calibrator.lowest_label  # to the last digit: one run wrote both
+    require(same, "calibrator.json has another lowest label than the record")
     refuse_differences("thresholds", [*record.calibrator.thresholds.values()], [*calibrator.thresholds.values()])
     if record.curve is not None:
         traced = replace(calibrator, contract=Contract(curve.grid(policy.anchors))).thresholds

@@ -216,9 +216,7 @@ def is_excepted(place: str) -> bool:
 
 @pytest.mark.parametrize("kind", ["benign", "malicious"])
 @pytest.mark.usefixtures("remembered")
-def test_other_thresholds_and_uses_are_found_without_data(
-    cases: dict[str, Case], kind: str, tmp_path: Path
-) -> None:
+def test_other_thresholds_and_uses_are_found_without_data(cases: dict[str, Case], kind: str, tmp_path: Path) -> None:
     """They follow from the detectors' own calibrators and records."""
     case = cases["counted"]
     directory, content = Path(shutil.copytree(case.directory, tmp_path / "v1")), case.content
