@@ -341,26 +341,6 @@ def objection(stored: tuple[Document, Record, Calibrator], change: Any) -> str:
     return ""
 
 
-@pytest.mark.parametrize("by", [1, -1])
-def test_a_forged_count_is_noticed_wherever_no_rows_could_have_it(
-    stored: tuple[Document, Record, Calibrator], by: int
-) -> None:
-    """At anchors the targets count too, and what rises with the score, or differs at one threshold, is no count.
-
-    A count between two others that it does not pass is for the data to tell.
-    """
-    flagged = stored[1].of(Ranges).ranges[0].flagged
-    impossible = [0, len(flagged) - 1]
-    impossible += [i for i in range(1, len(flagged) - 1) if flagged[i] == flagged[i - 1 if by > 0 else i + 1]]
-    assert len(impossible) > len(flagged) / 2, "scores of three digits: most points count as their neighbours do"
-    for i in impossible[:: len(impossible) // often(6, 15)]:
-
-        def change(content: Any, i: int = i) -> None:
-            content["flagged"][i] += by
-
-        assert objection(stored, change)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -702,7 +702,7 @@ def test_no_count_of_a_comparison_can_be_changed(
 @pytest.mark.each_run(2)
 @pytest.mark.parametrize("name", ["v1", "counts", "check"])
 def test_no_part_of_the_evidence_can_be_left_out(followed: Path, tmp_path: Path, name: str) -> None:
-    """What is then not measured is not as the record has it; nothing is judged of a drop since a failed release."""
+    """What is then not measured is not as the record has it; a check judges no drop."""
     release = Path(shutil.copytree(followed / name, tmp_path / name))
     content = json.loads((release / "verdict.json").read_bytes())
     parts: list[Place] = [("checks", key) for key, part in content["checks"].items() if part is not None]

@@ -32,7 +32,7 @@ def test_what_breaks_the_judgement_does_not_hold(raised: Exception, said: str) -
 
 
 def test_an_objection_stays_as_it_is() -> None:
-    with pytest.raises(RefusedError, match="^the record has another contract$") as refused, judged_again():
+    with pytest.raises(RefusedError, match=r"^the record has another contract$") as refused, judged_again():
         raise RefusedError("the record has another contract", "cannot be checked")
     assert refused.value.state == "cannot be checked"
 
