@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from gate.stored import MOST, Count, Section
+from gate.stored import MOST_ROWS, Count, Section
 
 MAX_LISTED_FILES = 100
 MAX_LABELS = 10
@@ -88,7 +88,7 @@ class SampleFacts(Section):
 
     sources: tuple[Source, ...]
     sha256: str
-    n: Annotated[int, Field(ge=2, le=MOST)]
+    n: Annotated[int, Field(ge=2, le=MOST_ROWS)]
     files: Files | None = None
     labels: Labels | None = None
     unread: tuple[str, ...] = Field(default=(), max_length=MAX_UNREAD)
@@ -112,26 +112,6 @@ class SampleFacts(Section):
     @property
     def rows(self) -> int:
         return sum(source.rows for source in self.sources)
-
-    def contradictions(self, labelled: bool) -> Iterator[str]:
-        """Files and labels that are not those of the rows; `labelled` where there is a column of labels."""
-        files, labels = self.files, self.labels
-        if files is not None:
-            held = sum(file.rows for file in files.first)
-            whole = files.count == len(files.first) and held == self.rows and digest_files(files.first) == files.sha256
-            partly = files.count > len(files.first) == MAX_LISTED_FILES and held < self.rows
-            if not (whole or partly):
-                yield "files are not those of its rows"
-        if (labels is not None) != labelled:
-            yield "labels must be counted where there is a column of them"
-        if labels is None:
-            return
-        counted = sum(label.rows for label in labels.first)
-        marked = sum(label.rows for label in labels.first if label.taken_for == "benign")
-        whole = labels.distinct == len(labels.first) and counted == self.rows
-        partly = labels.distinct > len(labels.first) == MAX_LABELS and counted < self.rows
-        if not (whole or partly) or (marked != self.benign and not partly):
-            yield "labels are not those of its rows"
 
 
 def digest_files(files: Iterable[FileRows]) -> str:

@@ -46,7 +46,6 @@ MEASURED = {
     "test_binomial",
     "test_checks",
     "test_comparison",
-    "test_contradictions",
     "test_detection",
     "test_drift",
     "test_duplicates",

@@ -12,11 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from gate.calibration.fit import fit_ordered
-from gate.checks import CHECKS, parse_policy
-from gate.checks import curve as curves
+from gate.checks import parse_policy
 from gate.checks.baseline import Reference
 from gate.checks.check import Case, Evidence, Part
-from gate.checks.curve import Curve
 from gate.checks.reuse import Use, Uses
 from gate.gating import calibrator_facts, gather
 from gate.policy import Policy
@@ -53,29 +51,15 @@ DAY = date(2026, 3, 1)
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A policy, what was measured by it, and the curve beside it."""
+    """A policy and what was measured by it."""
 
     policy: Policy
     evidence: Evidence
-    curve: Curve
 
     def forged(self, place: str, value: Any) -> Measured:
-        """The evidence with one value changed in the record and read back; a function makes the value of the old one.
-
-        `fpr.anchors.0.tally.rows` is in the part of a check, `holdout.n` in the facts of a sample.
-        """
-        first, _, rest = place.partition(".")
-        evidence = self.evidence
-        if first == "curve":
-            return dataclasses.replace(self, curve=put(self.curve, rest, value))
-        if first in vars(evidence.parts):
-            first, rest = "parts", place
-        found = put(getattr(evidence, first), rest, value) if rest else value
-        return dataclasses.replace(self, evidence=dataclasses.replace(evidence, **{first: found}))
-
-    def contradictions(self) -> list[str]:
-        own = [sentence for check in CHECKS for sentence in check.contradictions(self.policy, self.evidence)]
-        return [*own, *curves.contradictions(self.policy, self.evidence, self.curve)]
+        """The evidence with one value of a check's part changed in the record and read back."""
+        parts = put(self.evidence.parts, place, value)
+        return dataclasses.replace(self, evidence=dataclasses.replace(self.evidence, parts=parts))
 
 
 def put(section: Part, place: str, value: Any) -> Part:
@@ -85,7 +69,7 @@ def put(section: Part, place: str, value: Any) -> Part:
     *steps, last = (int(step) if step.isdigit() else step for step in place.split("."))
     for step in steps:
         content = content[step]
-    content[last] = value(content[last]) if callable(value) else value
+    content[last] = value
     return type(section).model_validate(whole)
 
 
@@ -93,7 +77,7 @@ def measured(kind: str, text: str = POLICY) -> Measured:
     """The case of one of COLUMNS; `served` is a check of calibrated scores."""
     case = case_of(kind, text)
     fit = describe(sample("fit", case.policy))
-    return Measured(case.policy, gather(case, fit, calibrator_facts(case.calibrator), DAY), curves.trace(case))
+    return Measured(case.policy, gather(case, fit, calibrator_facts(case.calibrator), DAY))
 
 
 def case_of(kind: str, text: str = POLICY) -> Case:

@@ -8,10 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from gate.checks.change import Change, compare
-from gate.checks.change import contradictions as change_contradictions
 from gate.checks.check import Case, Check, Evidence, Finding, count
 from gate.checks.detection import DetectionSettings
-from gate.checks.fpr import Targets
 from gate.names import CheckName
 from gate.policy import Policy
 from gate.policy.changes import policy_changes
@@ -163,16 +161,6 @@ def warnings(policy: Policy, evidence: Evidence) -> Iterator[str]:
         yield "rows come in groups, so no exact test of change is made; its intervals allow for them"
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    found, counted = evidence.of(Comparison), evidence.of(Targets)
-    if found is None or found.reference is None:
-        if evidence.kind == "check":
-            yield "baseline must be the release that was checked"
-        return
-    own = None if counted is None else counted.tallies
-    yield from change_contradictions("baseline", found.anchors, own)
-
-
 CHECK = Check(
     key="baseline",
     asks="which release this one is held against, and whether that one passed its own gate",
@@ -182,7 +170,6 @@ CHECK = Check(
     evidence=Comparison,
     measure=measure,
     judge=judge,
-    contradictions=contradictions,
     warnings=warnings,
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),
     reasons={

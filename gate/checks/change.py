@@ -15,7 +15,6 @@ from gate.statistics.clusters import korn_graubard
 from gate.statistics.proportions import Interval, Pairs, difference_interval, fisher, mcnemar, paired_interval
 from gate.statistics.tally import Tally, tally
 from gate.stored import Count, ExactRate, Section, Size
-from gate.words import percent
 
 if TYPE_CHECKING:
     from gate.rows.joined import Paired
@@ -159,13 +158,3 @@ def _effective_difference(found: Paired, i: int, alpha: float) -> float:
     mean = float((more - fewer).sum()) / found.rows
     spread = float((more + fewer).sum()) / found.rows - mean**2
     return korn_graubard(found.sizes, more - fewer, alpha, spread)
-
-
-def contradictions(where: str, changes: tuple[Change, ...], own: Mapping[Decimal, Tally] | None) -> Iterator[str]:
-    """Changes that contradict the record's own counts of the same rows."""
-    for change in changes:
-        here = None if own is None else own.get(change.fpr)
-        if here is None or here.threshold != change.new.threshold:
-            yield f"{where} at {percent(change.fpr)} has another threshold than this release"
-        elif change.flipped is None and change.new != here:
-            yield f"{where} at {percent(change.fpr)} counts otherwise than this release"

@@ -370,7 +370,6 @@ class CheckOf(Generic[CaseT, EvidenceT]):
     families          the beginnings of its findings' names; by default its key
     about             what its findings speak of: the benign rows, the malicious ones, or the baseline
     settings          the type of its settings, and the default: None if only a policy that writes them asks
-    contradictions    what its evidence says that no samples could show
     warnings          what a reader should know and no finding says
     home              the places in a policy that concern it, the best first; by default its settings
     """
@@ -391,7 +390,6 @@ class CheckOf(Generic[CaseT, EvidenceT]):
     settings: type[Frozen] | None = None
     default: Frozen | None = None
     unasked: str = ""
-    contradictions: Callable[[Policy, EvidenceT], Iterator[str]] = nothing
     warnings: Callable[[Policy, EvidenceT], Iterator[str]] = nothing
     home: tuple[Location, ...] = ()
 

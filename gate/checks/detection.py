@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from gate.checks.check import PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding, inside
-from gate.checks.fpr import AtAnchor, AtAnchors, tally_contradictions
+from gate.checks.fpr import AtAnchor, AtAnchors
 from gate.checks.rates import NOT_COMPUTED, PROMISE, grade_count, judged_rate
 from gate.checks.reuse import malicious_alpha_of
 from gate.names import CheckName
@@ -165,21 +165,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         )
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Counts of other rows or at other thresholds than the record's."""
-    found, sample, thresholds = evidence.of(Detection), evidence.malicious, evidence.thresholds
-    if (found is None) != (sample is None):
-        yield "detection must be counted where there are malicious rows, only there"
-    if found is None or sample is None:
-        return
-    if [anchor.fpr for anchor in found.anchors] != [*thresholds]:
-        yield "detection.anchors must be those of the contract"
-    for anchor in found.anchors:
-        where = str(CheckName("tpr", anchor.fpr))
-        rows = sample.n + sample.unscored
-        yield from tally_contradictions(where, anchor.tally, thresholds.get(anchor.fpr), rows, sample.groups)
-
-
 CHECK = Check(
     key="detection",
     asks="whether enough malicious rows are detected at each anchor",
@@ -194,7 +179,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     families=("tpr",),
     about="malicious",
     reasons=PASSED | UNDECIDED | {"missed": "too few detected"},

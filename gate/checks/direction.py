@@ -81,13 +81,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(NAME, settings.required, "malicious rows", ("checks", "direction"), by_check=False)
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    found = evidence.of(Direction)
-    anchors = None if found is None else found.anchors
-    if anchors != (None if evidence.malicious is None else len(evidence.calibrator.anchors)):
-        yield "direction must be measured at every anchor where there are malicious rows, only there"
-
-
 CHECK = Check(
     key="direction",
     asks="whether malicious rows are flagged at least as often as benign ones",
@@ -101,7 +94,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     reasons={"rising": "not reversed", "reversed": "malicious rows flagged less often"},
     sentences={"reversed": "malicious rows are flagged less often than benign ones"},
     settings=DirectionSettings,

@@ -9,9 +9,8 @@ from fractions import Fraction
 
 from gate.checks.baseline import Comparison, Reference
 from gate.checks.change import Change, compare
-from gate.checks.change import contradictions as change_contradictions
 from gate.checks.check import NOT_MEASURED, PASSED, UNDECIDED, Asked, Case, Check, Evidence, Finding
-from gate.checks.detection import Detection, DetectionSettings, DetectionTarget, decide
+from gate.checks.detection import DetectionSettings, DetectionTarget, decide
 from gate.checks.reuse import malicious_alpha_of
 from gate.policy import Policy
 from gate.stored import Grade, Outcome, Section
@@ -126,13 +125,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(target.drop_check, settings.required, needs, place, by_check=False, lacks=lacks, remedy=remedy)
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    found, counted = evidence.of(Drops), evidence.of(Detection)
-    if found is not None:
-        own = None if counted is None else counted.tallies
-        yield from change_contradictions("drop", found.anchors, own)
-
-
 CHECK = Check(
     key="drop",
     asks="whether detection has fallen below the baseline's by more than the policy's margin",
@@ -147,7 +139,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     families=(FAMILY,),
     about="malicious",
     home=(("checks", "detection", "max_drop"), ("checks", "detection")),

@@ -204,32 +204,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(NAME, settings.required, "fit rows", ("checks", "exchangeability"), by_check=False)
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Counts that no two samples of these sizes can have."""
-    found = evidence.of(Exchangeability)
-    if found is None:
-        return
-    n, fit_n = evidence.holdout.n, evidence.fit.n
-    before = (0, 0)
-    for at in found.ranks:
-        more, more_held_out = at.pooled - before[0], at.held_out - before[1]
-        if not (more > 0 and 0 <= more_held_out <= more and at.held_out <= n and at.pooled - at.held_out <= fit_n):
-            yield "exchangeability.ranks are no counts of these samples"
-            break
-        before = (at.pooled, at.held_out)
-    if [at.fpr for at in found.targets] != [target.fpr for target in policy.targets]:
-        yield "exchangeability.targets are others than the policy's"
-    if not all(at.held_out <= min(at.pooled, n) and 0 < at.pooled <= at.held_out + fit_n for at in found.targets):
-        yield "exchangeability.targets are no counts of these samples"
-    thresholds = evidence.calibrator.thresholds
-    if not all(at.fit.rows == fit_n and at.fit.threshold == thresholds.get(at.fpr) for at in found.targets):
-        yield "exchangeability.targets are not counted on the fit rows at the calibrator's thresholds"
-    grouped = evidence.holdout.groups is not None and evidence.fit.groups is not None
-    tested = [found.p_value, found.least, *(at.p_value for at in (*found.ranks, *found.targets))]
-    if (found.unit == "groups") != grouped or any((value is None) == grouped for value in tested):
-        yield "exchangeability must be tested by groups where rows come in groups, only there"
-
-
 CHECK = Check(
     key="exchangeability",
     asks="whether held-out and fit benign scores can come from one population",
@@ -247,7 +221,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     reasons={
         "exchangeable": "one population",
         "differ": "the samples differ",

@@ -92,12 +92,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(NAME, settings.required, "fit rows", ("checks", "floor"), by_check=False)
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    found = evidence.of(Floor)
-    if found is not None and found.lowest_label != evidence.calibrator.lowest_label:
-        yield "floor.lowest_label is not that of the calibrator"
-
-
 CHECK = Check(
     key="floor",
     asks="whether the fit sample is large enough to see each target's rate",
@@ -113,7 +107,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     reasons={"seen": "all within the fit sample", "extrapolated": "beyond the fit sample, not proven"},
     sentences={"extrapolated": "the fit sample does not reach every target"},
     settings=FloorSettings,

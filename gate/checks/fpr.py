@@ -42,7 +42,6 @@ from gate.checks.readings import Sentences
 from gate.checks.reuse import alpha_of
 from gate.checks.served import ServedRows
 from gate.checks.served import remedy as served_remedy
-from gate.names import CheckName
 from gate.planning import Advice, Budget, advise, advise_at_rate, band_of, ships
 from gate.planning import warnings as plan_warnings
 from gate.planning.law import SAFE_RANK
@@ -373,38 +372,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(target.check, target.required, "held-out rows", ("targets", i))
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Counts of other rows or at other thresholds than the record's."""
-    found, thresholds = evidence.of(Targets), evidence.thresholds
-    if found is None:
-        return
-    if [anchor.fpr for anchor in found.anchors] != [*thresholds]:
-        yield "fpr.anchors must be those of the contract"
-    for anchor in found.anchors:
-        yield from tally_contradictions(
-            str(CheckName("fpr", anchor.fpr)),
-            anchor.tally,
-            thresholds.get(anchor.fpr),
-            evidence.holdout.n,
-            evidence.holdout.groups,
-        )
-    counts = [anchor.tally.flagged for anchor in found.anchors]
-    if counts != sorted(counts, reverse=True):
-        yield "fpr.anchors must flag no more at a rarer rate"
-
-
-def tally_contradictions(
-    where: str, found: Tally, threshold: float | None, rows: int, groups: int | None
-) -> Iterator[str]:
-    """A tally that is of other rows or at another threshold."""
-    if found.rows != rows:
-        yield f"{where} is not counted on the {rows:,} rows of its sample"
-    if found.threshold != threshold:
-        yield f"{where} is counted at another threshold than the calibrator's"
-    if (found.effective is not None) != (groups is not None):
-        yield f"{where} must say what its rows are worth where they come in groups, only there"
-
-
 CHECK = Check(
     key="fpr",
     asks="whether the false-positive rate at each target is the one that the contract promises",
@@ -425,7 +392,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     warnings=warnings,
     reasons=PASSED
     | MISCOUNTED

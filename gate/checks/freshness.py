@@ -108,13 +108,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(NAME, settings.required, needs, ("checks", "freshness"))
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    found, held_out = evidence.of(Ages), evidence.holdout
-    days = (None, None) if found is None else (found.oldest.isoformat(), found.newest.isoformat())
-    if days != (held_out.oldest, held_out.newest):
-        yield "freshness has other days than the held-out rows"
-
-
 CHECK = Check(
     key="freshness",
     asks="how old the held-out rows are",
@@ -126,7 +119,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     reasons={"recent": "recent enough", "stale": "too old", "future": "not yet seen"},
     sentences={"stale": "held-out rows are too old", "future": "held-out rows lie in the future"},
     settings=FreshnessSettings,

@@ -208,18 +208,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
             yield Asked(name, settings.required, "fit rows", ("checks", "granularity"), by_check=False)
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    found, n = evidence.of(Resolution), evidence.fit.n
-    if found is None:
-        return
-    if not 1 <= found.top_tie <= n:
-        yield "granularity.top_tie is no count of this sample"
-    if [atom.fpr for atom in found.targets] != [target.fpr for target in policy.targets]:
-        yield "granularity.targets are others than the policy's"
-    if not all(atom.below <= atom.apart <= atom.through <= n for atom in found.targets):
-        yield "granularity.targets are no counts of the fit sample"
-
-
 CHECK = Check(
     key="granularity",
     asks="whether the detector's scores are fine enough for each target's rate to exist",
@@ -236,7 +224,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     reasons={
         "fine": "fine enough",
         "granularity": "tied scores allow no such rate",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
@@ -35,21 +31,15 @@ from gate.checks.check import (
     describe_unscored,
 )
 from gate.checks.exchangeability import differ
-from gate.checks.fpr import Targets
 from gate.checks.readings import DRIFT_REMEDY
 from gate.checks.reuse import alpha_of
 from gate.contract import Anchor, Contract, Floats, Ints
-from gate.names import CheckName
 from gate.planning.range_advice import RangeAdvice, advise_range, range_warning
 from gate.planning.ranges import corridor_of
 from gate.policy import Policy, Range
 from gate.statistics.clusters import Effective, Groups
 from gate.statistics.ranges import Corridor, Grid, Sides, worth_of
 from gate.stored import Count, ExactRate, Outcome, Section, Size, exact
-from gate.words import percent
-
-if TYPE_CHECKING:
-    from gate.calibration.calibrator import Calibrator
 
 MOST_POINTS = 20_000  # of one range; its grid has some 5,000 points beside the anchors
 MOST_LISTED = 20  # stretches, points and jumps that a finding names
@@ -344,83 +334,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(judged.check, judged.required, "held-out rows", ("ranges", i))
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Counts that the held-out rows cannot have at the points of the policy's ranges."""
-    found, known, n = evidence.of(Ranges), evidence.of(Targets), evidence.holdout.n
-    if found is None:
-        return
-    if [(at.start, at.stop) for at in found.ranges] != [(asked.start, asked.stop) for asked in policy.ranges]:
-        yield "ranges are others than the policy's"
-        return
-    for at, judged in zip(found.ranges, policy.ranges, strict=True):
-        grid = corridor_of(policy, judged, policy.alpha()).grid
-        where = str(judged.check)
-        if len(at.flagged) != len(grid.points) or at.reached > len(at.flagged):
-            yield f"{where} must have a count at each of the {len(grid.points):,} points of its grid"
-            return
-        if (
-            at.flagged[0] > n
-            or any(one < other for one, other in pairwise(at.flagged))
-            or any(at.flagged[at.reached :])
-        ):
-            yield f"{where} must flag no more than the held-out rows, no more at a rarer rate, none beyond all scores"
-        if (at.worth is not None) != (evidence.holdout.groups is not None):
-            yield f"{where} must say what its rows are worth where they come in groups, only there"
-        places = [worth.point for worth in at.worth or ()]
-        if at.worth is not None and places != asked_of_groups(grid, policy.anchors.anchors):
-            yield f"{where} must say what its rows are worth at the points that are asked"
-        if any(not 0 < min(worth.effective) <= max(worth.effective) <= n for worth in at.worth or ()):
-            yield f"{where} must be worth more than no row, and at most as many as there are"
-        own = {point.fpr: count for point, count in zip(grid.points, at.flagged, strict=True)}
-        for fpr, count in own.items():
-            anchor = None if known is None else known.at(fpr)
-            if anchor is not None and anchor.flagged != count:
-                yield f"{where} counts otherwise than the targets at {percent(fpr)}"
-
-
-def _on_grids(policy: Policy, evidence: Evidence) -> Iterator[tuple[InRange, Grid]]:
-    """The ranges that have a count at every point of their grid; `contradictions` reports the others."""
-    found = evidence.of(Ranges)
-    for judged in policy.ranges if found is not None else ():
-        at, grid = None if found is None else found.at(judged), corridor_of(policy, judged, policy.alpha()).grid
-        if at is not None and len(at.flagged) == len(grid.points):
-            yield at, grid
-
-
-def beside_curve(policy: Policy, evidence: Evidence, curve: list[tuple[float, int]]) -> Iterator[str]:
-    """Counts that contradict the curve: a higher score flags no more rows, wherever it was counted."""
-    for at, grid in _on_grids(policy, evidence):
-        own = [(float(point.score), count) for point, count in zip(grid.points, at.flagged, strict=True)]
-        together = sorted([*curve, *own], key=lambda pair: (pair[0], -pair[1]))
-        if any(more < fewer for (_, more), (_, fewer) in pairwise(together)):
-            yield f"the curve counts otherwise than {CheckName('fpr', at.start, at.stop)}"
-
-
-def counted_otherwise(
-    policy: Policy, evidence: Evidence, calibrator: Calibrator, known: Iterable[tuple[float | None, int]]
-) -> Iterator[str]:
-    """Counts that no rows can have at the calibrator's own thresholds.
-
-    `known` are other thresholds with their counts. One threshold has one count, and a higher threshold has no more.
-    """
-    counted = list(_on_grids(policy, evidence))
-    if not counted:
-        return
-    points = {point.fpr: point for _, grid in counted for point in grid.points}
-    thresholds = replace(calibrator, contract=Contract(tuple(points.values()))).thresholds
-    counts = [(math.inf if threshold is None else threshold, count) for threshold, count in known]
-    for at, grid in counted:
-        scores = as_scores([thresholds[point.fpr] for point in grid.points])
-        if at.reached != int(np.count_nonzero(np.isfinite(scores))):
-            yield f"{CheckName('fpr', at.start, at.stop)} says otherwise than the calibrator what raw scores reach"
-        counts += zip(scores.tolist(), at.flagged, strict=True)
-    counts.sort(key=lambda pair: (pair[0], -pair[1]))
-    for (low, more), (high, fewer) in pairwise(counts):
-        if more < fewer or (low == high and more != fewer):
-            yield f"{more:,} rows reach {low!r} and {fewer:,} reach {high!r}, which no rows do"
-            return
-
-
 CHECK = Check(
     key="ranges",
     asks="whether the false-positive rate is the one that the contract promises at every threshold of a range",
@@ -443,7 +356,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     warnings=warnings,
     home=(("ranges",),),
     reasons=PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED | TIED | UNSCORED,

@@ -159,14 +159,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(NAME, True, "a ledger", ("reuse",))
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    found = evidence.of(Uses)
-    if policy.reuse is not None and found is None:
-        yield "reuse must be counted, as the policy asks"
-    if found is not None and (found.malicious is not None) != (evidence.malicious is not None):
-        yield "reuse must count malicious rows where there are any, only there"
-
-
 CHECK = Check(
     key="reuse",
     asks="how often rows like these have judged a release before",
@@ -180,7 +172,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     warnings=warnings,
     home=(("reuse",),),
     reasons={"fresh": "first use", "reused": "used before", "exhausted": "used too often"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -13,7 +12,6 @@ from pydantic import Field
 
 from gate.checks import range_words as words
 from gate.checks.check import SCORE_THEM, Case, Evidence, Finding, JudgedRange
-from gate.checks.fpr import Targets
 from gate.checks.ranges import asked_of_groups, scores_on
 from gate.contract import Floats
 from gate.names import CheckName
@@ -264,39 +262,3 @@ def _remedy(one: JudgedSegment, at: int) -> str | None:
         f"hold out at least {max(advice.more - one.n, 1):,} more benign rows of this segment ({advice.more:,} in all): "
         f"at the rate observed, {percent(float(points[at]), 3)} then passes 95 % of the time"
     )
-
-
-def contradictions(
-    policy: Policy, evidence: Evidence, question: Question, sizes: tuple[int, ...], found: tuple[RangeInSegments, ...]
-) -> Iterator[str]:
-    """Counts that these segments cannot have at the points of these ranges."""
-    known = evidence.of(Targets)
-    asked = question.spans if len(sizes) <= MOST_SEGMENTS else ()
-    if [(at.start, at.stop) for at in found] != [(span.start, span.stop) for span in asked]:
-        yield "segments have other ranges than the policy asks"
-        return
-    for at, corridor in zip(found, question.corridors(policy, policy.alpha()), strict=False):
-        grid, where = corridor.grid, CheckName("segments", at.start, at.stop)
-        if len(at.flagged) != len(sizes) or {len(row) for row in at.flagged} != {len(grid.points)}:
-            yield f"{where} must have a count for each segment at each of the {len(grid.points):,} points of its grid"
-            return
-        counts = np.array(at.flagged, dtype=np.int64)
-        falls = bool(np.all(np.diff(counts, axis=1) <= 0)) and not counts[:, at.reached :].any()
-        if not falls or bool(np.any(counts[:, 0] > np.array(sizes))):
-            yield f"{where} must flag no more than its rows, no more at a rarer rate, none beyond all scores"
-        for i, point in enumerate(grid.points):
-            whole = None if known is None else known.at(point.fpr)
-            if whole is not None and int(counts[:, i].sum()) != whole.flagged:
-                yield f"{where} counts otherwise than the targets at {percent(point.fpr)}"
-        if (at.effective is not None) != (evidence.holdout.groups is not None):
-            yield f"{where} must say what its rows are worth where they come in groups, only there"
-        places = len(asked_of_groups(grid, policy.anchors.anchors))
-        if at.effective is not None and not _are_worth(at.effective, sizes, places):
-            yield f"{where} must be worth more than no row, and at most as many as there are"
-
-
-def _are_worth(found: tuple[Worths, ...], sizes: tuple[int, ...], places: int) -> bool:
-    """Whether every segment has a possible worth at each of so many points."""
-    if [len(worths) for worths in found] != [places] * len(sizes):
-        return False
-    return all(0 < min(rows) <= max(rows) <= n for worths, n in zip(found, sizes, strict=True) for rows in worths)

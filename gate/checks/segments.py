@@ -27,7 +27,6 @@ from gate.checks.check import (
     as_scores,
     describe_unscored,
 )
-from gate.checks.fpr import Targets
 from gate.checks.rates import NOT_COMPUTED, PROMISE, UNREACHABLE_TARGET, describe_count, judged_rate
 from gate.checks.reuse import alpha_of
 from gate.checks.segment_ranges import NO_ROWS_HELP, JudgedSegment, Question, RangeInSegments
@@ -39,7 +38,7 @@ from gate.statistics.binomial import TIE, Band
 from gate.statistics.ranges import MOST_SEGMENTS
 from gate.statistics.tally import Tally
 from gate.stored import Count, ExactRate, Grade, Outcome, Section, Size
-from gate.words import percent, plural
+from gate.words import plural
 
 NAME = CheckName("segments")
 MOST_SHOWN = 50  # findings; the record counts the others
@@ -365,31 +364,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
             yield Asked(name, settings.required, needs, ("checks", "segments", "ranges"), remedy=remedy)
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Segments that are not those of the held-out rows, or whose counts contradict the targets."""
-    found, counted, thresholds = evidence.of(Segments), evidence.of(Targets), evidence.thresholds
-    if found is None:
-        return
-    if found.column != policy.data.segment:
-        yield "segments are those of another column than the policy's"
-    if [at.fpr for at in found.targets] != [target.fpr for target in targets_of(policy)]:
-        yield "segments have other rates than the policy asks"
-    all_shown = policy.settings(SegmentsSettings) is not None or len(found.names) < MOST_UNASKED
-    rows = sum(found.rows)
-    if rows != evidence.holdout.n and (all_shown or rows > evidence.holdout.n):
-        yield "segments are not the held-out rows"
-    for at in found.targets:
-        whole = None if counted is None else counted.at(at.fpr)
-        flagged = sum(at.flagged)
-        if whole is not None and flagged != whole.flagged and (all_shown or flagged > whole.flagged):
-            yield f"segments count otherwise than {CheckName('fpr', at.fpr)}"
-        if at.threshold != thresholds.get(at.fpr):
-            yield f"segments at {percent(at.fpr)} are counted at another threshold than the calibrator's"
-        if (at.effective is not None) != (evidence.holdout.groups is not None):
-            yield "segments must say what their rows are worth where they come in groups, only there"
-    yield from segment_ranges.contradictions(policy, evidence, question_of(policy), found.rows, found.ranges)
-
-
 CHECK = Check(
     key="segments",
     asks="whether the false-positive rate holds in every part of the rows: each language, product or tenant",
@@ -404,7 +378,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     families=("segments", "segment"),
     home=(("checks", "segments"), ("data", "segment")),
     reasons={"counted": "counted", "missing": "absent"} | PASSED | MISCOUNTED | UNDECIDED | UNSUPPORTED | UNSCORED,

@@ -4,7 +4,6 @@ tested with the calibrator, and a difference between any two of them is told apa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
 
 from pydantic import Field
 
@@ -143,38 +142,6 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
         yield Asked(NAME, settings.required, needs, ("checks", "served"), by_check=False)
 
 
-def contradictions(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    """Rows that are not those of the samples, or that are not explained exactly once each."""
-    found, data = evidence.of(ServedRows), policy.data
-    if (found is not None) != (evidence.calibrated and data.calibrated not in (None, data.score)):
-        yield "served must be measured where calibrated scores have raw ones beside them, only there"
-    if found is None:
-        return
-    if (found.malicious is None) != (evidence.malicious is None):
-        yield "served must be counted on malicious rows where there are any, only there"
-        return
-    samples = [evidence.holdout, *([] if evidence.malicious is None else [evidence.malicious])]
-    for part, sample in zip(found.parts, samples, strict=True):
-        yield from _contradictions(
-            part, sample.n, {(anchor.fpr, anchor.score) for anchor in evidence.calibrator.anchors}
-        )
-
-
-def _contradictions(found: Served, rows: int, anchors: set[tuple[Decimal, Decimal]]) -> Iterator[str]:
-    if found.rows != rows:
-        yield "served is not counted on the rows of its sample"
-    if found.equal > found.rows or sum(cause.rows for cause in found.causes) != found.differ:
-        yield "served must name one cause for every row that differs"
-    if any(cause.kind not in REMEDIES for cause in found.causes):
-        yield "served names a cause that gate does not know"
-    if (found.lowest is None) != (found.differ == 0):
-        yield "served.lowest must be that of rows that differ"
-    if not {(crossing.fpr, crossing.score) for crossing in found.crossings} <= anchors:
-        yield "served.crossings must be at anchors of the contract"
-    if found.crossed > found.differ:
-        yield "served.crossings must be of rows that differ"
-
-
 CHECK = Check(
     key="served",
     asks="whether production served every row the calibrated score that the release gives for its raw score",
@@ -194,7 +161,6 @@ CHECK = Check(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     reasons={"served-alike": "served as released", "served-otherwise": "served otherwise"},
     sentences={"served-otherwise": "scores were served otherwise than the release gives them"},
     settings=ServedSettings,

@@ -317,50 +317,6 @@ def describe_pass(required: int, limits: str, waived: int, others: list[str]) ->
     return "; ".join(part for part in parts if part)
 
 
-# --- what no rows could show --------------------------------------------------------------------------------
-
-
-def contradictions(policy: Policy, evidence: SystemEvidence) -> Iterator[str]:
-    """Counts of the system that no rows can have."""
-    found, scores = evidence.counted, asked_scores(policy)
-    if found is None:
-        return
-    if [one.score for one in found.benign] != [*scores]:
-        yield "system.benign must be counted at the scores that the policy asks for"
-    if found.malicious and [one.score for one in found.malicious] != [*scores]:
-        yield "system.malicious must be counted at the scores that the policy asks for"
-    for kind in ("benign", "malicious"):
-        counted: tuple[Together, ...] = getattr(found, kind)
-        for one in counted:
-            if one.tally.rows != counted[0].tally.rows:
-                yield f"system.{kind} must be counted on the same rows at every score"
-            if (one.tally.effective is not None) != (found.groups is not None):
-                yield f"system.{kind} must say what its rows are worth where they come in groups, only there"
-            yield from (f"system.{kind} at {one.score} {what}" for what in _impossible(one, evidence.detectors))
-
-
-def _impossible(one: Together, names: Sequence[str]) -> Iterator[str]:
-    members, k, n = one.detectors, one.tally.flagged, one.tally.rows
-    if [member.name for member in members] != [*names]:
-        yield "must name the detectors of the policy"
-        return
-    if one.tally.threshold != float(one.score):
-        yield "must be counted at its own score"
-    counts = [member.flagged for member in members]
-    alone = sum(member.alone for member in members)
-    # A row that one detector alone flags counts once in the sum; every other flagged row counts at least twice.
-    if not max(counts) <= k <= sum(counts) or not alone + 2 * (k - alone) <= sum(counts) or alone > k:
-        yield "must lie between the largest detector's count and their sum"
-    if any(member.alone > member.flagged or member.flagged + member.unscored > n for member in members):
-        yield "must flag no more rows than a detector has scored"
-    if not one.undecided <= one.unscored <= min(n, sum(member.unscored for member in members)):
-        yield "must leave no more rows undecided than were not scored"
-    if max((member.unscored for member in members), default=0) > one.unscored:
-        yield "must count every row that a detector has not scored"
-    if any(both > min(counts[i + 1], counts[j]) for i, row in enumerate(one.both) for j, both in enumerate(row)):
-        yield "must flag no more rows by two detectors than by one"
-
-
 CHECK = CheckOf(
     key="system",
     asks="whether all detectors together flag few enough benign rows",
@@ -380,7 +336,6 @@ CHECK = CheckOf(
     measure=measure,
     judge=judge,
     asked=asked,
-    contradictions=contradictions,
     home=(("system",),),
     reasons={
         **PASSED,

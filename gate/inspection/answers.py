@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
@@ -51,6 +52,18 @@ def answer(name: str, check: Callable[[], str]) -> Answer:
 def require(true: bool, message: str) -> None:
     if not true:
         raise RefusedError(message)
+
+
+@contextmanager
+def judged_again() -> Iterator[None]:
+    """Refuse a record that breaks the judgement: its numbers are those of no samples, or a part of it is missing."""
+    try:
+        yield
+    except (RefusedError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise RefusedError(f"its record breaks the judgement: {said}") from None
 
 
 def refuse_differences(where: str, recorded: Any, found: Any) -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gate.calibration.calibrator import Calibrator, from_json
-from gate.checks import CHECKS, curve, ranges
-from gate.checks.duplicates import Duplicates
-from gate.checks.reuse import confidences
+from gate.checks import curve
+from gate.checks.reuse import Uses, confidences
 from gate.contract import Contract
 from gate.errors import GateError
-from gate.inspection.answers import RefusedError, other_installation, refuse_differences, require, same_words
+from gate.inspection.answers import (
+    RefusedError,
+    judged_again,
+    other_installation,
+    refuse_differences,
+    require,
+    same_words,
+)
 from gate.policy import Document, Policy, digest_of
 from gate.record import Record, StoredRelease, read_release, recorded_policy
 from gate.record.system import SystemRecord
-from gate.stored import MOST_ROWS
 from gate.verdict import Verdict, judge, judged_by_day
 from gate.words import plural
 
@@ -92,9 +97,6 @@ def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy)
     require(calibrator.settings == policy.calibration, "calibrator.json has other settings than the policy")
     anchors = [(anchor.fpr, anchor.score) for anchor in calibrator.contract.anchors]
     require(anchors == promised, "calibrator.json has another contract than the policy")
-    require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
-    same = calibrator.facts.lowest_label == facts.lowest_label  # equal to the last digit: one run wrote both
-    require(same, "calibrator.json has another lowest label than the record")
     refuse_differences(
         "calibrator",
         facts.model_dump(exclude={"anchors"}),
@@ -120,14 +122,14 @@ def check_calibrator(files: Mapping[str, bytes], record: Record, policy: Policy)
 
 
 def _check_thresholds(calibrator: Calibrator, record: Record, policy: Policy) -> None:
-    """Check that every raw threshold of the record is the calibrator's."""
+    """Check that the record has the calibrator's own sample and thresholds."""
+    require(calibrator.facts.n == record.fit.n, "calibrator.json was fitted on another number of rows")
+    same = calibrator.facts.lowest_label == record.calibrator.lowest_label  # to the last digit: one run wrote both
+    require(same, "calibrator.json has another lowest label than the record")
     refuse_differences("thresholds", [*record.calibrator.thresholds.values()], [*calibrator.thresholds.values()])
     if record.curve is not None:
         traced = replace(calibrator, contract=Contract(curve.grid(policy.anchors))).thresholds
         refuse_differences("curve", [point.tally.threshold for point in record.curve.points], [*traced.values()])
-        counted = [(point.tally.threshold, point.tally.flagged) for point in record.curve.points]
-        for objection in ranges.counted_otherwise(policy, record.evidence, calibrator, counted):
-            raise RefusedError(objection)
 
 
 def check_verdict(record: Record, policy: Policy) -> str:
@@ -140,14 +142,25 @@ def check_verdict(record: Record, policy: Policy) -> str:
     return judged
 
 
-def _judge_again(record: Record, policy: Policy) -> Verdict:
+def _judge_again(record: Record, policy: Policy) -> None:
     """Refuse a record that does not say what the policy says about its evidence."""
-    evidence = record.evidence
-    for objection in _contradictions(record, policy):
-        raise RefusedError(objection)
-    verdict = judge(policy, evidence)
-    refuse_another_verdict(record, verdict, confidences(policy, evidence))
-    return verdict
+    _require_parts(record, policy)
+    with judged_again():
+        verdict = judge(policy, record.evidence)
+        more = confidences(policy, record.evidence)
+    refuse_another_verdict(record, verdict, more)
+
+
+def _require_parts(record: Record, policy: Policy) -> None:
+    """Require the parts that no check asks for, and without which a verdict could be milder."""
+    by_day, uses = judged_by_day(policy), record.of(Uses)
+    said = "judged_on must be recorded where the policy has waivers or a freshness, only there"
+    require(by_day == (record.judged_on is not None), said)
+    require(record.curve is not None, "curve must be recorded")
+    require(record.kind == "run" or record.reference is not None, "baseline must be the release that was checked")
+    if uses is not None:
+        counted = (uses.malicious is None) == (record.malicious is None)
+        require(counted, "reuse must count malicious rows where there are any, only there")
 
 
 def refuse_another_verdict(record: Record | SystemRecord, verdict: Verdict, more: Mapping[str, Any]) -> None:
@@ -167,57 +180,3 @@ def _plain(value: Any) -> Any:
     return (
         [part if isinstance(part, str) else part.model_dump() for part in value] if isinstance(value, tuple) else value
     )
-
-
-def _contradictions(record: Record, policy: Policy) -> Iterator[str]:
-    """Name values that no samples could give, before any arithmetic uses them."""
-    evidence = record.evidence
-    for name, facts in (("fit", record.fit), ("holdout", record.holdout), ("malicious", record.malicious)):
-        if facts is None:
-            continue
-        if facts.n > MOST_ROWS:
-            yield f"{name}.n must be at most {MOST_ROWS:,}, got {facts.n:,}"
-        foreign = name == "fit" and record.kind == "check"  # the release's sample, which may have had other columns
-        labelled = facts.labels is not None if foreign else bool(record.data.label)
-        yield from (f"{name}.{what}" for what in facts.contradictions(labelled))
-        if not foreign and (facts.groups is not None) != (record.data.group is not None):
-            yield f"{name}.groups must be counted where there is a column of them, only there"
-    yield from _contradicting_sizes(record)
-    if judged_by_day(policy) != (record.judged_on is not None):
-        yield "judged_on must be recorded where the policy has waivers or a freshness, only there"
-    if record.judged_on is not None and record.judged_on.isoformat() < record.created[:10]:
-        yield f"judged_on must not be before the record was created, got {record.judged_on} and {record.created[:10]}"
-    if record.kind == "run" and record.calibrated:
-        yield "calibrated must be false in a release, which is fitted on raw scores"
-    if record.kind == "check" and record.split is not None:
-        yield "split must be null in a check, which has one sample"
-    if record.curve is None:
-        yield "curve must be recorded"
-    else:
-        yield from curve.contradictions(policy, evidence, record.curve)
-    for check in CHECKS:
-        yield from check.contradictions(policy, evidence)
-
-
-def _contradicting_sizes(record: Record) -> Iterator[str]:
-    """Name samples whose rows do not add up to those of their sources; rows that repeat an id count once."""
-    found = record.of(Duplicates) or Duplicates()
-    again, held_again, malicious_again, of_both = (
-        repeats.repeated if repeats is not None and repeats.by == "ids" else 0
-        for repeats in (found.fit, found.holdout, found.malicious, found.pool)
-    )
-    fit, holdout = record.fit, record.holdout
-    if record.split is not None:
-        told = fit.n + holdout.n + fit.unscored + holdout.unscored + again + held_again + of_both
-        if not fit.benign == holdout.benign == told:
-            yield "fit.n and holdout.n do not add up to the benign rows of their sources"
-    else:
-        # A check names the sources of the release that it checks, which may have split them or counted rows once.
-        if fit.benign != fit.n + again + fit.unscored and not (record.kind == "check" and fit.benign > fit.n):
-            yield "fit.n is not the benign rows of its sources"
-        if holdout.benign != holdout.n + held_again + holdout.unscored:
-            yield "holdout.n is not the benign rows of its sources"
-    malicious = record.malicious
-    repeated = malicious_again + (0 if malicious is None else malicious.unscored)
-    if malicious is not None and malicious.rows - malicious.benign != malicious.n + repeated:
-        yield "malicious.n is not the malicious rows of its sources"

@@ -10,7 +10,7 @@ from decimal import Decimal
 from gate.checks import system
 from gate.checks.check import Finding
 from gate.checks.system import System, SystemEvidence
-from gate.inspection.answers import refuse_differences, require
+from gate.inspection.answers import judged_again, refuse_differences, require
 from gate.inspection.judgement import refuse_another_verdict
 from gate.policy import Policy
 from gate.record import Record
@@ -64,7 +64,9 @@ def judge_again(
         depends_on_day(policy) == (record.judged_on is not None),
         "judged_on must be recorded where the policy has waivers or a freshness, only there",
     )
-    refuse_another_verdict(record, judge_together(policy, records, record.system, record.day), {})
+    with judged_again():
+        verdict = judge_together(policy, records, record.system, record.day)
+    refuse_another_verdict(record, verdict, {})
 
 
 def depends_on_day(policy: Policy) -> bool:

@@ -11,13 +11,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from gate.calibration.calibrator import from_json
-from gate.checks import system as systems_check
 from gate.checks.baseline import Comparison
-from gate.checks.detection import Detection
-from gate.checks.fpr import Targets
 from gate.checks.freshness import expired as no_longer_fresh
 from gate.checks.reuse import Uses
+from gate.checks.system import asked_scores
 from gate.errors import GateError
 from gate.gating import Job
 from gate.inspection import beside
@@ -30,6 +27,7 @@ from gate.inspection.answers import (
     require,
 )
 from gate.inspection.files import Directory, check_manifest, load
+from gate.inspection.judgement import calibrator_of
 from gate.inspection.release import Inspection, begin, check_reports, inspect_files
 from gate.policy import Document
 from gate.policy.detectors import FILES, MOST_DETECTORS
@@ -200,53 +198,29 @@ def _check_kind(files: Mapping[str, bytes], inside: Mapping[str, Directory], rec
 def _check_system(
     inside: Mapping[str, Directory], record: SystemRecord, document: Document, records: Mapping[str, Record]
 ) -> str:
-    """Check that joint counts are possible, at the calibrators' thresholds, and equal each one's where rows agree."""
+    """Check that the joint counts are at the calibrators' thresholds, and of the use that the detectors' counts are."""
     found = record.system
     if found is None:
         return "nothing was counted of all detectors together"
-    evidence = systems_check.SystemEvidence(tuple(records), found)
-    for objection in systems_check.contradictions(document.policy, evidence):
-        raise RefusedError(objection)
-    scores = systems_check.asked_scores(document.policy)
+    scores = asked_scores(document.policy)
     for name, own in records.items():
         cuts = _thresholds(inside[name].files, own, scores)
-        missed = 0 if own.malicious is None else own.malicious.unscored
-        for listed, counted, also in ((found.benign, own.of(Targets), 0), (found.malicious, own.of(Detection), missed)):
-            for i, one in enumerate(listed):
-                member = next(each for each in one.detectors if each.name == name)
-                if cuts is not None:
-                    refuse_differences(f"system at {one.score}: {name}: threshold", member.threshold, cuts[i])
-                _compare_alone(one, member, own, counted, also)
+        for counted in (found.benign, found.malicious) if found.malicious else (found.benign,):
+            at = [member.threshold for one in counted for member in one.detectors if member.name == name]
+            if cuts is not None:
+                refuse_differences(f"system: {name}: thresholds", at, [*cuts])
     uses: list[Uses] = [use for own in records.values() if (use := own.of(Uses))]
     refuse_differences("system.use", found.use, max((use.holdout.number for use in uses), default=None))
     spent = max((use.malicious.number for use in uses if use.malicious), default=None)
     refuse_differences("system.malicious_use", found.malicious_use, spent)
-    rows = plural(found.benign[0].tally.rows, "benign row")
-    return f"{rows} counted at {plural(len(scores), 'score')}, at the thresholds of every detector"
+    return f"counted at {plural(len(scores), 'score')}, at the thresholds of every detector"
 
 
 def _thresholds(files: Mapping[str, bytes], own: Record, scores: Any) -> tuple[float | None, ...] | None:
     if own.kind == "check":  # its calibrator lies in the release that it checks
         known = {anchor.score: anchor.threshold for anchor in own.calibrator.anchors}
         return tuple(known[score] for score in scores) if all(score in known for score in scores) else None
-    return thresholds_at(from_json(files["calibrator.json"].decode()), scores)
-
-
-def _compare_alone(
-    one: systems_check.Together,
-    member: systems_check.Member,
-    own: Record,
-    counted: Targets | Detection | None,
-    unscored: int,
-) -> None:
-    """Check that a detector flags as many rows in the system as alone, if both were counted on the same rows.
-
-    `unscored` are the rows without a score that its own tally counts.
-    """
-    anchors = {anchor.score: anchor.fpr for anchor in own.calibrator.anchors}
-    tally = None if counted is None or one.score not in anchors else counted.at(anchors[one.score])
-    if tally is not None and one.tally.rows - member.unscored == tally.rows - unscored:
-        refuse_differences(f"system at {one.score}: {member.name}: flagged", member.flagged, tally.flagged)
+    return thresholds_at(calibrator_of(files.get("calibrator.json", b"")), scores)
 
 
 def _check_verdict(

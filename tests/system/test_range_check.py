@@ -160,7 +160,7 @@ def test_the_rules_are_one_nested_family(base: Evidence, seed: int, n: int, tilt
 def test_judging_the_record_is_judging_the_run(
     seed: int, n: int, grouped: bool, tied: bool, data: st.DataObject
 ) -> None:
-    """Whatever was measured, the record read back gives the same findings, contradicts nothing, and verifies."""
+    """Whatever was measured, the record read back gives the same findings, and verifies."""
     rng = np.random.default_rng(seed)
     rule = data.draw(st.sampled_from(["proven", "observed", "not-refuted"]))
     interval = "clopper-pearson" if grouped else data.draw(st.sampled_from(["clopper-pearson", "sequential"]))
@@ -339,26 +339,6 @@ def objection(stored: tuple[Document, Record, Calibrator], change: Any) -> str:
     except RefusedError as refused:
         return str(refused)
     return ""
-
-
-@pytest.mark.parametrize("by", [1, -1])
-def test_a_forged_count_is_noticed_wherever_no_rows_could_have_it(
-    stored: tuple[Document, Record, Calibrator], by: int
-) -> None:
-    """At anchors the targets count too, and what rises with the score, or differs at one threshold, is no count.
-
-    A count between two others that it does not pass is for the data to tell.
-    """
-    flagged = stored[1].of(Ranges).ranges[0].flagged
-    impossible = [0, len(flagged) - 1]
-    impossible += [i for i in range(1, len(flagged) - 1) if flagged[i] == flagged[i - 1 if by > 0 else i + 1]]
-    assert len(impossible) > len(flagged) / 2, "scores of three digits: most points count as their neighbours do"
-    for i in impossible[:: len(impossible) // often(6, 15)]:
-
-        def change(content: Any, i: int = i) -> None:
-            content["flagged"][i] += by
-
-        assert objection(stored, change)
 
 
 @pytest.mark.parametrize(

@@ -216,15 +216,13 @@ def is_excepted(place: str) -> bool:
 
 @pytest.mark.parametrize("kind", ["benign", "malicious"])
 @pytest.mark.usefixtures("remembered")
-def test_what_each_detector_flags_and_the_uses_are_found_without_data(
-    cases: dict[str, Case], kind: str, tmp_path: Path
-) -> None:
-    """They follow from the detectors' own calibrators, counts and records."""
+def test_other_thresholds_and_uses_are_found_without_data(cases: dict[str, Case], kind: str, tmp_path: Path) -> None:
+    """They follow from the detectors' own calibrators and records."""
     case = cases["counted"]
     directory, content = Path(shutil.copytree(case.directory, tmp_path / "v1")), case.content
     assert verify_system(directory).state == "holds"
     own: Place = ("system", kind, 0, "detectors", 0)
-    places = [(*own, "threshold"), (*own, "flagged"), ("system", "use" if kind == "benign" else "malicious_use")]
+    places = [(*own, "threshold"), ("system", "use" if kind == "benign" else "malicious_use")]
     for place in places:
         seal(directory, changed(content, place, altered(at(content, place), place)))
         found = {answer.name: answer.state for answer in verify_system(directory).answers}

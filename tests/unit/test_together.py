@@ -1,4 +1,4 @@
-"""What all detectors flag together: how each limit is decided and said, and the counts that no rows could show."""
+"""What all detectors flag together: how each limit is decided and said, and the shapes that are not read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from gate.checks.system import (
     SystemCase,
     SystemEvidence,
     asked_scores,
-    contradictions,
     describe_pass,
     judge,
     measure,
@@ -241,43 +240,7 @@ def test_both_kinds_of_rows_are_measured(grouped: bool) -> None:
     assert measure(SystemCase(policy_of(), flags(5, (3, 2)))).malicious == ()
 
 
-# --- what no rows could show --------------------------------------------------------------------------------
-
-
-def more(old: int) -> int:
-    return old + 1
-
-
-BETWEEN = "must lie between the largest detector's count and their sum"
-WORTH = "must say what its rows are worth where they come in groups, only there"
-UNDECIDED = "must leave no more rows undecided than were not scored"
-FORGERIES = [
-    ("benign", [], "system.benign must be counted at the scores that the policy asks for"),
-    ("malicious.0.score", 0.5, "system.malicious must be counted at the scores that the policy asks for"),
-    ("malicious", lambda old: [*old, {**old[0], "tally": {**old[0]["tally"], "rows": ROWS + 1}}],
-     "system.malicious must be counted on the same rows at every score"),
-    ("groups", 100, f"system.benign {WORTH}"),
-    ("benign.0.tally.effective", [9, 9], f"system.benign {WORTH}"),
-    ("benign.0.detectors.1.name", "c", "system.benign at 0.3 must name the detectors of the policy"),
-    ("benign.0.tally.threshold", 0.5, "system.benign at 0.3 must be counted at its own score"),
-    ("benign.0.tally.flagged", 1501, f"system.benign at 0.3 {BETWEEN}"),
-    ("benign.0.tally.flagged", 799, f"system.benign at 0.3 {BETWEEN}"),
-    ("benign.0.tally.flagged", more, f"system.benign at 0.3 {BETWEEN}"),
-    ("benign.0.detectors.0.alone", 1001, f"system.benign at 0.3 {BETWEEN}"),
-    ("benign.0.detectors.0.alone", 801, "system.benign at 0.3 must flag no more rows than a detector has scored"),
-    ("benign.0.detectors.0.unscored", ROWS, "system.benign at 0.3 must flag no more rows than a detector has scored"),
-    ("benign.0.undecided", more, f"system.benign at 0.3 {UNDECIDED}"),
-    ("benign.0.unscored", more, f"system.benign at 0.3 {UNDECIDED}"),
-    ("benign.0.detectors.1.unscored", more, "system.benign at 0.3 must count every row that a detector has not scored"),
-    ("benign.0.both.0.0", 701, "system.benign at 0.3 must flag no more rows by two detectors than by one"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("place", "value", "sentence"), FORGERIES)
-def test_a_forged_count_is_contradicted(place: str, value: Any, sentence: str) -> None:
-    policy, sound = policy_of(), found(unscored=5)
-    assert [*contradictions(policy, known(sound))] == [*contradictions(policy, known(None))] == []
-    assert sentence in [*contradictions(policy, known(put(sound, place, value)))]
+# --- what no rows have ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -131,3 +131,28 @@ def test_a_range_passes_only_so() -> None:
         [finding] = ranges.judge(policy, lacking(policy, gaps, **parts))
         assert outcome(finding) == ("inconclusive" if gaps else "pass", wanted)
         assert (finding.remedy is None) == (gaps == 0)
+
+
+def test_a_range_in_a_segment_passes_only_so() -> None:
+    from gate.checks.segment_ranges import RangeInSegments
+    from gate.planning.ranges import segment_corridor_of
+
+    policy = parse_policy(
+        "version: 1\nname: range\ntargets: [{fpr: 10%, min_n: 100, max_relative_error: 0.5}]\n"
+        "data: {segment: language}\nchecks: {segments: {targets: [10%], min_n: 100, max_relative_error: 1,"
+        " ranges: [{from: 10%, to: 1%}], required: true}}\n",
+        "policy.yaml",
+    ).policy
+    asked = segments.question_of(policy)
+    grid = segment_corridor_of(policy, asked.spans[0], asked.error, Fraction(1, 20)).grid
+    flagged = tuple(int(count) for count in np.round(np.asarray([float(p) for p in grid.fprs]) * N))
+    along = RangeInSegments(
+        start=asked.spans[0].start, stop=asked.spans[0].stop, reached=len(flagged), flagged=(flagged, flagged)
+    )
+    counted = InSegments(fpr=Decimal("0.1"), threshold=0.5, flagged=(N // 10, N // 10))
+    found = Segments(column="language", names=("de", "en"), rows=(N, N), targets=(counted,), ranges=(along,))
+    for gaps, wanted in ((0, {("pass", "proven")}), (MANY, {("inconclusive", "unscored")})):
+        parts = {"fpr": targets(policy, tally(N // 10, N)), "segments": found}
+        findings = [each for each in segments.judge(policy, lacking(policy, gaps, **parts)) if each.check.segment]
+        assert {outcome(each) for each in findings} <= wanted
+        assert bool(findings) >= bool(gaps)
