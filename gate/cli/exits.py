@@ -14,7 +14,6 @@ from gate.cli import limits, signals
 from gate.cli.codes import INTERNAL_ERROR, INTERRUPTED, NO_JUDGEMENT
 from gate.cli.commands import cli
 from gate.cli.github import on_github, publish_refusal
-from gate.cli.processor import choose_instructions
 from gate.cli.streams import guard, log
 from gate.errors import GateError
 from gate.words import visible
@@ -32,7 +31,6 @@ def main(args: list[str] | None = None) -> NoReturn:
         os.environ.pop(COMPLETING, None)
     if args is not None:
         _run(args)
-    choose_instructions()
     if limits.limit() is None:
         _run(args)
     code = limits.supervise(lambda: _run(args))
