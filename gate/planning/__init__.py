@@ -1,13 +1,11 @@
 """Planning: how often the gate errs at given sample sizes, and which sizes would do. No data, no judgement."""
 
 from gate.planning.advice import Advice, advise, advise_at_rate
-from gate.planning.law import WEAK_LIVENESS, BadChance, Budget, band_of, ships
+from gate.planning.law import BadChance, Budget, band_of, ships
 from gate.planning.plan import (
-    OperatingCurve,
     Plan,
     TargetPlan,
     describe_weakness,
-    operating_characteristics,
     plan,
     plan_target,
     warnings,
@@ -24,13 +22,11 @@ from gate.planning.watch import CHECKS_A_YEAR, Alarm, TargetWatch, Watch, watch
 
 __all__ = [
     "CHECKS_A_YEAR",
-    "WEAK_LIVENESS",
     "Advice",
     "Alarm",
     "BadChance",
     "Budget",
     "Deciding",
-    "OperatingCurve",
     "Plan",
     "RangeLaw",
     "RangePlan",
@@ -44,7 +40,6 @@ __all__ = [
     "corridor_of",
     "decide_band",
     "describe_weakness",
-    "operating_characteristics",
     "plan",
     "plan_range",
     "plan_sequential",
