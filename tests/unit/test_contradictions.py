@@ -189,11 +189,15 @@ SERVED: Forgeries = {
         ("served", "malicious", None),
     ],
     "served is not counted on the rows of its sample": [("served", "served.benign.rows", more)],
-    "served must name one cause for every row that differs": [
+    "served must name a cause where rows differ, only there": [
         ("served", "served.benign.equal", N + 1),
-        ("served", "served.malicious.causes", []),
+        ("served", "served.benign.missing", 1),
+        ("served", "served.malicious.cause", None),
     ],
-    "served names a cause that gate does not know": [("served", "served.benign.causes.0.kind", "magic")],
+    "served.factor must be there where scores were scaled, only there": [
+        ("served", "served.benign.factor", 2.0),
+        ("served", "served.malicious.cause", "scaled"),
+    ],
     "served.lowest must be that of rows that differ": [("served", "served.benign.lowest", None)],
     "served.crossings must be at anchors of the contract": [
         ("served", "served.benign.crossings", [{"fpr": 0.5, "score": 0.01, "more": 1, "fewer": 0}]),
