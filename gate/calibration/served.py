@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from gate.contract import Floats
+from gate.contract import Floats, Ints
 from gate.stored import Count, ExactRate, Rate, Section
 
 if TYPE_CHECKING:
@@ -73,31 +73,33 @@ class Served(Section):
         return next((crossing for crossing in self.crossings if crossing.fpr == fpr), None)
 
 
-def compare(raw: Floats, served: Floats, calibrator: Calibrator) -> Served:
-    """Hold the served scores of rows against what the calibrator gives for their raw scores."""
-    raw, served = np.asarray(raw, np.float64), np.asarray(served, np.float64)
-    expected = calibrator.predict(raw)
+def compare(raw: Floats, served: Floats, weights: Ints, calibrator: Calibrator) -> Served:
+    """Hold the served scores of rows against what the calibrator gives for their raw scores.
+
+    `weights` says how many rows each stands for.
+    """
+    expected, rows = calibrator.predict(raw), int(weights.sum())
     differ = served != expected  # a missing score, NaN, differs
     if not differ.any():
-        return Served(rows=len(raw), equal=len(raw))
+        return Served(rows=rows, equal=rows)
     given = differ & np.isfinite(served)
     cause, factor = _cause(raw[given], served[given], expected[given], calibrator)
     return Served(
-        rows=len(raw),
-        equal=int(np.count_nonzero(~differ)),
-        missing=int(np.count_nonzero(differ & ~given)),
+        rows=rows,
+        equal=int(weights[~differ].sum()),
+        missing=int(weights[differ & ~given].sum()),
         cause=cause,
         factor=factor,
         largest=float(np.abs(served - expected)[given].max(initial=0.0)),
         lowest=float(expected[differ].min()),
-        crossings=tuple(_crossings(served, expected, calibrator)),
+        crossings=tuple(_crossings(served, expected, weights, calibrator)),
     )
 
 
-def _crossings(served: Floats, expected: Floats, calibrator: Calibrator) -> Iterator[Crossing]:
+def _crossings(served: Floats, expected: Floats, weights: Ints, calibrator: Calibrator) -> Iterator[Crossing]:
     for anchor in calibrator.contract.anchors:
         is_flagged, shall_be = served >= float(anchor.score), expected >= float(anchor.score)
-        more, fewer = int(np.count_nonzero(is_flagged & ~shall_be)), int(np.count_nonzero(shall_be & ~is_flagged))
+        more, fewer = int(weights[is_flagged & ~shall_be].sum()), int(weights[shall_be & ~is_flagged].sum())
         if more or fewer:
             yield Crossing(fpr=anchor.fpr, score=anchor.score, more=more, fewer=fewer)
 

@@ -237,6 +237,19 @@ def test_rows_stay_paired_whatever_the_format_and_the_order(place: Path) -> None
     assert [evidence[kind]["equal"] for kind in ("benign", "malicious")] == kept
 
 
+def test_rows_that_stand_for_many_are_counted_as_often(place: Path) -> None:
+    """The record is that of the rows one by one, and `verify` takes it."""
+    raw, times = draw(39), np.random.default_rng(39).integers(1, 4, ROWS)
+    served = calibrator_of(place).predict(raw) / np.where(np.arange(ROWS) % 50 == 0, 2, 1)
+    write("each.parquet", score=raw.repeat(times), served=served.repeat(times))
+    write("counted.parquet", score=raw, served=served, n=times)
+    _, one, _ = check("--holdout", "each.parquet", *BOTH)
+    _, other, _ = check("--holdout", "counted.parquet", *BOTH, "--set", "data.count=n")
+    assert other["checks"]["served"] == one["checks"]["served"]
+    assert other["checks"]["served"]["benign"]["rows"] == times.sum()
+    assert "does not hold" not in call("verify", "found").stdout
+
+
 def test_what_only_attacks_show_is_found_on_malicious_rows(place: Path) -> None:
     calibrator, attacks = calibrator_of(place), draw(36, 2_000, shift=6)
     threshold: Any = [*calibrator.thresholds.values()][2]

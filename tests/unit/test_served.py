@@ -32,6 +32,11 @@ def narrowed(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32).astype(np.float64)
 
 
+def held(raw: np.ndarray, served: np.ndarray, calibrator: Calibrator) -> Served:
+    """The comparison of rows that stand for themselves."""
+    return compare(raw, served, np.ones(len(raw), np.int64), calibrator)
+
+
 def crossed(calibrator: Calibrator, raw: np.ndarray, served: np.ndarray) -> dict[float, tuple[int, int]]:
     """The rows that are flagged at each anchor as served or as expected only, one by one."""
     expected = calibrator.predict(raw)
@@ -65,7 +70,7 @@ def check(calibrator: Calibrator, raw: np.ndarray, served: np.ndarray, found: Se
 @given(seed=seeds)
 def test_what_is_served_as_the_release_gives_it_is_equal(seed: int) -> None:
     calibrator, raw = sample(seed)
-    found = compare(raw, calibrator.predict(raw), calibrator)
+    found = held(raw, calibrator.predict(raw), calibrator)
     check(calibrator, raw, calibrator.predict(raw), found)
     assert (found.differ, found.only_rounded, remedy(found)) == (0, True, None)
     assert message(found) == "all 4,000 rows were served the calibrated score that the release gives"
@@ -97,7 +102,7 @@ OTHERWISE: dict[str, Way] = {
 def test_every_way_to_round_to_float32_is_called_so(way: str, seed: int) -> None:
     calibrator, raw = sample(seed)
     served = ROUNDED[way](calibrator, raw)
-    found = compare(raw, served, calibrator)
+    found = held(raw, served, calibrator)
     check(calibrator, raw, served, found)
     assert (found.cause, found.only_rounded, remedy(found)) == ("float32", True, REMEDIES["float32"])
     assert f"rounding to float32 explains what was served ({found.differ:,} rows)" in message(found)
@@ -107,7 +112,7 @@ def test_every_way_to_round_to_float32_is_called_so(way: str, seed: int) -> None
 @given(seed=seeds)
 def test_raw_scores_logged_in_float32_are_called_so(seed: int) -> None:
     calibrator, raw = sample(seed)
-    found = compare(narrowed(raw), calibrator.predict(raw), calibrator)
+    found = held(narrowed(raw), calibrator.predict(raw), calibrator)
     assert found.cause == "float32"
 
 
@@ -118,7 +123,7 @@ def test_raw_scores_logged_in_float32_are_called_so(seed: int) -> None:
 def test_what_neither_float32_nor_a_factor_gives_is_another_score(way: str, seed: int) -> None:
     calibrator, raw = sample(seed)
     served = OTHERWISE[way](calibrator, raw)
-    found = compare(raw, served, calibrator)
+    found = held(raw, served, calibrator)
     check(calibrator, raw, served, found)
     assert (found.cause, found.factor, found.only_rounded) == ("other", None, False)
     assert remedy(found) == REMEDIES["other"]
@@ -131,7 +136,7 @@ def test_one_factor_is_found_and_named(seed: int, factor: float, low: bool) -> N
     calibrator, raw = sample(seed)
     served = factor * calibrator.predict(raw)
     served = narrowed(served) if low else served
-    found = compare(raw, served, calibrator)
+    found = held(raw, served, calibrator)
     check(calibrator, raw, served, found)
     assert found.cause == "scaled"
     assert found.factor == pytest.approx(factor, rel=1e-6)
@@ -144,7 +149,7 @@ def test_a_factor_is_told_from_three_different_scores(scores: int, cause: str) -
     calibrator, raw = sample(9, 100)
     at = np.unique(calibrator.predict(raw), return_index=True)[1][-scores:]
     raw = np.repeat(raw[at], 5)
-    found = compare(raw, 2 * calibrator.predict(raw), calibrator)
+    found = held(raw, 2 * calibrator.predict(raw), calibrator)
     assert found.cause == cause
 
 
@@ -154,7 +159,7 @@ def test_rounding_at_a_threshold_is_called_rounding_and_its_rows_are_counted() -
     on = {anchor: threshold for anchor, threshold in calibrator.thresholds.items() if threshold is not None}
     raw = np.repeat(list(on.values()), 7)
     served = narrowed(calibrator.predict(raw))
-    found = compare(raw, served, calibrator)
+    found = held(raw, served, calibrator)
     check(calibrator, raw, served, found)
     assert found.cause == "float32"
     assert found.only_rounded
@@ -171,11 +176,22 @@ def test_rows_without_a_score_are_counted_beside_the_cause_of_the_others(seed: i
     served = narrowed(calibrator.predict(raw))
     rows = 3_000 if most else 5
     served[:rows] = nothing
-    found = compare(raw, served, calibrator)
+    found = held(raw, served, calibrator)
     check(calibrator, raw, served, found)
     assert (found.missing, found.cause, found.only_rounded) == (rows, "float32", False)
     assert f"no calibrated score was served ({rows:,} rows); rounding to float32 explains" in message(found)
     assert remedy(found) == REMEDIES["missing" if most else "float32"]
+
+
+@settings(deadline=None, max_examples=examples(20))
+@given(seed=seeds, way=st.sampled_from([*ROUNDED, *OTHERWISE]))
+def test_a_row_that_stands_for_many_counts_as_often(seed: int, way: str) -> None:
+    calibrator, raw = sample(seed, 300)
+    served = (ROUNDED | OTHERWISE)[way](calibrator, raw)
+    served[:3] = np.nan
+    weights = np.random.default_rng(seed).integers(1, 9, len(raw))
+    many = held(np.repeat(raw, weights), np.repeat(served, weights), calibrator)
+    assert compare(raw, served, weights, calibrator) == many
 
 
 @settings(deadline=None, max_examples=examples(40))
@@ -187,6 +203,6 @@ def test_rows_without_a_score_are_counted_beside_the_cause_of_the_others(seed: i
 def test_whatever_is_served_every_row_is_counted_once(pairs: list[tuple[float, float]]) -> None:
     calibrator, _ = sample(0, 10)
     raw, served = (np.array(column) for column in zip(*pairs, strict=True))
-    found = compare(raw, served, calibrator)
+    found = held(raw, served, calibrator)
     check(calibrator, raw, served, found)
     assert Served.model_validate_json(found.model_dump_json()) == found
