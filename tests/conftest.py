@@ -49,6 +49,8 @@ MEASURED = {
     "test_contradictions",
     "test_detection",
     "test_drift",
+    "test_duplicates",
+    "test_evenness",
     "test_edges",
     "test_exchangeability",
     "test_overlap",
@@ -62,6 +64,8 @@ MEASURED = {
     "test_segments",
     "test_served",
     "test_together",
+    "test_unread",
+    "test_unscored",
     "test_verdict",
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from gate.checks.check import Case, Check, Evidence, Finding
+from gate.checks.check import Asked, Case, Check, Evidence, Finding
 from gate.names import CheckName
 from gate.policy import Flag, Frozen, Policy
 from gate.stored import Count, Section
@@ -102,6 +102,12 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
+    settings = policy.settings(UnreadSettings)
+    if settings is not None and policy.data.label is None:
+        yield Asked(NAME, settings.required, "held-out rows", ("checks", "unread"))
+
+
 CHECK = Check(
     key="unread",
     asks="whether a column that is not read looks like labels",
@@ -112,6 +118,7 @@ CHECK = Check(
     evidence=UnreadColumns,
     measure=measure,
     judge=judge,
+    asked=asked,
     reasons={"no-labels": "no labels unread", "label-like": "a column looks like labels"},
     sentences={"label-like": "a column that is not read looks like labels"},
     settings=UnreadSettings,

@@ -200,8 +200,9 @@ ASKED = {
     "baseline": ["tpr-drop@1%"],
     "drop": ["tpr-drop@1%"],
     "segments": ["segments"],
+    "unread": ["unread"],
 }
-UNASKED = {"unread"}  # without its part there is nothing to say
+UNASKED: set[str] = set()
 OF_A_CHECK = {"served"}  # only a check of calibrated scores has served ones to compare
 
 
