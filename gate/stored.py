@@ -14,7 +14,7 @@ MOST_ROWS = 10**10  # of a sample; advice looks no further, and lists with an en
 # One bound on each side: if an annotation had two, the looser would win.
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Ordinal = Annotated[int, Field(ge=1, le=MOST)]
-Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+RowCount = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 Size = Annotated[float, Field(ge=0, le=1e15)]
 

@@ -11,7 +11,7 @@ from gate.contract import Floats
 from gate.statistics.binomial import Band, CriticalCounts, clopper_pearson, critical_counts
 from gate.statistics.clusters import Effective, effective_rows
 from gate.statistics.proportions import Interval
-from gate.stored import Count, Rows, Section, Size
+from gate.stored import Count, RowCount, Section, Size
 
 
 class Tally(Section):
@@ -23,7 +23,7 @@ class Tally(Section):
 
     threshold: float | None
     flagged: Count
-    rows: Rows
+    rows: RowCount
     effective: tuple[Size, Size] | None = None
 
     @model_validator(mode="after")
