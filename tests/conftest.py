@@ -48,6 +48,8 @@ MEASURED = {
     "test_comparison",
     "test_detection",
     "test_drift",
+    "test_duplicates",
+    "test_evenness",
     "test_edges",
     "test_exchangeability",
     "test_overlap",
@@ -61,6 +63,8 @@ MEASURED = {
     "test_segments",
     "test_served",
     "test_together",
+    "test_unread",
+    "test_unscored",
     "test_verdict",
 }
 

@@ -25,6 +25,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import types
@@ -642,9 +643,10 @@ def _work(seed: int, numbers: list[int], place: Path, sending: int, lines: Lines
     limit_time()
     resource.setrlimit(resource.RLIMIT_DATA, (DATA, DATA))
     before = peak_megabytes()
-    if lines is not None:
-        sys.settrace(lines.watch)
     for number in numbers:
+        if lines is not None:  # an input that exhausts the stack has ended the last watch
+            sys.settrace(lines.watch)
+            threading.settrace(lines.watch)  # files are read in another thread
         os.write(sending, f'{{"begins": {number}}}\n'.encode())
         here = place / str(number)
         here.mkdir()

@@ -39,8 +39,8 @@ class ServedRows(Section):
 
     @property
     def harmless(self) -> bool:
-        """Whether only rounding differs, the effect of which every count shows."""
-        return all(part.only_rounded or part.only_narrowed for part in self.parts)
+        """Whether only float32 rounding differs, the effect of which every count shows."""
+        return all(part.only_rounded for part in self.parts)
 
 
 def measure(case: Case) -> ServedRows | None:
@@ -56,7 +56,7 @@ def measure(case: Case) -> ServedRows | None:
 
 
 def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
-    """Fail if there is any difference; if it is only rounding, advise."""
+    """Fail if there is any difference; if it is only float32 rounding, advise."""
     settings, found = policy.settings(ServedSettings), evidence.of(ServedRows)
     if settings is None or found is None:
         return
@@ -73,29 +73,34 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 # --- sentences ----------------------------------------------------------------------------------------------
 
 NAMED = 3  # anchors in a sentence
+WORDS = {
+    "missing": "no calibrated score was served",
+    "float32": "rounding to float32 explains what was served",
+    "scaled": "the calibrated score was multiplied by {factor:.6g}",
+    "other": "another score was served, which neither float32 nor one factor gives",
+}
 REMEDIES = {
     "missing": "serve a calibrated score for every row, and alarm where there is none",
-    "float32-calibrated": "serve and log the calibrated score as float64",
-    "float32-raw": "calibrate the model's own score, widened to float64 and never narrowed",
-    "float32-both": "keep float64 from the calibrator's input to the log",
-    "float32-log": "log the raw score as it is calibrated, as float64",
-    "float32": "compute the calibrated score in float64",
-    "decimals": "serve and log the calibrated score with all of its digits",
-    "clipped": "serve the calibrated score as it is, without a limit of your own",
-    "uncalibrated": "calibrate the raw score before it is served",
+    "float32": "keep float64 from the calibrator's input to the log",
     "scaled": "serve the calibrated score as it is, without a factor",
-    "scaled-raw": "calibrate the model's own score, on the scale on which it was fitted",
-    "other-release": "serve the calibrator of this release (`gate export`), and compare its digests",
-    "other-column": "calibrate the column that the policy names, row by row",
-    "unexplained": "compare some of these rows by hand: the raw score, the export that serves and its release",
+    "other": "compare some of these rows by hand: raw score, column, and the calibrator that serves (`gate export`)",
 }
+
+
+def counted(served: Served) -> dict[str, int]:
+    """How many rows differ for each cause."""
+    causes = {"missing": served.missing, served.cause: served.differ - served.missing}
+    return {cause: rows for cause, rows in causes.items() if cause is not None and rows}
 
 
 def message(served: Served) -> str:
     """The sentence of a finding with the reason code `served-otherwise`."""
     if not served.differ:
         return f"all {plural(served.rows, 'row')} were served the calibrated score that the release gives"
-    causes = "; ".join(f"{cause.words} ({plural(cause.rows, 'row')})" for cause in served.causes)
+    causes = "; ".join(
+        f"{WORDS[cause].format(factor=served.factor)} ({plural(rows, 'row')})"
+        for cause, rows in counted(served).items()
+    )
     much = f"they differ by at most {served.largest:.3g}, " if served.largest else ""
     return (
         f"{served.differ:,} of {plural(served.rows, 'row')} were served otherwise than the release gives them: "
@@ -122,8 +127,8 @@ def _flags(served: Served) -> str:
 
 def remedy(served: Served) -> str | None:
     """What to do about the cause of most rows; None if nothing differs."""
-    causes = sorted(served.causes, key=lambda cause: -cause.rows)
-    return REMEDIES[causes[0].kind] if causes else None
+    causes = counted(served)
+    return REMEDIES[max(causes, key=causes.__getitem__)] if causes else None
 
 
 def _message(found: ServedRows) -> str:
@@ -146,12 +151,12 @@ CHECK = Check(
     key="served",
     asks="whether production served every row the calibrated score that the release gives for its raw score",
     decides=(
-        "It compares the two scores of every row bit by bit. Any difference fails. Rounding to float32, or to decimals "
-        "that move no row across an anchor, is recognised and does not block."
+        "It compares the two scores of every row bit by bit. Any difference fails. What float32 rounding explains is "
+        "recognised and does not block."
     ),
     causes=(
-        "another calibrator than the release's, another column, scores that were clipped, scaled or rounded on the way "
-        "to the log, or not calibrated at all; the finding names what explains the rows"
+        "no score at all, rounding to float32, one factor, or another score: of another calibrator than the release's, "
+        "of another column, clipped, rounded to decimals, or not calibrated; the finding says which of the four it is"
     ),
     helps=(
         "Do what the finding names: deploy the calibrator of this release, log its output unrounded, or name the "

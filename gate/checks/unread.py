@@ -105,7 +105,7 @@ def judge(policy: Policy, evidence: Evidence) -> Iterator[Finding]:
 def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
     settings = policy.settings(UnreadSettings)
     if settings is not None and policy.data.label is None:
-        yield Asked(NAME, settings.required, "benign rows", ("checks", "unread"))
+        yield Asked(NAME, settings.required, "held-out rows", ("checks", "unread"))
 
 
 CHECK = Check(

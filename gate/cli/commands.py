@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from gate.cli import limits
 from gate.cli.codes import EXIT_CODE_HELP, NO_JUDGEMENT
 from gate.cli.exports import export
 from gate.cli.records import compare, explain, history, report, schema, verify
@@ -51,6 +50,3 @@ def cli(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
         context.exit(NO_JUDGEMENT)
-    if limits.limit() is not None:
-        limits.require_room()
-        import gate.gating  # noqa: F401, loads all libraries before the first row: imports fail worst without memory

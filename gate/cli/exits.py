@@ -5,46 +5,27 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from contextlib import suppress
 from typing import NoReturn
 
 import click
 
-from gate.cli import limits, signals
+from gate.cli import signals
 from gate.cli.codes import INTERNAL_ERROR, INTERRUPTED, NO_JUDGEMENT
 from gate.cli.commands import cli
 from gate.cli.github import on_github, publish_refusal
-from gate.cli.processor import choose_instructions
 from gate.cli.streams import guard, log
 from gate.errors import GateError
 from gate.words import visible
 
 COMPLETING = "_GATE_COMPLETE"  # a shell sets it to ask how a line may go on
 JUDGING = (["run"], ["check"])  # the commands that end in a verdict, as their first argument
+OUT_OF_MEMORY = "memory: must have room for this run, got too little; lower --memory, or use a larger machine"
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the command and turn whatever happens into an exit code.
-
-    The command of a process runs in a child if memory is limited; `args` are those of a caller in Python.
-    """
+    """Run the command and turn whatever happens into an exit code; `args` are those of a caller in Python."""
     if args or sys.argv[1:]:  # a shell that asks names no command; who names one gets its verdict
         os.environ.pop(COMPLETING, None)
-    if args is not None:
-        _run(args)
-    choose_instructions()
-    if limits.limit() is None:
-        _run(args)
-    code = limits.supervise(lambda: _run(args))
-    if code is None:
-        code = NO_JUDGEMENT
-        with suppress(Exception):  # an error in telling GitHub changes nothing
-            guard()
-            _refuse(args, code, out_of_memory())
-    sys.exit(code)
-
-
-def _run(args: list[str] | None) -> NoReturn:
     gc.set_threshold(100_000, 50, 100)  # garbage collection takes an eighth of the time of imports
     guard()
     signals.end(lambda received: _exit_code(args, received))
@@ -56,7 +37,7 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except MemoryError:
-        return _refuse(args, NO_JUDGEMENT, out_of_memory())
+        return _refuse(args, NO_JUDGEMENT, OUT_OF_MEMORY)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "gate"
@@ -71,24 +52,12 @@ def _exit_code(args: list[str] | None, received: list[int]) -> int:
     except Exception as error:
         if received:  # libraries turn a signal into errors of their own
             return INTERRUPTED
-        if args is None and limits.limit() is not None:  # every library has another error for too little memory
-            said = visible(f"{type(error).__name__}: {error}".splitlines()[0])
-            return _refuse(args, NO_JUDGEMENT, f"{out_of_memory()} (under the limit there was: {said})")
         import traceback
 
         for line in traceback.format_exc().splitlines():
             log(line)
         crash = f"internal error: {type(error).__name__}: {error}; this is a bug in gate, not a verdict on the release"
         return _refuse(args, INTERNAL_ERROR, visible(crash))
-
-
-def out_of_memory() -> str:
-    """Say what to do without memory: a higher limit helps more than fewer rows, as libraries alone may take it all."""
-    most = limits.limit()
-    remedy = "give fewer rows or use a larger machine"
-    if most is not None:
-        remedy = f"raise the limit (ulimit -v), which is {most / 1e6:,.0f} MB, or give fewer rows"
-    return f"memory: must hold all scores at once, got too little; {remedy}"
 
 
 def _refuse(args: list[str] | None, exit_code: int, message: str) -> int:

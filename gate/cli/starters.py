@@ -144,12 +144,6 @@ def _make_directory(directory: Path) -> None:
     "[default: no]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON  [default: the table]")
-@click.option(
-    "--chart",
-    type=given,
-    metavar="FILE",
-    help="Draw the chance to pass against the true rate, as .svg, .png or .pdf  [default: no chart]",
-)
 def plan(
     policy: str | None,
     fit_n: int | None,
@@ -157,23 +151,20 @@ def plan(
     power: float,
     rows_per_check: int | None,
     as_json: bool,
-    chart: str | None,
 ) -> None:
     """How often the gate errs, and how many rows a policy needs.
 
     \b
     Example:
       gate plan --policy policies/default.yaml
-      gate plan --fit-n 6e4 --holdout-n 1.4e5 --chart plan.svg
+      gate plan --fit-n 6e4 --holdout-n 1.4e5
       gate plan --rows-per-check 1e5
     """
     from gate import planning
     from gate.checks import find_policy
     from gate.policy import OWN
     from gate.report import plan as plans
-    from gate.storage import write_file
 
-    kind = None if chart is None else _kind_of_chart(chart)
     document = find_policy(policy)
     if policy is None and document.path == str(OWN):
         log(f"policy {document.path} (found here)")
@@ -181,8 +172,8 @@ def plan(
         from gate.planning.system import plan_system
         from gate.report import system_plan
 
-        if chart is not None or rows_per_check is not None:
-            raise click.UsageError("--chart and --rows-per-check are of one detector; name one as --policy FILE#NAME")
+        if rows_per_check is not None:
+            raise click.UsageError("--rows-per-check is of one detector; name one as --policy FILE#NAME")
         several = plan_system(document.policy, fit_n, holdout_n, power)
         if as_json:
             show(system_plan.to_json(several, document.policy), "json")
@@ -191,22 +182,10 @@ def plan(
         return
     planned = planning.plan(document.policy, fit_n, holdout_n, power)
     watched = None if rows_per_check is None else planning.watch(document.policy, rows_per_check, fit_n)
-    if chart is not None and kind is not None:
-        curves = planning.operating_characteristics(document.policy, planned)
-        drawn = plans.OperatingCharacteristicDisplay.from_plan(planned, curves).to_bytes(kind)
-        write_file(chart, drawn, [document.path, document.path.rpartition("#")[0]])
     if as_json:
         show(plans.to_json(planned, document.policy, watched), "json")
     else:
         show(plans.render(planned, document.policy, width=width(), watch=watched))
-
-
-def _kind_of_chart(name: str) -> str:
-    """Return the format that the ending of a chart's name asks for."""
-    kind = Path(name).suffix.lower().removeprefix(".")
-    if kind not in ("svg", "png", "pdf"):
-        raise click.UsageError(f"--chart: must end in .svg, .png or .pdf, got {name[-40:]!r}")
-    return kind
 
 
 @click.command()

@@ -186,11 +186,6 @@ class Law:
             for one, other in ((rarer, commoner), (commoner, rarer))
         )
 
-    def passes_at(self, n: int, n_fit: int, q: float) -> float:
-        """The chance to pass at a true FPR of q, with the threshold taken as it is."""
-        region = self._region(n, n_fit) if n >= self.min_n else None
-        return upper_tail(region[0], n, q) - upper_tail(region[1] + 1, n, q) if region else 0.0
-
     def bad(self, n: int, n_fit: int) -> tuple[BadChance, ...]:
         """The chances that a release far over its target ships, at 1 + 2r times it first."""
         return ships(self.rule_at(n_fit), self.band, self.p, self.excess, n, self.min_n)

@@ -104,28 +104,6 @@ def plan_target(
     )
 
 
-@dataclass(frozen=True)
-class OperatingCurve:
-    """The chance to pass against the true FPR of one target, at the sizes planned."""
-
-    target: str
-    holdout_n: int
-    multiples: tuple[float, ...]
-    passes: tuple[float, ...]
-
-
-def operating_characteristics(policy: Policy, planned: Plan) -> list[OperatingCurve]:
-    """One curve per target, from a quarter of the target to five times it."""
-    multiples = tuple(0.25 * 20 ** (i / 240) for i in range(241))
-    curves = []
-    for target in planned.targets:
-        law = Law(policy, target.target)
-        rates = [min(1.0, float(law.p) * multiple) for multiple in multiples]
-        passes = tuple(law.passes_at(target.holdout_n, target.fit_n, rate) for rate in rates)
-        curves.append(OperatingCurve(str(target.target.fpr), target.holdout_n, multiples, passes))
-    return curves
-
-
 def warnings(policy: Policy, passed: Container[CheckName], fit_n: int, holdout_n: int) -> tuple[str, ...]:
     """A sentence, with the rows that would do, for every target that passed and yet is dead or weak at these sizes.
 

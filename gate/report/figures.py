@@ -434,13 +434,3 @@ def to_standalone_svg(display: Display, name: str, title: str, description: str)
     svg = to_svg(display, name, title, description, standalone=True)
     opening, rest = svg.split(">", 1)
     return f'{opening}>\n<rect width="100%" height="100%" fill="#ffffff" />{rest}\n'
-
-
-def to_image(display: Display, kind: str) -> bytes:
-    """Draw the display as a PNG or PDF on a white ground; the same numbers give the same bytes."""
-    buffer = io.BytesIO()
-    nobody: Any = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}}
-    with matplotlib().rc_context({**defaults(), **STYLE}):
-        display.plot()
-        display.figure_.savefig(buffer, format=kind, dpi=200, facecolor="#ffffff", metadata=nobody[kind])
-    return buffer.getvalue()

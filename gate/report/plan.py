@@ -1,13 +1,10 @@
-"""Shows a plan: a table for the terminal, JSON for scripts, and a chart of the chance to pass; it plans nothing."""
+"""Shows a plan: a table for the terminal, JSON for scripts; it plans nothing."""
 
 from __future__ import annotations
 
 import io
 import json
-import textwrap
-from collections.abc import Sequence
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,9 +12,7 @@ from rich.text import Text
 
 from gate.planning import (
     CHECKS_A_YEAR,
-    WEAK_LIVENESS,
     Alarm,
-    OperatingCurve,
     Plan,
     TargetPlan,
     TargetWatch,
@@ -26,14 +21,8 @@ from gate.planning import (
 )
 from gate.policy import Policy
 from gate.report import range_plan
-from gate.report.drawing import COLORS
-from gate.report.figures import AXES_BOTTOM, AXES_TOP, WIDTH, Display, to_image, to_standalone_svg
-from gate.report.numbers import grouped
 from gate.report.terminal import console_on, inert, plain_table, text_of
-from gate.words import chance, listed, percent
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from gate.words import chance, percent
 
 WIDEST = 200  # a table wider than the terminal wraps there: better than numbers cut short
 
@@ -241,124 +230,3 @@ def _watch_as_json(watch: Watch) -> dict[str, Any]:
 
 def _alarm(alarm: Alarm) -> dict[str, float]:
     return {"multiple": float(alarm.multiple), "fails": alarm.fails, "not_passes": alarm.not_passes}
-
-
-class OperatingCharacteristicDisplay(Display):
-    """The chance to pass against the true FPR: a panel for each target, with its tolerance and a sound one's chance.
-
-    strength   `good`, `weak` or `dead` for each target, as the plan has it
-    sound      the chance that a sound release passes
-    """
-
-    MOST = 12
-    PANEL, HEAD, FOOT = 0.74, 0.72, 0.62  # inches
-
-    def __init__(
-        self,
-        curves: Sequence[OperatingCurve],
-        tolerance: Sequence[tuple[float, float]],
-        strength: Sequence[str],
-        sound: Sequence[float],
-        fit_n: Sequence[int],
-    ) -> None:
-        self.curves = curves
-        self.tolerance = tolerance
-        self.strength = strength
-        self.sound = sound
-        self.fit_n = fit_n
-
-    @classmethod
-    def from_plan(cls, plan: Plan, curves: Sequence[OperatingCurve]) -> OperatingCharacteristicDisplay:
-        bands = [(target.target.tolerance, target.target.fpr) for target in plan.targets]
-        return cls(
-            curves,
-            [(float(low / fpr), float(high / fpr)) for (low, high), fpr in bands],
-            [target.strength for target in plan.targets],
-            [target.liveness for target in plan.targets],
-            [target.fit_n for target in plan.targets],
-        )
-
-    @property
-    def title(self) -> str:
-        """Say in a sentence what the chart shows: what is in the way, or else how often a sound release passes."""
-        names = [percent(Decimal(curve.target)) for curve in self.curves]
-        dead = [name for name, strength in zip(names, self.strength, strict=True) if strength == "dead"]
-        weak = [i for i, strength in enumerate(self.strength) if strength == "weak"]
-        if dead:
-            return f"No release can pass {listed(dead, 'or')} with so many rows"
-        if weak:
-            worst = min(weak, key=lambda i: self.sound[i])
-            if self.sound[worst] < WEAK_LIVENESS:
-                return f"At {names[worst]} a sound release passes only {chance(self.sound[worst])} of the time"
-            return f"At {names[worst]} a release far over its target still passes too often"
-        each = "the target" if len(names) == 1 else f"each of {len(names)} targets"
-        return f"A sound release passes {each} at least {chance(min(self.sound))} of the time"
-
-    def _size(self) -> tuple[float, float]:
-        most = max([*self.fit_n, *(curve.holdout_n for curve in self.curves)], default=0)
-        left = max(1.45, 0.58 + 0.09 * len(grouped(most)))
-        return self.HEAD + self.FOOT + self.PANEL * min(len(self.curves), self.MOST), left
-
-    def _draw(self, ax: Axes) -> None:
-        ax.set_axis_off()
-        shown = list(range(len(self.curves)))[: self.MOST]
-        height, left = self._size()
-        bottom, top = AXES_BOTTOM, height - AXES_TOP - AXES_BOTTOM  # edges of the axes that hold the panels
-        for row, i in enumerate(shown):
-            place = (self.FOOT - bottom + self.PANEL * (len(shown) - 1 - row)) / top
-            panel = ax.inset_axes((0, place, 1, 0.78 * self.PANEL / top))
-            self._draw_panel(panel, i, first=row == 0, last=row == len(shown) - 1)
-        head: Any = {"fontsize": 11, "fontweight": "bold", "color": COLORS["ink"], "va": "top", "ha": "left"}
-        said = "\n".join(textwrap.wrap(self.title, 46))
-        ax.text(-(left - 0.12) / (WIDTH - left - 0.2), 1.0, said, transform=ax.transAxes, parse_math=False, **head)
-
-    def _draw_panel(self, ax: Axes, i: int, first: bool, last: bool) -> None:
-        curve, (low, high), strength = self.curves[i], self.tolerance[i], self.strength[i]
-        left, right = curve.multiples[0], curve.multiples[-1]
-        ax.set_xscale("log")
-        ax.set_xlim(left, right)
-        ax.set_ylim(0, 1.06)
-        ax.axvspan(max(low, left), min(high, right), color=COLORS["band"], lw=0)
-        for edge in (low, high):
-            if left < edge < right:
-                ax.axvline(edge, color=COLORS["soft"], lw=0.8, ls=(0, (2, 2)))
-        ax.axvline(1, color=COLORS["ink"], lw=0.9)
-        color = COLORS[{"good": "pass", "weak": "inconclusive", "dead": "fail"}[strength]]
-        ax.plot(curve.multiples, curve.passes, color=color, lw=1.9, clip_on=False)
-        passes = f"passes {chance(self.sound[i])}"
-        words = {"good": passes, "weak": f"weak\n{passes}", "dead": "dead\nnone passes"}[strength]
-        ax.text(0.985, 0.9, words, transform=ax.transAxes, ha="right", va="top", color=color, fontsize=9.5)
-        name: Any = {"transform": ax.transAxes, "ha": "right", "parse_math": False}
-        ax.text(-0.13, 0.98, percent(Decimal(curve.target)), va="top", color=COLORS["ink"], fontsize=10, **name)
-        rows = f"{grouped(curve.holdout_n)} held out\n{grouped(self.fit_n[i])} to fit"
-        ax.text(-0.13, 0.66, rows, va="top", color=COLORS["soft"], fontsize=8, linespacing=1.25, **name)
-        ax.set_yticks([0, 1], ["0", "1"])
-        ax.tick_params(axis="y", labelsize=8, length=2)
-        ticks = [tick for tick in (0.25, 0.5, 1, 2, 3, 5) if left <= tick <= right]
-        ax.set_xticks(ticks, [f"×{tick:g}" for tick in ticks] if last else [])
-        ax.minorticks_off()
-        ax.grid(axis="x", color=COLORS["line"], lw=0.5)
-        if last:
-            ax.set_xlabel("true false-positive rate ÷ target (shaded: tolerance)", fontsize=9)
-        if first:
-            ax.text(-0.02, 1.14, "chance to pass", transform=ax.transAxes, color=COLORS["soft"], fontsize=8.5)
-
-    def to_svg(self) -> str:
-        """Draw the chart as SVG with real text; the same curves give the same bytes."""
-        return to_standalone_svg(self, "plan", self.title, _in_words(self))
-
-    def to_bytes(self, kind: str = "svg") -> bytes:
-        """Draw the chart as a file: `svg`, `png` or `pdf`."""
-        if kind == "svg":
-            return self.to_svg().encode()
-        return to_image(self, kind)
-
-
-def _in_words(display: OperatingCharacteristicDisplay) -> str:
-    """Describe what the chart shows, for people who do not see it."""
-    parts = zip(display.curves, display.strength, display.sound, strict=True)
-    return " ".join(
-        f"{percent(Decimal(curve.target))}: {strength}, a sound release passes {chance(sound)} of the time with "
-        f"{curve.holdout_n:,} rows held out."
-        for curve, strength, sound in parts
-    )

@@ -202,7 +202,6 @@ class Row:
     exact_threshold: str = ""
     counted: str = ""
     observed: str = ""
-    observed_one_in: str = ""
     error: str = ""
     interval: str = ""
     interval_one_in: str = ""
@@ -330,7 +329,6 @@ def _words(finding: Finding) -> dict[str, Any]:
 
 def rate_row(found: RatedFinding) -> Row:
     rate, tally = found.rate, found.rate.tally
-    edges, observed = rate.tolerance, exact(tally.rate)
     words = _words(found.finding) | {
         "target": percent(found.target),
         "target_one_in": one_in(found.target, [found.target]),
@@ -339,12 +337,11 @@ def rate_row(found: RatedFinding) -> Row:
         "exact_threshold": "none" if tally.threshold is None else f"{tally.threshold:.{FLOAT_DIGITS}g}",
         "counted": f"{grouped(tally.flagged)} / {grouped(tally.rows)}",
         "observed": share(tally.flagged, tally.rows, rate.tolerance, 4),
-        "observed_one_in": one_in(observed, edges),
         "error": signed_percent(_relative_error(found)),
         "interval": bounds(rate.interval, rate.tolerance),
         "interval_one_in": _interval_one_in(rate),
-        "tolerance": between(*(percent(edge) for edge in edges)),
-        "tolerance_one_in": _tolerance_one_in(edges),
+        "tolerance": between(*(percent(edge) for edge in rate.tolerance)),
+        "tolerance_one_in": _tolerance_one_in(rate.tolerance),
         "accepts": "none" if rate.accepts is None else " to ".join(map(grouped, rate.accepts)),
         "predicted": "" if rate.predicted is None else " to ".join(map(grouped, rate.predicted)),
         "drift": "" if rate.drift_p_value is None else p_value(rate.drift_p_value),

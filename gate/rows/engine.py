@@ -84,6 +84,7 @@ class Duck:
         self._asked_for_scratch = scratch is not None
         self._thread = ThreadPoolExecutor(1)
         self._names = 0
+        self._owner = os.getpid()
         self._kept: list[object] = []
 
     @cached_property
@@ -149,6 +150,8 @@ class Duck:
         return f"{prefix}_{self._names}"
 
     def _run(self, work: Callable[[], Result]) -> Result:
+        if os.getpid() != self._owner:
+            raise GateError("rows: must be asked in the process that reads them, got a forked one; read them there")
         future: Future[Result] = self._thread.submit(work)
         try:
             while wait([future], POLL).not_done:

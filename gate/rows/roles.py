@@ -276,7 +276,7 @@ class RoleFinder:
             )
         bad = f"({sql}) IS NULL OR {large.bad}"
         none = Reason(f"({sql}) IS NULL", "NULL", must, "name or remove them")
-        return Role("grp" if role == "group" else role, sql, bad, (large, none))
+        return Role("grp" if role == "group" else role, sql, bad, (none, large))
 
     def name_of(self, column: Column) -> str:
         """`5`, 5.0 and a decimal 5.00 are one name; text is as it is written, in one Unicode form."""

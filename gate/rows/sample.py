@@ -294,10 +294,11 @@ class Sample:
 
     # --- rows themselves ------------------------------------------------------------------------------------
 
-    def raw_and_served(self) -> tuple[Floats, Floats]:
-        """The raw score of each row, and the calibrated one that was served."""
-        found = self.ask(f"SELECT raw, score FROM {self.rows}")
-        return np.asarray(found["raw"], dtype=np.float64), np.asarray(found["score"], dtype=np.float64)
+    def raw_and_served(self) -> tuple[Floats, Floats, Ints]:
+        """The raw score of each row, the calibrated one that was served, and how many rows it stands for."""
+        found = self.ask(f"SELECT raw, score, {'weight' if self.has_weights else '1'} AS n FROM {self.rows}")
+        raw, served = (np.asarray(found[role], dtype=np.float64) for role in ("raw", "score"))
+        return raw, served, np.asarray(found["n"], dtype=np.int64)
 
     def rows_of(self, threshold: float) -> dict[str, Any]:
         """The rows that reach a threshold, highest first; those of one score by their id, else their segment."""

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from gate.errors import GateError
-from gate.rows.wording import is_number, reason_of, show
+from gate.rows.wording import is_number, one_line, reason_of, show
 from gate.words import listed
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def columns_of(engine: Duck, rows: str, names: Sequence[str]) -> tuple[Column, .
     """The columns c0, c1, ... of a relation, by the names that the user knows."""
     found = engine.ask(f"SELECT column_name AS name, column_type AS type FROM (DESCRIBE SELECT * FROM {rows})")
     types = dict(zip(map(str, found["name"]), map(str, found["type"]), strict=True))
-    return tuple(Column(name, f"c{i}", kind_of(types[f"c{i}"]), types[f"c{i}"]) for i, name in enumerate(names))
+    typed = [(name, f"c{i}", types[f"c{i}"]) for i, name in enumerate(names)]
+    return tuple(Column(name, sql, kind_of(type_), one_line(type_, 80)) for name, sql, type_ in typed)
 
 
 def kind_of(type_: str) -> str:

@@ -14,7 +14,8 @@ def is_number(text: str) -> bool:
 def reason_of(error: Exception) -> str:
     """What a library said about a file, shortened to one printable line."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    text = re.sub(r"reading the stream registered as '\w+' failed: ", "", text).partition(" Detail: Python exception")[0]
+    text = re.sub(r"reading the stream registered as '\w+' failed: ", "", text)
+    text = text.partition(" Detail: Python exception")[0]
     return one_line((text.strip().splitlines() or [type(error).__name__])[0].rstrip("."), 160)
 
 

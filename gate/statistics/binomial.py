@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln, gammaln
+from scipy.special import betainc, betaincc, betainccinv, betaincinv, betaln
 
 from gate.contract import Floats
 
@@ -358,12 +358,3 @@ def hypergeometric(total: int, marked: int, drawn: int) -> CountLaw:
     stop = min(highest, math.ceil(marked * share + 20 * deviation + 40))
     k = np.arange(start, stop, dtype=np.float64)
     return CountLaw(start, (marked - k) / (k + 1) * ((drawn - k) / (total - marked - drawn + k + 1)))
-
-
-def log_all_among(c: ArrayLike, drawn: ArrayLike, total: ArrayLike) -> Floats:
-    """The logarithm of the chance that all of c rows are among those drawn of all, elementwise."""
-    c, drawn, total = (np.asarray(part, dtype=np.float64) for part in (c, drawn, total))
-    possible = c <= drawn
-    enough = np.where(possible, drawn, c)
-    logs = gammaln(enough + 1) - gammaln(enough - c + 1) - gammaln(total + 1) + gammaln(total - c + 1)
-    return np.where(possible, np.minimum(logs, 0.0), -np.inf)

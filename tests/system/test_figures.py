@@ -15,12 +15,10 @@ from drawing import often
 from records import DETECTED, RECORDS, followed, releases, retrained
 
 import gate
-from gate.checks import default_policy, parse_policy
+from gate.checks import parse_policy
 from gate.history import collect
-from gate.planning import operating_characteristics, plan
 from gate.record import Record
 from gate.report import history, html, system
-from gate.report import plan as plans
 
 pytestmark = pytest.mark.figures
 KINDS = {"forest", "contract", "error", "mapping", "detection", "segments", "range", "range-error", "anchor-0"}
@@ -99,14 +97,6 @@ def history_page(directory: Path, records: list[Record]) -> str:
     return history.render_html(collect([str(directory)]))
 
 
-def plan_charts() -> Iterator[tuple[str, str]]:
-    documents = {"default": default_policy().policy, "one": policy(("1%",)).policy, "six": policy(RATES).policy}
-    for (name, asked), rows in zip(documents.items(), (10**10, 5_000, 200_000), strict=True):
-        planned = plan(asked, fit_n=rows, holdout_n=rows)
-        drawn = plans.OperatingCharacteristicDisplay.from_plan(planned, operating_characteristics(asked, planned))
-        yield f"plan, {name}", f"<!doctype html><title>x</title>{drawn.to_svg()}"
-
-
 def system_pages() -> Iterator[tuple[str, str]]:
     for names in (("injection", "a-detector-with-a-long-name" * 2), tuple(f"detector-{i:02}" for i in range(14))):
         document = parse_policy(several.policy(names, "30%"), "several.yaml")
@@ -126,7 +116,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         drawn[f"history of {name}"] = history_page(directory / name, records)
     for picture in README.parent.glob(".github/*.svg"):
         drawn[picture.name] = f"<!doctype html><title>x</title>{picture.read_text(encoding='utf-8')}"
-    return drawn | dict(plan_charts()) | dict(system_pages())
+    return drawn | dict(system_pages())
 
 
 def problems(figure: dict[str, Any]) -> Iterator[str]:

@@ -81,7 +81,6 @@ OVERWRITING = [  # a command, the option that names its output, and the input th
     (("compare", "releases/v1", "releases/v1"), "-o", "releases/v1/report.md"),
     (("history", "releases"), "-o", "releases/v1/verdict.json"),
     (("export", "releases/v1", "--to", "onnx"), "-o", "releases/v1/calibrator.json"),
-    (("plan", "--policy", "policy.svg"), "--chart", "policy.svg"),
 ]
 
 
@@ -95,8 +94,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = (made / "policy.yaml").read_text()
     (made / "own.yaml").write_text(f"{policy}data: {{malicious: scores.csv}}\n")
     (made / "both.yaml").write_text(SEVERAL)
-    for ending in ("csv", "svg"):
-        (made / f"policy.{ending}").write_text(policy)
+    (made / "policy.csv").write_text(policy)
     both = ("run", "--policy", "both.yaml", "--benign", "scores.csv", "--split", "50%", "--release", "both")
     for args in ((*RUN[:-1], "v1"), both):
         result = gate(*args, cwd=made)
@@ -142,7 +140,6 @@ def test_no_command_writes_over_its_own_input(place: Path, seed: int) -> None:
         ("export", "releases/v1", "--to", "sql", "-o", "out.csv"),
         ("history", "releases", "-o", "out.csv", "--format", "md"),
         ("compare", "releases/v1", "releases/v1", "-o", "out.csv", "--format", "md"),
-        ("plan", "--policy", "policy.yaml", "--chart", "out.svg"),
     ],
     ids=lambda args: " ".join(each for each in args if each[:2] in ("ru", "ch", "re", "ex", "hi", "co", "pl", "--")),
 )

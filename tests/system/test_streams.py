@@ -196,9 +196,8 @@ def test_no_matplotlibrc_of_the_working_directory_is_read(tmp_path: Path, variab
     os.mkfifo(tmp_path / "matplotlibrc")
     env = {**CLEAN, "MPLBACKEND": "nonsense", **({"MATPLOTLIBRC": variable} if variable else {})}
     code = (
-        "import os\nfrom gate.planning import OperatingCurve as Curve\n"
-        "from gate.report.plan import OperatingCharacteristicDisplay as D\n"
-        "D([Curve('0.1', 5, (0.25, 5.0), (1.0, 0.0))], [(0.5, 1.5)], ['good'], [1.0], [5]).to_svg()\n"
+        "import os\nfrom gate.report.figures import ForestDisplay, to_svg\n"
+        "to_svg(ForestDisplay([0.1], [0.1], [(0.05, 0.2)], [(0.05, 0.15)], ['pass'], ['10 %']), 'forest')\n"
         "import matplotlib\nprint(os.environ.get('MATPLOTLIBRC'), os.environ['MPLBACKEND'])\n"
         "print(matplotlib.rcParams == matplotlib.rcParamsDefault)"
     )

@@ -391,14 +391,6 @@ def test_at_an_edge_either_error_happens_at_most_half_alpha_of_the_time(
         assert found.refuted_at_or_below is None or lower_tail(found.refuted_at_or_below, n, low) <= limit
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60))
-def test_the_chance_that_all_are_drawn_is_a_ratio_of_binomial_coefficients(total: int, drawn: int, c: int) -> None:
-    drawn, c = min(drawn, total), min(c, total)
-    exact = math.comb(drawn, c) / math.comb(total, c)
-    assert math.exp(float(binomial.log_all_among(c, drawn, total))) == pytest.approx(exact, rel=1e-9, abs=1e-300)
-
-
 @pytest.mark.parametrize(
     ("n", "a", "b"), [(10**6, 30.0, 300.0), (5000, 1.2, 40.0), (10**7, 400.0, 3600.0), (400, 9.0, 1.5), (60, 2.0, 90.0)]
 )

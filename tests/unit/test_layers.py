@@ -13,7 +13,7 @@ import pytest
 from repository import PACKAGE, ROOT
 
 FLOORS = [
-    ["words", "errors", "contract", "progress", "parent", "stored", "names", "sources", "storage"],
+    ["words", "errors", "contract", "progress", "stored", "names", "sources", "storage"],
     ["policy", "statistics", "rows"],
     ["calibration"],
     ["planning"],

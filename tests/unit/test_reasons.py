@@ -15,7 +15,7 @@ from cases import TODAY, at_anchors, case, evidence, tally, targets
 from forging import case_of
 from samples import sample_of
 
-from gate.calibration.served import Cause, Crossing, Served
+from gate.calibration.served import Crossing, Served
 from gate.checks import (
     baseline,
     detection,
@@ -130,8 +130,9 @@ def test_a_group_that_could_hide_what_the_tolerance_leaves_is_named() -> None:
 def test_scores_that_were_served_otherwise_are_counted_as_the_release_scores_them(more: int, words: str) -> None:
     policy = policy_of()
     crossing = Crossing(fpr=HUNDREDTH, score=Decimal("0.3"), more=more, fewer=0)
-    cause = Cause(kind="scaled", rows=700, words="the calibrated score was multiplied by 100")
-    found = Served(rows=30_000, equal=29_300, causes=(cause,), largest=1.0, lowest=0.1, crossings=(crossing,))
+    found = Served(
+        rows=30_000, equal=29_300, cause="scaled", factor=100, largest=1.0, lowest=0.1, crossings=(crossing,)
+    )
     finding = at_target(policy, tally(900, 30_000), served=ServedRows(benign=found))
     assert said(finding) == ("fail", "too-many")
     assert f"as the release scores these rows, {words}" in finding.message
@@ -142,14 +143,19 @@ def test_scores_that_were_served_otherwise_are_counted_as_the_release_scores_the
 
 
 @pytest.mark.parametrize(
-    ("kind", "crossed", "required"),
-    [("float32-calibrated", 1, False), ("decimals", 0, False), ("decimals", 1, True), ("scaled", 0, True)],
+    ("facts", "crossed", "required"),
+    [
+        ({"cause": "float32"}, 0, False),
+        ({"cause": "float32"}, 1, False),
+        ({"cause": "scaled", "factor": 2.0}, 0, True),
+        ({"cause": "other"}, 0, True),
+        ({"missing": 1}, 0, True),
+    ],
 )
-def test_rounding_that_every_count_shows_does_not_block(kind: str, crossed: int, required: bool) -> None:
+def test_rounding_that_every_count_shows_does_not_block(facts: dict[str, Any], crossed: int, required: bool) -> None:
     policy = policy_of()
-    cause = Cause(kind=kind, rows=1, words="the calibrated score was changed")
     crossings = (Crossing(fpr=HUNDREDTH, score=Decimal("0.3"), more=crossed, fewer=0),) if crossed else ()
-    part = Served(rows=100, equal=99, causes=(cause,), largest=0.1, lowest=0.1, crossings=crossings)
+    part = Served(rows=100, equal=99, largest=0.1, lowest=0.1, crossings=crossings, **facts)
     alike = Served(rows=50, equal=50)
     (finding,) = serving.judge(policy, evidence(policy, served=ServedRows(benign=alike, malicious=part)))
     assert said(finding) == ("fail", "served-otherwise")
