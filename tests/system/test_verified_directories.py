@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pickle
+import random
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from forging import Place, changed
+from drawing import often
+from forging import Place, at, branches, changed, leaves
 from pydantic import ValidationError
 from verified import POLICY, job, make, write_scores
 
@@ -30,7 +35,7 @@ from gate.inspection import answers
 from gate.inspection import release as inspection
 from gate.inspection.answers import Answer, state_of
 from gate.inspection.files import check_manifest, load
-from gate.inspection.judgement import read_judged
+from gate.inspection.judgement import check_verdict, document_of, read_judged
 from gate.record import Record, as_reference, parse_record, read_release
 from gate.report import formats
 from gate.report.formats import rendered
@@ -487,18 +492,56 @@ BREAKING: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+BREAKS = ("a count for each point but the last", "no size of a segment's count")
+
+
 def along(record: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = record["checks"]["ranges"]["ranges"][0]
     return found
 
 
+RANGED = EVERYTHING.replace("expect:", "ranges: [{from: 10%, to: 1%}], expect:") + (
+    "ranges: [{from: 10%, to: 1%, min_n: 10, max_relative_error: 0.5}]\n"
+)
+HOSTILE: list[Any] = [None, True, 0, 1, -1, 2, 0.5, 5e-324, 1e15, 10**10, 10**15, "", "x", [], {}]
+
+
+def judge_alone(record: Record) -> str:
+    return check_verdict(record, document_of(record).policy)
+
+
+@pytest.mark.each_run(1)
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_a_record_holds_is_judged_or_refused(tmp_path: Path, seed: int) -> None:
+    """Without a traceback and without a long wait: values and lists of one to three places are others."""
+    draw, tried = random.Random(seed), set()
+    content = json.loads((make(tmp_path, RANGED) / "verdict.json").read_bytes())
+    judged = {"kind", "judged_on", "fit", "holdout", "calibrator", "calibrated", "curve", "checks"}
+    places = [place for place in (*leaves(content), *branches(content)) if place[0] in judged]
+    named = {tuple(step for step in place if isinstance(step, str)): place for place in places}
+    for _ in range(often(40, 300)):
+        forged = content
+        for place in draw.sample([*named.values()], draw.choice([1, 1, 2, 3])):
+            with contextlib.suppress(LookupError, TypeError):  # another change took the place away
+                old = at(forged, place)
+                lists = [old[1:], old[:-1], old + old[-1:], old[::-1]] if isinstance(old, list) else []
+                forged = changed(forged, place, draw.choice([*lists, *HOSTILE]))
+        try:
+            record = parse_record(json.dumps(forged).encode(), "verdict.json")
+        except GateError:
+            continue
+        began = time.process_time()
+        said = answers.answer("verdict", partial(judge_alone, record))
+        assert said.line.isprintable()
+        assert time.process_time() - began < 20
+        tried.add(said.state)
+    assert tried == {"holds", "does not hold"}
+
+
 def test_a_record_that_breaks_the_judgement_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ranged = EVERYTHING.replace(
-        "checks:\n", "ranges: [{from: 10%, to: 1%, min_n: 10, max_relative_error: 0.5}]\nchecks:\n"
-    )
-    made = make(tmp_path, ranged.replace("expect:", "ranges: [{from: 10%, to: 1%}], expect:"))
+    made = make(tmp_path, RANGED)
     for module in (inspection, sys.modules[__name__]):
         monkeypatch.setattr(module, "rendered", lambda record, *_: {"verdict.json": record.to_json().encode()})
     original = (made / "verdict.json").read_bytes()
@@ -508,6 +551,7 @@ def test_a_record_that_breaks_the_judgement_is_refused_in_one_line(
         found = verify(made)
         said = [one.line for one in found if one.state == "does not hold"]
         assert said, case
+        assert case not in BREAKS or "its record breaks the judgement: " in said[0]
         assert all(line.isprintable() and len(line) < 400 for line in said)
         with pytest.raises(GateError, match="must be a release whose verdict follows") as refused:
             read_judged(made)
