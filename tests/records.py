@@ -22,6 +22,7 @@ from gate.checks.direction import Direction
 from gate.checks.drop import Drops
 from gate.checks.fpr import AtAnchor, Targets
 from gate.checks.reuse import Use, Uses
+from gate.checks.unread import UnreadColumns
 from gate.names import CheckName
 from gate.policy import Document, Policy
 from gate.policy.changes import policy_changes
@@ -281,6 +282,7 @@ def followed(malicious: tuple[int, ...] = DETECTED, outcome: Any = "pass", check
             anchors=tuple(changes(policy, counts, before[0], benign, checked)),
         ),
         drop=Drops(anchors=tuple(changes(policy, malicious, before[1], attacks, checked))),
+        unread=UnreadColumns(n=benign) if checked else None,
     )
     caught = {point.fpr: round(attacks * (1 - float(point.score)) ** 0.5) for point in grid(policy.anchors)}
     evidence = evidence_of(

@@ -183,7 +183,7 @@ def test_no_terminal_line_is_wider_than_the_terminal(width: int, case: str, colo
 
 def test_no_number_is_cut_to_fit_a_narrow_terminal() -> None:
     """If the table does not fit, a list holds every number whole; the list of a pass may leave out the counts."""
-    grown = Tally(threshold=0.45, flagged=204 * 10**9, rows=200_000 * 10**9)
+    grown = Tally(threshold=0.45, flagged=204 * 10**4, rows=200_000 * 10**4)
     findings = tuple(with_rate(finding, tally=grown) for finding in RECORDS["pass"].findings)
     huge = RECORDS["pass"].model_copy(update={"findings": findings})
     for width, outcome in product(range(24, 120, 3), ("pass", "fail")):
