@@ -45,7 +45,7 @@ from gate.checks.curve import trace
 from gate.checks.detection import Detection
 from gate.checks.drop import Drops
 from gate.checks.fpr import Targets
-from gate.checks.overlap import refuse_identical
+from gate.checks.overlap import refuse_copies_of
 from gate.checks.reuse import Uses
 from gate.errors import GateError
 from gate.inspection.judgement import read_judged
@@ -54,9 +54,9 @@ from gate.record import Record, StoredRelease, as_reference, compose, read_calib
 from gate.report.compared import ComparedReleases
 from gate.report.formats import render, rendered
 from gate.rows.describe import describe
+from gate.rows.engine import engine_of_call
 from gate.rows.reading import columns_for, from_object, kind_of, read_sample, require_unchanged
 from gate.rows.sample import Sample
-from gate.rows.sources import find_copy
 from gate.sources import SampleFacts, Split
 from gate.statistics.tally import Tally
 from gate.storage import NO_BASELINE, write
@@ -64,6 +64,7 @@ from gate.stored import Outcome
 from gate.verdict import Verdict, judge
 
 
+@engine_of_call()
 def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrator:
     """The calibrator of one benign sample.
 
@@ -82,6 +83,7 @@ def fit(benign: Any, *, policy: str | Path | Document | None = None) -> Calibrat
     return fit_ordered(sample.ordered, document.policy.calibration, document.policy.anchors)
 
 
+@engine_of_call()
 def evaluate(
     calibrator: Calibrator, holdout: Any, *, fit: Any = None, policy: str | Path | Document | None = None
 ) -> Verdict:
@@ -109,12 +111,13 @@ def evaluate(
         _sample(holdout, "holdout", document.policy),
         None if fit is None else _sample(fit, "fit", document.policy),
     )
-    _refuse_copies(case)
+    refuse_copies_of(case)
     unseen = SampleFacts(sources=(), sha256="", n=calibrator.facts.n)
     fitted = unseen if case.fit is None else describe(case.fit)
     return judge(case.policy, gather(case, fitted, calibrator_facts(calibrator), datetime.now(UTC).date()))
 
 
+@engine_of_call()
 def run(
     fit: Any,
     holdout: Any,
@@ -312,7 +315,7 @@ def _require(job: Job) -> None:
 
 
 def _judged(job: Job, case: Case, fit: SampleFacts, fitted: CalibratorFacts, split: Split | None) -> Release:
-    _refuse_copies(case)
+    refuse_copies_of(case)
     looks = case.policy.interval == "sequential" and split is None
     if looks and not case.holdout.is_numbered:
         raise GateError(
@@ -412,26 +415,6 @@ def calibrator_facts(calibrator: Calibrator) -> CalibratorFacts:
             for anchor in calibrator.contract.anchors
         ),
     )
-
-
-def _refuse_copies(case: Case) -> None:
-    """Refuse rows that were given twice: as benign and malicious rows, or to fit and to judge on."""
-    for sample in (case.fit, case.holdout):
-        if case.malicious is not None and sample is not None:
-            _refuse_both_kinds(sample, case.malicious)
-    if case.fit is not None:
-        refuse_identical(case.fit, case.holdout)
-
-
-def _refuse_both_kinds(benign: Sample, malicious: Sample) -> None:
-    """Refuse a file that is given as both kinds: without labels all its rows are of one kind."""
-    if malicious.labels is None:
-        copy = find_copy([piece.file for sample in (benign, malicious) for piece in sample.pieces])
-        if copy is not None:
-            raise GateError(
-                f"{copy[1]}: must hold malicious rows alone, got the same bytes as in {copy[0]}, which was given as "
-                "benign; name the column that tells them apart in data.label"
-            )
 
 
 def _document(policy: str | Path | Document | None) -> Document:

@@ -85,6 +85,28 @@ def refuse_identical(fit: Sample, holdout: Sample) -> None:
         )
 
 
+def refuse_copies_of(case: Case) -> None:
+    """Refuse rows that were given twice: as benign and malicious rows, or to fit and to judge on."""
+    for sample in (case.fit, case.holdout):
+        if case.malicious is not None and sample is not None:
+            _refuse_both_kinds(sample, case.malicious)
+    if case.fit is not None:
+        refuse_identical(case.fit, case.holdout)
+
+
+def _refuse_both_kinds(benign: Sample, malicious: Sample) -> None:
+    """Refuse a file that is given as both kinds: without labels all its rows are of one kind."""
+    from gate.rows.sources import find_copy
+
+    if malicious.labels is None:
+        copy = find_copy([piece.file for sample in (benign, malicious) for piece in sample.pieces])
+        if copy is not None:
+            raise GateError(
+                f"{copy[1]}: must hold malicious rows alone, got the same bytes as in {copy[0]}, which was given as "
+                "benign; name the column that tells them apart in data.label"
+            )
+
+
 def measure(case: Case) -> Overlap | None:
     """Count the held-out rows that the fit sample holds too; the gate has refused identical samples before."""
     fit, holdout = case.fit, case.holdout

@@ -144,7 +144,8 @@ def asked(policy: Policy, evidence: Evidence) -> Iterator[Asked]:
     settings = policy.settings(ServedSettings)
     if evidence.calibrated and settings is not None:
         needs = "the raw scores beside the calibrated ones (data.calibrated)"
-        yield Asked(NAME, settings.required, needs, ("checks", "served"), by_check=False)
+        beside = policy.data.calibrated not in (None, policy.data.score)
+        yield Asked(NAME, settings.required, needs, ("checks", "served"), by_check=beside)
 
 
 CHECK = Check(

@@ -11,6 +11,7 @@ from typing import Any
 from gate.calibration.calibrator import Calibrator, from_json
 from gate.checks import curve
 from gate.checks.reuse import Uses, confidences
+from gate.checks.served import ServedRows
 from gate.contract import Contract
 from gate.errors import GateError
 from gate.inspection.answers import (
@@ -153,14 +154,13 @@ def _judge_again(record: Record, policy: Policy) -> None:
 
 def _require_parts(record: Record, policy: Policy) -> None:
     """Require the parts that no check asks for, and without which a verdict could be milder."""
-    by_day, uses = judged_by_day(policy), record.of(Uses)
     said = "judged_on must be recorded where the policy has waivers or a freshness, only there"
-    require(by_day == (record.judged_on is not None), said)
+    require(judged_by_day(policy) == (record.judged_on is not None), said)
     require(record.curve is not None, "curve must be recorded")
     require(record.kind == "run" or record.reference is not None, "baseline must be the release that was checked")
-    if uses is not None:
-        counted = (uses.malicious is None) == (record.malicious is None)
-        require(counted, "reuse must count malicious rows where there are any, only there")
+    for name, part in (("reuse", record.of(Uses)), ("served", record.of(ServedRows))):
+        whole = part is None or (part.malicious is None) == (record.malicious is None)
+        require(whole, f"{name} must count malicious rows where there are any, only there")
 
 
 def refuse_another_verdict(record: Record | SystemRecord, verdict: Verdict, more: Mapping[str, Any]) -> None:

@@ -240,13 +240,28 @@ def _remove(folder: str, lock: int, owner: int) -> None:
 _engine: ContextVar[tuple[int, Duck] | None] = ContextVar("engine", default=None)
 
 
+_process: list[tuple[int, Duck]] = []  # the engine of this process, where nobody has named one
+
+
 def here() -> Duck:
     """The engine of this command, or of this process where a caller has named none."""
     known = _engine.get()
-    if known is None or known[0] != os.getpid():  # a fork's child needs a connection of its own
-        known = os.getpid(), Duck()
-        _engine.set(known)
-    return known[1]
+    if known is not None and known[0] == os.getpid():
+        return known[1]
+    if not _process or _process[0][0] != os.getpid():  # a fork's child needs a connection of its own
+        _process[:] = [(os.getpid(), Duck())]
+    return _process[0][1]
+
+
+@contextlib.contextmanager
+def engine_of_call() -> Iterator[None]:
+    """Let a call of the Python API have an engine that is gone with it, unless its caller has named one."""
+    known = _engine.get()
+    if known is not None and known[0] == os.getpid():
+        yield
+        return
+    with using():
+        yield
 
 
 elsewhere: ContextVar[Engine | None] = ContextVar("elsewhere", default=None)

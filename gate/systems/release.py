@@ -21,6 +21,7 @@ from gate.record import Record
 from gate.record.system import DETECTORS, SystemRecord, compose_system, facts_of
 from gate.report.formats import render, rendered
 from gate.report.system import Noted
+from gate.rows.engine import engine_of_call
 from gate.rows.together import Wide, given_together
 from gate.storage import manifest_of, write
 from gate.systems.detector import judge_one, thresholds_at
@@ -101,6 +102,7 @@ def _record(job: Job, records: Mapping[str, Record], system: System | None) -> S
     )
 
 
+@engine_of_call()
 def run_system(
     fit: Any,
     holdout: Any,

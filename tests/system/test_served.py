@@ -285,3 +285,28 @@ def test_the_policy_names_the_column_and_says_whether_it_blocks(place: Path) -> 
     Path("policy.yaml").write_text(waived)
     result, _, found = check("--holdout", "log.parquet", "--calibrated", "--policy", "policy.yaml")
     assert (result.code, found["served"]["waived"]) == (0, True)
+
+
+def test_no_record_can_say_otherwise_than_its_evidence(place: Path) -> None:
+    """What the finding says is judged again, and rows that have both scores are never left out."""
+    raw = draw(38)
+    write("log.parquet", score=raw, served=np.minimum(calibrator_of(place).predict(raw), 0.25))
+    check("--holdout", "log.parquet", *BOTH)
+    original = Path("found/verdict.json").read_text()
+
+    def forged(change: Callable[[dict[str, Any]], Any]) -> str:
+        content = json.loads(original)
+        change(content)
+        Path("found/verdict.json").write_text(json.dumps(content))
+        result = call("verify", "found")
+        assert result.code == 1
+        (line,) = [line for line in result.stdout.splitlines() if ": verdict: " in line]
+        return line.partition(": verdict: ")[2]
+
+    def evidence(content: dict[str, Any]) -> dict[str, Any]:
+        return content["checks"]["served"]["benign"]
+
+    assert "scores were served otherwise" in forged(lambda c: evidence(c).update(cause=None))
+    assert "findings" in forged(lambda c: evidence(c)["crossings"][0].update(fpr=0.02))
+    assert "scores were served otherwise" in forged(lambda c: c["checks"].update(served=None))
+    assert "malicious rows where there are any" in forged(lambda c: c["checks"]["served"].update(malicious=evidence(c)))
