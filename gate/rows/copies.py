@@ -15,7 +15,7 @@ import numpy as np
 
 from gate.contract import Floats, Ints
 from gate.rows.engine import number
-from gate.rows.ordered import LAST, Sorted, scale_of, sort_counted
+from gate.rows.ordered import LAST, Sorted, place_in, sort_counted
 from gate.rows.sample import Sample
 from gate.statistics.evenness import chance_of_evenness
 
@@ -162,12 +162,10 @@ def thinned(sample: Sample, one_of: int, single: bool = False) -> Thinned:
 
 def _ask(sample: Sample, one_of: int, single: bool) -> Thinned:
     engine = sample.engine
-    low = sample.domain[0]
-    scale = 0.99 * scale_of(sample.domain)
     score = f"CAST(CAST(score AS REAL) AS {engine.double})" if single else "score"
     where = ""
     if one_of > 1:
-        place = f"{score} * {number(engine, scale)} + {number(engine, -low * scale)}"
+        place = place_in(engine, sample.domain, score)
         where = f" WHERE CAST(floor(({place}) * {number(engine, 2.0**LAST)}) AS BIGINT) % {one_of} = 0"
     weight = "weight" if sample.has_weights else "1"
     in_first = _in_first_half(sample)

@@ -111,11 +111,22 @@ def scale_of(domain: tuple[float, float]) -> float:
     return 1 / width if width > 1e-300 else 0.0
 
 
-def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
-    """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
+def place_in(engine: Engine, domain: tuple[float, float], score: str = "score") -> str:
+    """The SQL of where a score lies in a domain, from 0 to 1; below it -1, beyond it 2, so that it is always a number.
+
+    Served scores may be anything, and one that was not served is the lowest of all.
+    """
     low, high = (max(min(end, 1e300), -1e300) for end in domain)
     scale = scale_of((low, high)) if (low, high) == domain else 0.0
-    place = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
+    inside = f"({score}) * {number(engine, scale)} + {number(engine, -low * scale)}"
+    below, above = (number(engine, end) for end in (-1.0, 2.0))
+    least, most = number(engine, low), number(engine, high)
+    return f"CASE WHEN ({score}) < {least} THEN {below} WHEN ({score}) <= {most} THEN {inside} ELSE {above} END"
+
+
+def mixing(engine: Engine, domain: tuple[float, float], score: str = "score") -> tuple[str, ...]:
+    """The SQL of whole numbers that a score gives: their sums tell samples apart, in any order of rows."""
+    place = place_in(engine, domain, score)
     coarse, fine = (f"CAST(floor(({place}) * {number(engine, 2.0**bits)}) AS BIGINT)" for bits in (COARSE, LAST))
     return coarse, f"({fine} & {2 ** (LAST - COARSE) - 1})"
 
@@ -133,8 +144,9 @@ class Divided:
         self, engine: Engine, rows: str, count: str, domain: tuple[float, float], ask: Ask | None = None
     ) -> None:
         self.engine, self.rows, self.counted, self.ask = engine, rows, count, ask or engine.ask
-        scale = scale_of(domain)
-        self.place = f"score * {number(engine, scale)} + {number(engine, -domain[0] * scale)}"
+        self.place = f"score * {number(engine, scale_of(domain))} + {number(engine, -domain[0] * scale_of(domain))}"
+        if not np.isfinite(domain).all():  # of served scores some are missing, or are no numbers
+            self.place = place_in(engine, (0.0, 1.0))
         self._keep(*self._ask(self._cell(FIRST), "", FIRST))
         self.n = int(self.starts[-1])
 

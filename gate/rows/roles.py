@@ -394,7 +394,6 @@ class RoleFinder:
         sql = {role.name: role.sql for role in roles}
         both, weight = f"{taken} AND {scored}", sql.get("weight")
         weighted = next((role for role in roles if role.name == "weight"), None)
-        bad = " OR ".join(f"({role.bad})" for role in roles if role.bad and role.name in ("score", "raw")) or "FALSE"
         rows = f"CAST(coalesce(sum(CASE WHEN {{}} THEN {weight} END), 0) AS BIGINT)"
         counted = rows if weight else "count(CASE WHEN {} THEN 1 END)"
         asked = {"rows": counted.format("TRUE"), "taken": counted.format(taken), "scored": counted.format(both)}
@@ -408,7 +407,7 @@ class RoleFinder:
         asked |= {key: f"{end}(CASE WHEN {some} THEN {sql[role]} END)" for key, end, role in ends if role in sql}
         for i, mixed in enumerate(mixing(self.engine, domain, sql["score"])):
             each = f"{mixed} * {weight}" if weight else mixed
-            asked[f"mixed{i}"] = f"CAST(coalesce(sum(CASE WHEN {both} AND NOT ({bad}) THEN {each} END), 0) AS BIGINT)"
+            asked[f"mixed{i}"] = f"CAST(coalesce(sum(CASE WHEN {both} THEN {each} END), 0) AS BIGINT)"
         # Rows without a score are counted with others by their names and times, so these must be sound.
         within = {role.name: both if role.name in ("score", "raw", "weight") else taken for role in roles}
         for role in roles:
