@@ -52,6 +52,7 @@ MEASURED = {
     "test_evenness",
     "test_edges",
     "test_exchangeability",
+    "test_measured",
     "test_overlap",
     "test_proportions",
     "test_range_reasons",

@@ -197,11 +197,6 @@ class Evidence:
     parts: Measured
     calibrated: bool = False
 
-    @property
-    def thresholds(self) -> Mapping[Decimal, float | None]:
-        """Where the rows were counted."""
-        return own_thresholds(self.calibrator.anchors) if self.calibrated else self.calibrator.thresholds
-
     def of(self, part: type[Part]) -> Part | None:
         """The evidence of one check; None if there was nothing to measure."""
         return self.parts.of(part)

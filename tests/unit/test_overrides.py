@@ -86,7 +86,7 @@ OWN: dict[str, Any] = {
     **{f"ranges[0].{key}": values for key, values in {**ENDS, "min_n": COUNTS, "required": FLAGS}.items()},
     **{f"ranges[0].max_relative_error{key}": values for key, values in ERROR_KEYS.items()},
     **{f"checks.{name}.max_share": SHARES for name in ("overlap", "duplicates")},
-    "checks.exchangeability.alpha": SHARES,
+    "checks.exchangeability.alpha": st.sampled_from(["1%", "0.2", "5e-3", '"0.001"']),
     **{f"checks.{check.key}.required": FLAGS for check in CHECKS if check.settings is not None},
     "checks.freshness.max_age_days": st.integers(1, 36_500).map(str),
     "checks.detection.targets": DETECTION_TARGETS,
