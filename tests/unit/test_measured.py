@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from samples import sample_of
 
 from gate.checks import parse_policy, ranges, segment_ranges, segments
 from gate.checks.check import Case
+from gate.checks.overlap import refuse_copies_of
+from gate.errors import GateError
 from gate.planning.ranges import corridor_of
-from gate.policy import Policy
+from gate.policy import Columns, Policy
+from gate.rows.reading import kind_of, read
 from gate.statistics.permutation import MOST_UNITS, exchange
 from gate.statistics.ranges import MOST_SEGMENTS
 
@@ -71,13 +75,29 @@ def test_a_range_is_counted_in_every_segment_unless_they_are_too_many() -> None:
     assert not segment_ranges.measure(measured, question, MOST_SEGMENTS + 1)
 
 
+@pytest.mark.parametrize("groups", [50, MOST_UNITS])
 @pytest.mark.parametrize("differ", [False, True])
-def test_groups_beyond_the_table_are_joined_at_random(differ: bool) -> None:
-    """As many as two tables hold: samples alike stay so, and samples that differ are still told apart."""
+def test_groups_beyond_the_table_are_joined_at_random(differ: bool, groups: int) -> None:
+    """More than a table holds, and few: samples alike stay so, and samples that differ are still told apart."""
     rng = np.random.default_rng(5)
-    sizes = rng.integers(1, 5, MOST_UNITS).astype(np.float64)
+    sizes = rng.integers(1, 5, groups).astype(np.float64) * (MOST_UNITS // groups)
     parts = [np.column_stack([rng.binomial(sizes.astype(int), rate)]).astype(np.float64) for rate in (0.1, 0.1)]
     if differ:
         parts[1] = np.column_stack([rng.binomial(sizes.astype(int), 0.2)]).astype(np.float64)
     found = exchange(sizes, parts[0], sizes, parts[1], draws=499)
     assert (found.p_value < 0.01) == differ
+
+
+@pytest.mark.parametrize("kind", ["fit", "holdout"])
+def test_a_file_that_is_given_as_both_kinds_is_refused(tmp_path: Path, kind: str) -> None:
+    """By its bytes, whatever its name."""
+    values = {name: np.random.default_rng(seed).random(50) for seed, name in enumerate(("fit", "holdout"))}
+    values["malicious"] = values[kind]
+    samples = []
+    for name, scores in values.items():
+        np.save(tmp_path / f"{name}.npy", scores)
+        samples.append(read([str(tmp_path / f"{name}.npy")], Columns(), (0.0, 1.0), kind_of(name)))
+    with pytest.raises(
+        GateError, match=rf"malicious\.npy: must hold malicious rows alone, got .* {kind}\.npy|{kind}\.npy"
+    ):
+        refuse_copies_of(case(policy_of(""), samples[0], samples[1], samples[2]))
