@@ -23,6 +23,7 @@ COARSE = 29  # bits of the first of two sums over scores; of 10^10 rows it stays
 EACH = 32  # rows of a cell, if there are not too many
 FETCH = 1 << 21  # rows that are fetched rather than divided again
 Ask = Callable[[str], Reply]
+ANSWERED = 4096  # bytes of memory for each line of an answer, with what the engine holds to make it
 _MAGNITUDE = np.int64(2**63 - 1)
 
 
@@ -198,11 +199,12 @@ class Divided:
         if least < 0:
             at = at[:1]
         rows = int(self.count[at].sum())
-        if rows <= FETCH:
-            at = self._with_neighbours(at, FETCH - rows)
+        most = min(FETCH, max(self.engine.memory // ANSWERED, 1 << 16))
+        if rows <= most:
+            at = self._with_neighbours(at, most - rows)
             found = self._ask("", self._within(at), -1)
         elif 0 <= least < LAST:
-            finer = math.ceil(math.log2(max(rows / len(at) / EACH, 1)))
+            finer = math.ceil(math.log2(max(rows / len(at) / max(EACH, rows / most), 1)))
             bits = min(least + min(max(finer, 4), 17), LAST)
             found = self._ask(self._cell(bits), self._within(at), bits)
         else:
