@@ -204,7 +204,7 @@ class Divided:
             at = self._with_neighbours(at, most - rows)
             found = self._ask("", self._within(at), -1)
         elif 0 <= least < LAST:
-            finer = math.ceil(math.log2(max(rows / len(at) / max(EACH, rows / most), 1)))
+            finer = math.ceil(math.log2(max(rows / len(at) / max(EACH, rows / max(most, 1)), 1)))
             bits = min(least + min(max(finer, 4), 17), LAST)
             found = self._ask(self._cell(bits), self._within(at), bits)
         else:
