@@ -42,8 +42,8 @@ class FileFormat:
     remedy: str
 
 
-def open_table(engine: Duck, file: File, wanted: Sequence[str], order: bool = True) -> Table:
-    """The table that a file is; all wanted columns are there once. The numbers of rows follow the file anyway."""
+def open_table(engine: Duck, file: File, wanted: Sequence[str]) -> Table:
+    """The table that a file is; all wanted columns are there once."""
     found = next((each for each in FORMATS if file.suffix in each.endings), None)
     if found is None:
         got = file.suffix or "no suffix"

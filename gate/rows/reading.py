@@ -44,6 +44,7 @@ def read_by(
     engine = asked()
     wanted = list(dict.fromkeys(name for columns, _ in views.values() for name in wanted_columns(columns)))
     opened = [*_opened(engine, paths, wanted)]
+    digests: dict[str, str] = {}
     samples = {}
     skipped = tuple(each for _, _, skipped in opened for each in skipped)
     for name, (columns, domain) in views.items():
@@ -54,7 +55,7 @@ def read_by(
                 now = [read_part(engine, table, columns, domain, kind, alone, gaps) for table in tables]
                 sources.append(source_of(path, now, kind))
                 parts += now
-            pieces = tuple(piece_of(part) for part in parts if part.rows)
+            pieces = tuple(piece_of(part, digests) for part in parts if part.rows)
             refuse_copies(piece.file for piece in pieces)
             sample = join_parts(engine, parts, columns, tuple(sources), kind, domain, wanted)
         kept_parts = tuple(parts) if name else ()
@@ -112,7 +113,7 @@ def objects_by(
             part = read_part(engine, table, columns, domain, kind, alone=True, gaps=gaps)
             sample = join_parts(engine, [part], columns, (source_of(name, [part], kind),), kind, domain, wanted)
         kept_parts = (part,) if view else ()
-        samples[view] = replace(sample, pieces=(piece_of(part),), parts=kept_parts)
+        samples[view] = replace(sample, pieces=(piece_of(part, {}),), parts=kept_parts)
     return samples
 
 
@@ -141,9 +142,14 @@ def read_sample(name: str, paths: tuple[str, ...], policy: Policy, calibrated: b
 # --- from parts to a sample ---------------------------------------------------------------------------------
 
 
-def piece_of(part: FilePart) -> Piece:
+def piece_of(part: FilePart, digests: dict[str, str]) -> Piece:
+    """What a file gave; several detectors read one file, and its bytes are digested once."""
     file = part.table.file
-    return Piece(file, part.rows, part.taken, digest(file) if file.path not in ("", "-") else None)
+    if file.path in ("", "-"):
+        return Piece(file, part.rows, part.taken)
+    if file.path not in digests:
+        digests[file.path] = digest(file)
+    return Piece(file, part.rows, part.taken, digests[file.path])
 
 
 def source_of(path: str, parts: Sequence[FilePart], kind: Kind) -> Source:
